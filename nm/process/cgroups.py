@@ -10,16 +10,18 @@ reads and direct writes only: the kernel writes buffered data later, for nobody 
 
 import contextlib
 import os
+import resource
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nm.process.places import PLAIN, OpenFiles, read
+from nm.process.places import FOLDER, PLAIN, READ, OpenFiles, read
 
 ASIDE = "weft-manager"  # the group of a node manager whose own one has children
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC  # made where it is no kernel's
-FILES_MAX = 200  # of groups that stay open, as a group serves many containers
+FILES_MAX = 200  # of groups that stay open, as what is measured is measured again
+KEPT_MAX, KEPT_PART = 256, 32  # groups whose files stay open: at most, and of how many files one
 PERIOD_US, QUOTA_US_MIN = 100_000, 1_000
 LEFT_MAX = 1 << 20  # bytes of an ended container's memory that may stay in a group
 EMPTY_LINKS = 2  # of a folder without folders
@@ -32,6 +34,25 @@ class Use:
     cpu_s: float
     memory_bytes: float
     io_bytes: float = 0.0  # 0 where it is not limited either
+
+
+class _Kept:
+    """Files of a group that serves one container after another with the limits `wanted`."""
+
+    __slots__ = ("folders", "kills", "limits", "usage", "wanted")
+
+    def __init__(self, wanted: tuple[float, float, float]) -> None:
+        self.wanted = wanted
+        self.folders: list[int] = []
+        self.usage = self.kills = -1
+        self.limits: list[tuple[int, bytes]] = []  # each with what is written to it
+
+    def close(self) -> None:
+        """Close all of them."""
+        files = [*self.folders, self.usage, self.kills, *(file for file, _ in self.limits)]
+        for file in files:
+            if file >= 0:
+                os.close(file)
 
 
 class Cgroups:
@@ -47,6 +68,10 @@ class Cgroups:
         self.no_disk = ""  # why disks are not limited
         self.shares = False  # cores are a share of the CPU that is wanted, instead of a quota
         self._files = OpenFiles(FILES_MAX)
+        self._kept: dict[str, _Kept] = {}  # groups that serve again, the one of the latest use last
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._kept_max = KEPT_MAX if files < 0 else max(1, min(KEPT_MAX, files // KEPT_PART))
+        self._kills = "memory.events" if v2 else "memory.oom_control"
         self._parents = dict(parents)
         self._roots = sorted({str(parent) for parent in parents.values()})
         # where this process is, as `open` says it: a group that has children may hold none in v2
@@ -71,7 +96,8 @@ class Cgroups:
         name = "weft-try"
         try:
             self.open(name, 0.0, 0.0)
-            self._limit_disk(name, 1e12)
+            for controller, file, text in self._limits(0.0, 0.0, 1e12):
+                self._write(controller, name, file, text)
         except OSError as error:
             self.disk, self.no_disk = "", f"disk {self.disk}: {error.strerror or error}"
         finally:
@@ -94,7 +120,10 @@ class Cgroups:
         except FileNotFoundError:  # an ending process of this node removed the folders, still empty
             self._make_roots()
             self._make(name)
-        self._limit(name, cores, memory_bytes, disk_bps)
+        if cores > 0 and not (self.v2 or self.shares):
+            self._write("cpu", name, "cpu.cfs_period_us", str(PERIOD_US))
+        for controller, file, text in self._limits(cores, memory_bytes, disk_bps):
+            self._write(controller, name, file, text)
         # with swap a limit would slow the machine down instead of ending the hog
         extra = "memory.swap.max" if self.v2 else "memory.memsw.limit_in_bytes"
         with contextlib.suppress(OSError):
@@ -120,20 +149,48 @@ class Cgroups:
         (pages of files, most often), groups that it made, or a kill that would be taken for the
         next one's. CPU time of which the last one left nothing is there in full again.
         """
-        for root in self._roots:
-            try:
-                if os.stat(f"{root}/{name}").st_nlink > EMPTY_LINKS:
-                    return False
-            except OSError:
-                return False
-        usage = "memory.current" if self.v2 else "memory.usage_in_bytes"
-        if self._number("memory", name, usage) > LEFT_MAX or self.memory_kills(name):
-            return False
         try:
-            self._limit(name, cores, memory_bytes, disk_bps, again=True)
-        except OSError:
+            kept = self._kept_open(name, (cores, memory_bytes, disk_bps))
+            for folder in kept.folders:
+                if os.fstat(folder).st_nlink > EMPTY_LINKS:
+                    return False
+            if int(os.pread(kept.usage, READ, 0)) > LEFT_MAX:
+                return False
+            if _field(os.pread(kept.kills, READ, 0).decode(), "oom_kill"):
+                return False
+            for file, text in kept.limits:
+                os.pwrite(file, text, 0)
+        except (OSError, ValueError):
             return False
         return True
+
+    def _kept_open(self, name: str, wanted: tuple[float, float, float]) -> "_Kept":
+        """Return the files of a group that serves again, open; raises OSError.
+
+        Those of the groups of the latest use stay open.
+        """
+        kept = self._kept.pop(name, None)
+        if kept is None or kept.wanted != wanted:
+            if kept is not None:
+                kept.close()
+            kept = _Kept(wanted)
+            try:
+                for root in self._roots:
+                    kept.folders.append(os.open(f"{root}/{name}", FOLDER))
+                memory = f"{self._parents['memory']}/{name}"
+                usage = "memory.current" if self.v2 else "memory.usage_in_bytes"
+                kept.usage = os.open(f"{memory}/{usage}", PLAIN)
+                kept.kills = os.open(f"{memory}/{self._kills}", PLAIN)
+                for controller, file, text in self._limits(*wanted):
+                    path = f"{self._parents[controller]}/{name}/{file}"
+                    kept.limits.append((os.open(path, os.O_WRONLY | os.O_CLOEXEC), text.encode()))
+            except OSError:
+                kept.close()
+                raise
+        self._kept[name] = kept
+        if len(self._kept) > self._kept_max:
+            self._kept.pop(next(iter(self._kept))).close()
+        return kept
 
     def names(self) -> list[str]:
         """Return all groups that are there, of whichever process of this node."""
@@ -147,48 +204,39 @@ class Cgroups:
         """Return what a group uses; zeros where it is gone."""
         io_bytes = self._io_bytes(name) if self.disk else 0.0
         if self.v2:
-            cpu_s = self._field("cpu", name, "cpu.stat", "usage_usec") / 1e6
+            cpu_s = _field(self._read("cpu", name, "cpu.stat"), "usage_usec") / 1e6
             return Use(cpu_s, self._number("memory", name, "memory.current"), io_bytes)
         cpu_s = self._number("cpuacct", name, "cpuacct.usage") / 1e9
         return Use(cpu_s, self._number("memory", name, "memory.usage_in_bytes"), io_bytes)
 
-    def _limit(
-        self, name: str, cores: float, memory_bytes: float, disk_bps: float, *, again: bool = False
-    ) -> None:
-        """Set the limits that are above 0; `again`: of a group that has them. Raises OSError."""
-        write = self._write_again if again else self._write
-        if cores > 0:
-            self._limit_cpu(name, cores, again=again)
+    def _limits(
+        self, cores: float, memory_bytes: float, disk_bps: float
+    ) -> list[tuple[str, str, str]]:
+        """Return what is written for the limits that are above 0: controller, file and text.
+
+        To write the limit of CPU once more gives back what was spent of it.
+        """
+        found: list[tuple[str, str, str]] = []
+        if cores > 0 and self.shares:
+            weight = min(10_000, max(1, round(100 * cores)))
+            share = min(1 << 18, max(2, round(1024 * cores)))
+            found.append(("cpu", "cpu.weight", str(weight)) if self.v2 else
+                         ("cpu", "cpu.shares", str(share)))  # fmt: skip
+        elif cores > 0:
+            quota_us = max(QUOTA_US_MIN, round(cores * PERIOD_US))
+            found.append(("cpu", "cpu.max", f"{quota_us} {PERIOD_US}") if self.v2 else
+                         ("cpu", "cpu.cfs_quota_us", str(quota_us)))  # fmt: skip
         if memory_bytes > 0:
             file = "memory.max" if self.v2 else "memory.limit_in_bytes"
-            write("memory", name, file, str(round(memory_bytes)))
+            found.append(("memory", file, str(round(memory_bytes))))
         if disk_bps > 0 and self.disk:
-            self._limit_disk(name, disk_bps)
-
-    def _limit_cpu(self, name: str, cores: float, *, again: bool = False) -> None:
-        """Set the limit of CPU; to set it `again` gives back what was spent of it."""
-        write = self._write_again if again else self._write
-        if self.shares and self.v2:
-            write("cpu", name, "cpu.weight", str(min(10_000, max(1, round(100 * cores)))))
-            return
-        if self.shares:
-            write("cpu", name, "cpu.shares", str(min(1 << 18, max(2, round(1024 * cores)))))
-            return
-        quota_us = max(QUOTA_US_MIN, round(cores * PERIOD_US))
-        if self.v2:
-            write("cpu", name, "cpu.max", f"{quota_us} {PERIOD_US}")
-            return
-        if not again:
-            write("cpu", name, "cpu.cfs_period_us", str(PERIOD_US))
-        write("cpu", name, "cpu.cfs_quota_us", str(quota_us))
-
-    def _limit_disk(self, name: str, bps: float) -> None:
-        rate = max(1, round(bps))
-        if self.v2:
-            self._write("io", name, "io.max", f"{self.disk} rbps={rate} wbps={rate}")
-            return
-        for way in ("read", "write"):
-            self._write("io", name, f"blkio.throttle.{way}_bps_device", f"{self.disk} {rate}")
+            rate = max(1, round(disk_bps))
+            if self.v2:
+                found.append(("io", "io.max", f"{self.disk} rbps={rate} wbps={rate}"))
+            else:
+                found += [("io", f"blkio.throttle.{way}_bps_device", f"{self.disk} {rate}")
+                          for way in ("read", "write")]  # fmt: skip
+        return found
 
     def _io_bytes(self, name: str) -> float:
         """Return bytes read and written on the disk: `254:0 rbytes=1 wbytes=2 ...`, or v1's way."""
@@ -205,8 +253,7 @@ class Cgroups:
 
     def memory_kills(self, name: str) -> int:
         """Return how many processes of the group the kernel killed for its memory limit."""
-        file = "memory.events" if self.v2 else "memory.oom_control"
-        return int(self._field("memory", name, file, "oom_kill"))
+        return int(_field(self._read("memory", name, self._kills), "oom_kill"))
 
     def processes(self, name: str) -> list[int]:
         """Return the processes of a group."""
@@ -225,6 +272,9 @@ class Cgroups:
         """Remove a group; False: a process of it still ends, try again."""
         gone = True
         self._files.close_in([f"{parent}/{name}" for parent in self._parents.values()])
+        kept = self._kept.pop(name, None)
+        if kept is not None:
+            kept.close()
         for root in self._roots:
             try:
                 os.rmdir(f"{root}/{name}")
@@ -244,11 +294,6 @@ class Cgroups:
         finally:
             os.close(path)
 
-    def _write_again(self, controller: str, name: str, file: str, text: str) -> None:
-        """Write to a file what is written to it for each container of its group."""
-        path, data = f"{self._parents[controller]}/{name}/{file}", text.encode()
-        self._files.use(path, os.O_WRONLY, lambda place: os.pwrite(place, data, 0))
-
     def _read(self, controller: str, name: str, file: str) -> str:
         try:
             path = f"{self._parents[controller]}/{name}/{file}"
@@ -259,12 +304,13 @@ class Cgroups:
     def _number(self, controller: str, name: str, file: str) -> float:
         return float(self._read(controller, name, file) or 0)
 
-    def _field(self, controller: str, name: str, file: str, key: str) -> float:
-        for line in self._read(controller, name, file).splitlines():
-            found, _, value = line.partition(" ")
-            if found == key:
-                return float(value)
-        return 0.0
+
+def _field(text: str, key: str) -> float:
+    for line in text.splitlines():
+        found, _, value = line.partition(" ")
+        if found == key:
+            return float(value)
+    return 0.0
 
 
 def find(

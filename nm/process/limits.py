@@ -38,6 +38,8 @@ class Limits:
     def __init__(self, names: Sequence[str], groups: Cgroups | None) -> None:
         self.names = list(names)  # replaced when the Resource Manager tells its own
         self._groups = groups
+        self._known: dict[Vector, _Amounts] = {}  # by demand, with these names
+        self._known_names = self.names
         self._group_of: dict[ContainerId, str] = {}
         self._closing: set[str] = set()
         self._own: dict[str, _Amounts] = {}  # groups that this process made, with their limits
@@ -60,9 +62,7 @@ class Limits:
         groups = self._groups
         if groups is None:
             return "", ""
-        cores = self._amount(demand, "vcores")
-        memory = self._amount(demand, "memory_mb") * MEMORY_MB
-        wanted = (cores, memory, self._amount(demand, DISK) * DISK_MB)
+        wanted = self._wanted(demand)
         known = self._group_of.get(container, "")  # a reusable container's
         name = known or self._used_before(groups, wanted)
         if name and self._own.get(name) == wanted:
@@ -203,6 +203,20 @@ class Limits:
             }
             found.append((container, tuple(amounts.get(name, 0.0) for name in self.names)))
         return tuple(found)
+
+    def _wanted(self, demand: Vector) -> _Amounts:
+        """Return the limits of a demand, of which there are but few."""
+        if self._known_names is not self.names:
+            self._known_names = self.names
+            self._known.clear()
+        known = self._known.get(demand)
+        if known is None:
+            if len(self._known) >= FREE_MAX:
+                self._known.clear()
+            cores = self._amount(demand, "vcores")
+            memory = self._amount(demand, "memory_mb") * MEMORY_MB
+            known = self._known[demand] = (cores, memory, self._amount(demand, DISK) * DISK_MB)
+        return known
 
     def _amount(self, demand: Vector, name: str) -> float:
         position = self.names.index(name) if name in self.names else len(demand)

@@ -244,6 +244,10 @@ def test_cpu_time_that_was_spent_is_given_back_for_the_next_container(tmp_path: 
         quota = tmp_path / f"v{v2}/cpu/c1" / file
         told = quota.read_text()
         quota.write_text("")  # the kernel fills it up whenever it is told
+        assert not groups.renew("c1", 1.5, 0.0), "nobody can say what the last one left"
+        memory = tmp_path / f"v{v2}/memory/c1"
+        (memory / ("memory.current" if v2 else "memory.usage_in_bytes")).write_text("0\n")
+        (memory / ("memory.events" if v2 else "memory.oom_control")).write_text("oom_kill 0\n")
         assert groups.renew("c1", 1.5, 0.0)
         assert quota.read_text() == told
 
