@@ -11,12 +11,12 @@ reads and direct writes only: the kernel writes buffered data later, for nobody 
 import contextlib
 import os
 import resource
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nm.process.places import FOLDER, PLAIN, READ, OpenFiles, read
+from nm.process.folders import find_disk, lines_of, text_of
+from nm.process.places import FOLDER, PLAIN, READ, GroupFiles, OpenFiles, read
 
 ASIDE = "weft-manager"  # the group of a node manager whose own one has children
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC  # made where it is no kernel's
@@ -36,25 +36,6 @@ class Use:
     io_bytes: float = 0.0  # 0 where it is not limited either
 
 
-class _Kept:
-    """Files of a group that serves one container after another with the limits `wanted`."""
-
-    __slots__ = ("folders", "kills", "limits", "usage", "wanted")
-
-    def __init__(self, wanted: tuple[float, float, float]) -> None:
-        self.wanted = wanted
-        self.folders: list[int] = []
-        self.usage = self.kills = -1
-        self.limits: list[tuple[int, bytes]] = []  # each with what is written to it
-
-    def close(self) -> None:
-        """Close all of them."""
-        files = [*self.folders, self.usage, self.kills, *(file for file, _ in self.limits)]
-        for file in files:
-            if file >= 0:
-                os.close(file)
-
-
 class Cgroups:
     """The groups of one node's containers, each under its name."""
 
@@ -68,7 +49,9 @@ class Cgroups:
         self.no_disk = ""  # why disks are not limited
         self.shares = False  # cores are a share of the CPU that is wanted, instead of a quota
         self._files = OpenFiles(FILES_MAX)
-        self._kept: dict[str, _Kept] = {}  # groups that serve again, the one of the latest use last
+        self._kept: dict[
+            str, GroupFiles
+        ] = {}  # groups that serve again, the one of the latest use last
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._kept_max = KEPT_MAX if files < 0 else max(1, min(KEPT_MAX, files // KEPT_PART))
         self._kills = "memory.events" if v2 else "memory.oom_control"
@@ -164,7 +147,7 @@ class Cgroups:
             return False
         return True
 
-    def _kept_open(self, name: str, wanted: tuple[float, float, float]) -> "_Kept":
+    def _kept_open(self, name: str, wanted: tuple[float, float, float]) -> GroupFiles:
         """Return the files of a group that serves again, open; raises OSError.
 
         Those of the groups of the latest use stay open.
@@ -173,7 +156,7 @@ class Cgroups:
         if kept is None or kept.wanted != wanted:
             if kept is not None:
                 kept.close()
-            kept = _Kept(wanted)
+            kept = GroupFiles(wanted)
             try:
                 for root in self._roots:
                     kept.folders.append(os.open(f"{root}/{name}", FOLDER))
@@ -320,7 +303,7 @@ def find(
 
     Disk bandwidth on the disk of the folder `work` is limited where it can be.
     """
-    mounts = [line.split() for line in _lines(proc / "mounts")]
+    mounts = [line.split() for line in lines_of(proc / "mounts")]
     own = dict(_own_groups(proc))
     name = f"weft-{node}"
     disk, no_disk = ("", "no work folder") if work is None else find_disk(work, proc, sys)
@@ -328,7 +311,7 @@ def find(
         for _, mount, kind, *_ in mounts:
             if kind == "cgroup2":
                 here = _below(Path(mount), own.get("", "/"))
-                if {"cpu", "memory"} <= set(_text(here / "cgroup.controllers").split()):
+                if {"cpu", "memory"} <= set(text_of(here / "cgroup.controllers").split()):
                     return _with_reason(_second(here, name, disk), no_disk), ""
         v1: dict[str, Path] = {
             controller: _below(Path(mount), own.get(controller, "/")) / name
@@ -356,50 +339,16 @@ def _with_reason(groups: Cgroups, no_disk: str) -> Cgroups:
     return groups
 
 
-def find_disk(
-    folder: Path, proc: Path = Path("/proc"), sys: Path = Path("/sys")
-) -> tuple[str, str]:
-    """Return the whole disk under a folder as `major:minor`, as limits take it; or "" and why."""
-    place = folder.resolve()
-    while not place.exists():
-        place = place.parent
-    number = place.stat().st_dev
-    if os.major(number) == 0:  # of no single disk: its mount may name one
-        number = _mounted_disk(place, proc)
-    if number == 0:
-        return "", f"{folder} is on no disk of its own"
-    device = sys / "dev" / "block" / f"{os.major(number)}:{os.minor(number)}"
-    if (device / "partition").exists():  # limits hold for whole disks
-        device = device.resolve().parent
-    found = _text(device / "dev").strip()
-    return (found, "") if found else ("", f"the disk under {folder} is not known")
-
-
-def _mounted_disk(place: Path, proc: Path) -> int:
-    """Return the device of the mount that a folder is on; 0: it has none."""
-    best, source = "", ""
-    for line in _lines(proc / "self" / "mountinfo"):
-        left, _, right = line.partition(" - ")
-        mount = left.split()[4]
-        if place.is_relative_to(mount) and len(mount) >= len(best):
-            best, source = mount, right.split()[1]
-    try:
-        status = os.stat(source)
-    except OSError:
-        return 0
-    return status.st_rdev if stat.S_ISBLK(status.st_mode) else 0
-
-
 def _second(here: Path, name: str, disk: str) -> Cgroups:
     """Return groups by cgroup v2: one with children may hold no processes, so this one moves."""
     control = here / "cgroup.subtree_control"
     wanted = ["cpu", "memory"]
-    limits_io = bool(disk) and "io" in _text(here / "cgroup.controllers").split()
+    limits_io = bool(disk) and "io" in text_of(here / "cgroup.controllers").split()
     if limits_io:
         wanted.append("io")
     switch = " ".join(f"+{controller}" for controller in wanted)
-    if not set(wanted) <= set(_text(control).split()):
-        if _text(here / "cgroup.procs").strip() and (here / "cgroup.type").exists():
+    if not set(wanted) <= set(text_of(control).split()):
+        if text_of(here / "cgroup.procs").strip() and (here / "cgroup.type").exists():
             aside = here / ASIDE
             aside.mkdir(exist_ok=True)
             (aside / "cgroup.procs").write_text(str(os.getpid()))
@@ -413,7 +362,7 @@ def _second(here: Path, name: str, disk: str) -> Cgroups:
 def _own_groups(proc: Path) -> list[tuple[str, str]]:
     """Return (controller, path) of this process; the controller is "" for v2."""
     found = []
-    for line in _lines(proc / "self" / "cgroup"):
+    for line in lines_of(proc / "self" / "cgroup"):
         _, controllers, path = line.split(":", 2)
         found += [(controller, path) for controller in controllers.split(",")]
     return found
@@ -423,14 +372,3 @@ def _below(mount: Path, path: str) -> Path:
     """Return this process's folder; the mount itself where a namespace hides the way to it."""
     inner = mount / path.lstrip("/")
     return inner if inner.is_dir() else mount
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
-
-
-def _lines(path: Path) -> list[str]:
-    return _text(path).splitlines()

@@ -106,3 +106,50 @@ def _clean_container(folder: Path) -> None:
 
 def _is_log(path: Path) -> bool:
     return path.name in ("stdout", "stderr") or path.suffix in LOGS
+
+
+def find_disk(
+    folder: Path, proc: Path = Path("/proc"), sys: Path = Path("/sys")
+) -> tuple[str, str]:
+    """Return the whole disk under a folder as `major:minor`, as limits take it; or "" and why."""
+    place = folder.resolve()
+    while not place.exists():
+        place = place.parent
+    number = place.stat().st_dev
+    if os.major(number) == 0:  # of no single disk: its mount may name one
+        number = _mounted_disk(place, proc)
+    if number == 0:
+        return "", f"{folder} is on no disk of its own"
+    device = sys / "dev" / "block" / f"{os.major(number)}:{os.minor(number)}"
+    if (device / "partition").exists():  # limits hold for whole disks
+        device = device.resolve().parent
+    found = text_of(device / "dev").strip()
+    return (found, "") if found else ("", f"the disk under {folder} is not known")
+
+
+def _mounted_disk(place: Path, proc: Path) -> int:
+    """Return the device of the mount that a folder is on; 0: it has none."""
+    best, source = "", ""
+    for line in lines_of(proc / "self" / "mountinfo"):
+        left, _, right = line.partition(" - ")
+        mount = left.split()[4]
+        if place.is_relative_to(mount) and len(mount) >= len(best):
+            best, source = mount, right.split()[1]
+    try:
+        status = os.stat(source)
+    except OSError:
+        return 0
+    return status.st_rdev if stat.S_ISBLK(status.st_mode) else 0
+
+
+def text_of(path: Path) -> str:
+    """Return what a file of the system holds, or nothing."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def lines_of(path: Path) -> list[str]:
+    """Return the lines of `text_of`."""
+    return text_of(path).splitlines()

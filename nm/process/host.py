@@ -12,7 +12,6 @@ import errno
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +22,16 @@ from nm.process.isolation import Isolation
 from nm.process.leftovers import ROOT_VARIABLE, kill_orphans
 from nm.process.limits import Limits, startable
 from nm.process.places import make
-from nm.process.records import NO_PROCESS, NO_START, Record, Records, exit_code, host_boot, name_of
+from nm.process.records import (
+    Record,
+    Records,
+    before_start,
+    exit_code,
+    host_boot,
+    name_of,
+    named,
+    of_run,
+)
 from nm.process.spawning import Run, Spawners, Spawning
 from weft.effects import ProcessEnded
 from weft.ids import (
@@ -142,13 +150,14 @@ class ProcessHost:
         told = "WEFT_TASK" in variables
         demand = item.granted or item.demand
         note = "" if item.command else NO_COMMAND.format(item.duration_s)
+        like = None if self._records is None else of_run(item, node_id, self.cluster_ts)
         for one in launches_of(item):
             key = (one.stage, one.task, one.attempt)
             self.run(
                 one.container_id, command, variables,
                 more={} if told else {"WEFT_TASK": str(one.task)}, key=key, demand=demand,
                 folder=f"{one.stage}-{one.task}-{one.attempt}" if one.reusable else "",
-                note=note, item=one, node_id=node_id,
+                note=note, item=one, node_id=node_id, like=like,
             )  # fmt: skip
 
     def run(
@@ -165,12 +174,14 @@ class ProcessHost:
         item: TaskLaunch | MasterLaunch | None = None,
         node_id: str = "",
         own: bool = False,
+        like: tuple[float, str] | None = None,
     ) -> None:
         """Run any command in a container (a master, for example); `demand` limits it.
 
         What is Weft's `own` is not kept from the node, whose certificate it shows. `note` is a line
         that its stderr begins with. What is started for an `item` is written down, for the next
-        node manager to find. The same `variables` of several are told once, `more` of each.
+        node manager to find, `like` the others of a run. The same `variables` of several are told
+        once, `more` of each.
         """
         name = format_container(self.cluster_ts, container_id)
         app = format_app(self.cluster_ts, app_of_container(container_id))
@@ -191,9 +202,11 @@ class ProcessHost:
         owner = None if account is None else (account.uid, account.gid)
         noted = ("", "", "", "")
         if self._records is not None and item is not None:
-            record = self._record(item, key, group, node_id)
-            called = name_of(record)
-            noted = (self._records.begin(called), called, *record.around_start())
+            began_s, after = like or of_run(item, node_id, self.cluster_ts)
+            called = named(container_id, key, began_s)
+            taken = self._taken.get(container_id, 0)
+            before = before_start(container_id, key, group, taken)
+            noted = (self._records.begin(called), called, before, after)
         process = _Process(container_id, key, 0)
         process.program, process.written = command[0], noted[1]
         self._running.setdefault(container_id, {})[key] = process
@@ -212,21 +225,6 @@ class ProcessHost:
         for path in kept:
             os.close(make(self.root, path.relative_to(self.root).parts, self._isolation.own, 0o700))
         return [folder, *kept]
-
-    def _record(
-        self, item: TaskLaunch | MasterLaunch, key: TaskKey, group: str, node_id: str
-    ) -> Record:
-        """Return what the spawner writes down of a process once it runs."""
-        return Record(
-            node_id, item.container_id, *key, NO_PROCESS, NO_START,
-            host_boot(), time.time(),
-            self.cluster_ts, item.demand,
-            item.granted if isinstance(item, TaskLaunch) else (),
-            item.duration_s if isinstance(item, TaskLaunch) else 0.0,
-            isinstance(item, TaskLaunch) and item.reusable,
-            item.attempt_id if isinstance(item, MasterLaunch) else 0, group,
-            self._taken.get(item.container_id, 0),
-        )  # fmt: skip
 
     def taken_over(self, container_id: ContainerId, attempt: AttemptId) -> None:
         """Note whom a container obeys from now on, also for the next node manager."""

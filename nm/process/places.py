@@ -111,6 +111,25 @@ class OpenFiles:
                 os.close(self._open.pop((path, mode)))
 
 
+class GroupFiles:
+    """Files of a control group that serves one container after another; limits as `wanted`."""
+
+    __slots__ = ("folders", "kills", "limits", "usage", "wanted")
+
+    def __init__(self, wanted: tuple[float, float, float]) -> None:
+        self.wanted = wanted
+        self.folders: list[int] = []
+        self.usage = self.kills = -1
+        self.limits: list[tuple[int, bytes]] = []  # each with what is written to it
+
+    def close(self) -> None:
+        """Close all of them."""
+        files = [*self.folders, self.usage, self.kills, *(file for file, _ in self.limits)]
+        for file in files:
+            if file >= 0:
+                os.close(file)
+
+
 def read(file: int) -> bytes:
     """Return what an open file holds, at most `READ_MAX` bytes of it."""
     data = os.pread(file, READ, 0)

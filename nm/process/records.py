@@ -21,7 +21,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from weft.ids import AttemptId, ContainerId
+from weft.ids import AttemptId, ContainerId, NodeId
+from weft.messages import MasterLaunch, TaskLaunch
 from weft.record import changed, record
 from weft.resources import Vector
 
@@ -64,16 +65,14 @@ class Record:
 
         Those two are not known before the process runs.
         """
-        before = (
-            f'{{"node":{_json(self.node)},"container_id":{self.container_id},'
-            f'"stage":{self.stage},"task":{self.task},"attempt":{self.attempt},'
-        )
+        key = (self.stage, self.task, self.attempt)
+        before = before_start(self.container_id, key, self.group, self.taken_by)
         after = (
             f',"host_boot":{_json(self.host_boot)},"began_s":{self.began_s!r},'
             f'"cluster_ts":{self.cluster_ts},"demand":{_json(self.demand)},'
             f'"granted":{_json(self.granted)},"duration_s":{_json(self.duration_s)},'
             f'"reusable":{_json(self.reusable)},"master":{self.master},'
-            f'"group":{_json(self.group)},"taken_by":{self.taken_by}}}'
+            f'"node":{_json(self.node)}}}'
         )
         return before, after
 
@@ -86,6 +85,31 @@ class Record:
     def there(self) -> bool:
         """Whether it is, or has ended and who started it has not looked yet."""
         return self.host_boot == host_boot() and started(self.pid, dead=True) == self.start
+
+
+def before_start(
+    container_id: ContainerId, key: tuple[int, int, int], group: str, taken_by: AttemptId
+) -> str:
+    """Return the first half of `Record.around_start`, all in which those of a run differ."""
+    stage, task, attempt = key
+    return (
+        f'{{"container_id":{container_id},"stage":{stage},"task":{task},"attempt":{attempt},'
+        f'"group":{_json(group)},"taken_by":{taken_by},'
+    )
+
+
+def of_run(item: TaskLaunch | MasterLaunch, node: NodeId, cluster_ts: int) -> tuple[float, str]:
+    """Return when what is about to start began, and the other half: all of a run have it alike."""
+    task = item if isinstance(item, TaskLaunch) else None
+    record = Record(
+        node, item.container_id, -1, -1, 0, NO_PROCESS, NO_START, host_boot(), time.time(),
+        cluster_ts, item.demand,
+        task.granted if task is not None else (),
+        task.duration_s if task is not None else 0.0,
+        task is not None and task.reusable,
+        item.attempt_id if isinstance(item, MasterLaunch) else 0,
+    )  # fmt: skip
+    return record.began_s, record.around_start()[1]
 
 
 _NAMES = [field.name for field in fields(Record)]
@@ -257,9 +281,14 @@ def exit_code(status: int) -> int:
 
 def name_of(record: Record) -> str:
     """Return the name of a process, which no other has: a container's number may be given again."""
-    began_us = round(record.began_s * 1e6)
-    task = f"{record.stage}_{record.task}_{record.attempt}"
-    return f"{record.container_id}_{task}_{began_us}"
+    key = (record.stage, record.task, record.attempt)
+    return named(record.container_id, key, record.began_s)
+
+
+def named(container_id: ContainerId, key: tuple[int, int, int], began_s: float) -> str:
+    """Return `name_of` of what it tells apart by."""
+    stage, task, attempt = key
+    return f"{container_id}_{stage}_{task}_{attempt}_{round(began_s * 1e6)}"
 
 
 def started(pid: int, *, dead: bool = False) -> int:

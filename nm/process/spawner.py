@@ -31,6 +31,7 @@ from nm.process.places import TOP_MODE, make, open_log, step
 LENGTH = 4  # bytes before each list
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # those who stop a node manager mean it
 DEFAULTED = (*IGNORED, signal.SIGPIPE, signal.SIGXFSZ)  # of tasks
+ENCODING, ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 READ = 1 << 18
 TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
 FILES_MAX = 8  # of what is written down that stay open
@@ -189,8 +190,8 @@ class Spawner:
         place, made = self._folder(folder, own, mode)
         files = [place]
         try:
-            for name in ("stdout", "stderr"):
-                files.append(open_log(place, name, own, first=made))
+            files.append(open_log(place, "stdout", own, first=made))
+            files.append(open_log(place, "stderr", own, first=made))
             if note:
                 os.write(files[2], f"{note}\n".encode())
         except OSError:
@@ -318,7 +319,10 @@ def packed(words: list[tuple[Any, ...]]) -> bytes:
 
 
 def _encoded(variables: Mapping[str, str]) -> dict[bytes, bytes]:
-    return {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}
+    return {
+        name.encode(ENCODING, ERRORS): value.encode(ENCODING, ERRORS)
+        for name, value in variables.items()
+    }
 
 
 def found(program: str, environment: Mapping[bytes, bytes]) -> str:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from nm.process.cgroups import Cgroups, Use, find, find_disk
+from nm.process.cgroups import Cgroups, Use, find
+from nm.process.folders import find_disk
 from nm.process.limits import Limits
 from testkit.live import Cluster, until, wait_for_nodes
 from weft.client.api import Client
