@@ -264,7 +264,8 @@ class SingleTasks:
                 return None
         for member in range(number, number + len(end.tasks)):
             del all_held[member]
-            unanswered.pop(member, None)
+            if unanswered:
+                unanswered.pop(member, None)
         return held
 
     def one_ended(self, end: ContainerEnd, now: float) -> None:

@@ -53,7 +53,7 @@ def assign(
 def assign_left(
     spot: Spot, tasks: Sequence[Waiting], left: dict[int, int], delta: float, most: int = 0
 ) -> tuple[list[tuple[int, str]], tuple[float, ...]]:
-    """Assign as `assign` does where `left` counts the tasks of each key; it is counted down.
+    """Return what `assign` does where `left` counts the tasks of each key; it is counted down.
 
     At most `most` of them; 0: any number.
     """
