@@ -2,7 +2,7 @@
 
 from math import inf
 
-from rm.containers import close, close_run, order_spare, order_stop
+from rm.containers import close, order_spare, order_stop
 from rm.forgetting import remember
 from rm.state.books import Books
 from rm.state.lifecycle import (
@@ -19,7 +19,7 @@ from rm.state.lifecycle import (
 from rm.state.records import App, ApplicationOver, Attempt, Holding, Holdings
 from weft.effects import Send, SetTimer
 from weft.facts import AppChanged, AttemptChanged
-from weft.ids import NodeId, attempt_id, attempt_of_container
+from weft.ids import NodeId, attempt_id, attempt_of_container, container_id, number_in_life
 from weft.job import Job
 from weft.messages import AttemptStopped, ContainerEnd, Outcome, master_address
 from weft.plain import Json
@@ -79,6 +79,7 @@ def new_attempt(books: Books, app: App, number: int) -> Attempt:
     vector = books.demand_of_master(app.job)
     holdings = Holdings(books.holdings)
     attempt = Attempt(attempt_id(app.app_id, number), app, books.outbox(), vector, holdings)
+    attempt.id_before = container_id(attempt.attempt_id, number_in_life(books.epoch, 0))
     attempt.seed = int(books.rng.integers(2**31))
     attempt.created_s = attempt.seen_s = books.now
     attempt.avoid = frozenset(one.failed_on for one in app.attempts if one.failed_on)
@@ -213,6 +214,7 @@ def end_app(books: Books, app: App, event: AppEvent, status: str, diagnostics: s
     from here on: clients are told so, and a manager that restarts meanwhile finds it decided.
     """
     app.final_status = status
+    app.sizes = []
     app.finished_s = books.now
     if status == "SUCCEEDED":
         app.progress = 1.0
@@ -289,13 +291,6 @@ def _clean_up(books: Books, app: App) -> None:
         node.outbox.put(-app.app_id, ApplicationOver(app.app_id))
         books.owe_node(node)
     app.nodes = {}
-
-
-def run_ended(books: Books, run: Holding, end: ContainerEnd) -> None:
-    """Book that every container of a run ended alike, as if one after the other."""
-    close_run(books, run, end)
-    assert run.attempt is not None
-    settle(books, run.attempt.app)
 
 
 def container_ended(books: Books, holding: Holding, end: ContainerEnd) -> None:

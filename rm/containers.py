@@ -2,12 +2,9 @@
 
 from typing import Final
 
-from rm.ledger.asks import AskEntry
-from rm.ledger.ledger_kernels import add_held
 from rm.state.books import Books
 from rm.state.lifecycle import CONTAINER, AttemptState, ContainerEvent, RmContainerState
 from rm.state.records import App, Attempt, Holding, Node, Spared
-from weft.compiled import steady
 from weft.dag import Floats
 from weft.effects import Note
 from weft.facts import Closed, ClosedRun, Remark
@@ -16,14 +13,11 @@ from weft.ids import (
     ContainerId,
     app_of_container,
     attempt_of_container,
-    container_id,
     format_container,
     life_of_container,
-    number_in_life,
 )
 from weft.messages import NODE_ENDED, ContainerEnd, Outcome, TaskEnd
-from weft.record import changed, record
-from weft.resources import Vector
+from weft.record import changed
 
 PREEMPTED = "it was taken back for another queue or application"
 MESSAGE_MAX = 200  # characters of an end's reason in a fact
@@ -39,22 +33,11 @@ _HOW = {
 # looked up here once: to find a member in its enum costs as much as a call
 _SUCCEEDED: Final = Outcome.SUCCEEDED
 _ENDED: Final = ContainerEvent.ENDED
-_START: Final = ContainerEvent.START
-_RECOVER: Final = ContainerEvent.RECOVER
 _RUNNING: Final = AttemptState.RUNNING
 _LIVE: Final = (AttemptState.RUNNING, AttemptState.FINISHING)
 _ALLOCATED: Final = AttemptState.ALLOCATED
 _MASTERLESS: Final = (AttemptState.FAILED, AttemptState.SCHEDULED)
-_add_held = steady(add_held)
-_BEGUN = {event: CONTAINER.next(RmContainerState.NEW, event) for event in (_START, _RECOVER)}
-
-
-@record
-class Demand:
-    """One demand in both forms."""
-
-    array: Floats
-    vector: Vector
+ALLOCATED: Final = CONTAINER.next(RmContainerState.NEW, ContainerEvent.START)
 
 
 def count_master(books: Books, queue: int, demand: Floats) -> None:
@@ -79,11 +62,11 @@ def next_ids(books: Books, attempt: Attempt, count: int) -> ContainerId:
 
     Number 1 is the first master's. Ids that a node only says it runs are passed over.
     """
+    known = books.holdings.by_id
     while True:
-        number = number_in_life(books.epoch, attempt.next_number)
-        first = container_id(attempt.attempt_id, number)
-        attempt.next_number += count
-        known = books.holdings.by_id
+        number = attempt.next_number
+        attempt.next_number = number + count
+        first = attempt.id_before | number
         if count == 1:
             if first not in known:
                 return first
@@ -91,96 +74,83 @@ def next_ids(books: Books, attempt: Attempt, count: int) -> ContainerId:
             return first
 
 
-def hold(
-    books: Books,
-    number: ContainerId,
-    node: Node,
-    attempt: Attempt | None,
-    entry: AskEntry | None,
-    demand: Demand,
-    event: ContainerEvent = _START,
-) -> Holding:
-    """Write a container into the books; its demand is booked by the caller.
+def hold(books: Books, run: Holding) -> None:
+    """Write a container, or a run of them, into the books; its demand is booked by the caller.
 
     For it is the caller who knows how far a node may be filled: what is granted fits, or overbooks
     by the matcher's leave; what a node brings along is there, whether it fits or not.
     """
-    array, vector = demand.array, demand.vector
-    holding = Holding(number, node, attempt, entry, array, vector, books.now, _BEGUN[event])
-    holding.adopted = event is _RECOVER
-    books.holdings.by_id[number] = node.holdings.by_id[number] = holding
+    number, node, attempt = run.container_id, run.node, run.attempt
+    if run.count == 1:
+        books.holdings.by_id[number] = node.holdings.by_id[number] = run
+        if attempt is not None:
+            attempt.holdings.by_id[number] = run
+            if attempt.app.job.master is not None:
+                attempt.app.nodes[node.node_id] = node
+    else:
+        books.holdings.hold_run(run)
     if node.runs is not None:
-        node.runs.add(number, 1, holding.end_s, array)
-    if attempt is not None:
-        attempt.holdings.by_id[number] = holding
-        if attempt.app.job.master is not None:
-            attempt.app.nodes[node.node_id] = node
-    return holding
+        node.runs.add(number, run.count, run.end_s, run.demand)
 
 
-def hold_run(
-    books: Books,
-    first: ContainerId,
-    count: int,
-    node: Node,
-    attempt: Attempt,
-    entry: AskEntry,
-    demand: Demand,
-) -> None:
-    """Write a run of identical containers into the books; their demand is booked by the caller."""
-    array, vector = demand.array, demand.vector
-    run = Holding(first, node, attempt, entry, array, vector, books.now, _BEGUN[_START])
-    run.count = count
-    books.holdings.hold_run(run)
-    node.holdings.hold_run(run)
-    attempt.holdings.hold_run(run)
-    if node.runs is not None:
-        node.runs.add(first, count, run.end_s, array)
-
-
-def is_end_of(run: Holding, end: ContainerEnd) -> bool:
-    """Return whether an end is that of every container of a run, and of no others."""
+def is_done(run: Holding, end: ContainerEnd) -> bool:
+    """Return whether an end is the success of a task's container, or of a run and no others."""
+    attempt = run.attempt
     return (
-        run.count > 1
-        and run.count == len(end.tasks)
+        end.outcome is _SUCCEEDED
+        and end.stage >= 0
+        and attempt is not None
+        and attempt.state in _LIVE
+        and attempt.master is not run
         and run.container_id == end.container_id
-        and end.outcome is _SUCCEEDED
-        and run.attempt is not None
-        and run.attempt.state in _LIVE
+        and len(end.tasks) == (run.count if run.count > 1 else 0)
     )
 
 
-def close_run(books: Books, run: Holding, end: ContainerEnd) -> None:
-    """Close a run whose containers all ended alike: what `close` does with each."""
+def close_done(books: Books, run: Holding, end: ContainerEnd) -> App:
+    """Close a container that did its task, or a run of them: what `close` does with each.
+
+    Return the application, which may have waited for that (`rm.applications.settle`).
+    """
     first, count, node, attempt = run.container_id, run.count, run.node, run.attempt
     assert attempt is not None
-    app, slot, demand = attempt.app, attempt.app.slot, run.demand
+    app, demand, tasks, now = attempt.app, run.demand, end.tasks, books.now
     run.state = CONTAINER.next(run.state, _ENDED)
-    books.holdings.drop_run(run)
-    node.holdings.drop_run(run)
-    attempt.holdings.drop_run(run)
+    if count == 1:
+        del books.holdings.by_id[first], node.holdings.by_id[first], attempt.holdings.by_id[first]
+        node.outbox.drop(first, -first)  # of a run nothing is ordered
+    else:
+        books.holdings.drop_run(run)
     if node.runs is not None:
         for number in range(first, first + count):
             node.runs.drop(number)
+    lasted_s = now - run.started_s
     if not books.hears_ends:
-        books.ledger.free(node.slot, slot, demand, count)
+        books.ledger.end(node.slot, app.slot, demand, count, app.held_s, lasted_s)
     else:
         for _ in range(count):
-            books.ledger.free(node.slot, slot, demand)
-            books.matcher.ended(books.view, node.slot, slot, demand, books.now)
+            books.ledger.end(node.slot, app.slot, demand, 1, app.held_s, lasted_s)
+            books.matcher.ended(books.view, node.slot, app.slot, demand, now)
     books.matching.changed()
-    _add_held(app.held_s, demand, books.now - run.started_s, count)
-    for task in end.tasks:
-        journal(books, app, end.stage, task, end.run_s)
-    closed = ClosedRun(
-        first, node.node_id, _SUCCEEDED, end.stage, end.tasks, end.attempt, end.exit_code,
-        end.run_s, end.message[:MESSAGE_MAX],
-    )  # fmt: skip
+    closed: Closed | ClosedRun
+    if tasks:
+        journal_run(books, app, end)
+        closed = ClosedRun(
+            first, node.node_id, _SUCCEEDED, end.stage, tasks, end.attempt, end.exit_code,
+            end.run_s, end.message[:MESSAGE_MAX],
+        )  # fmt: skip
+    else:
+        journal(books, app, end.stage, end.task, end.run_s)
+        closed = Closed(
+            first, node.node_id, _SUCCEEDED, end.stage, end.task, end.attempt, end.exit_code,
+            end.run_s, end.message[:MESSAGE_MAX],
+        )  # fmt: skip
     books.out.append(Note(closed))
-    app.closed.append((run, end, books.now))
+    app.closed.append((run, end, now))
     if run.stage >= 0:
         app.running[run.stage] -= count
     relay(books, attempt, end)
+    return app
 
 
 def order_stop(books: Books, holding: Holding) -> None:
@@ -223,10 +193,13 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
     node.outbox.drop(number, -number)
     if end.stage < 0 and not holding.claimed and (attempt is None or attempt.master is not holding):
         _remember_emptied(node, number)
-    slot = -1 if attempt is None else attempt.app.slot
-    books.ledger.free(node.slot, slot, holding.demand)
     books.matching.changed()
-    if attempt is not None:
+    if attempt is None:
+        books.ledger.free(node.slot, -1, holding.demand)
+    else:
+        app, slot = attempt.app, attempt.app.slot
+        lasted_s = books.now - holding.started_s
+        books.ledger.end(node.slot, slot, holding.demand, 1, app.held_s, lasted_s)
         del attempt.holdings.by_id[number]
         _of_attempt(books, attempt, holding, end)
         books.matcher.ended(books.view, node.slot, slot, holding.demand, books.now)
@@ -239,7 +212,6 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
 
 def _of_attempt(books: Books, attempt: Attempt, holding: Holding, end: ContainerEnd) -> None:
     app = attempt.app
-    _add_held(app.held_s, holding.demand, books.now - holding.started_s, 1)
     if attempt.master is holding:
         count_master(books, app.queue, -holding.demand)
         return
@@ -360,11 +332,8 @@ def refuse_end(books: Books, node: Node, end: ContainerEnd) -> None:
 
 def is_open(app: App, stage: int, task: int) -> bool:
     """Return whether an application has such a task, and its success would be news."""
-    if not 0 <= stage < min(len(app.finished), len(app.job.stages)):
-        return False  # of no task, or the application is over
-    if not 0 <= task < app.job.stages[stage].tasks or app.final_status != "UNDEFINED":
-        return False  # of no task, or the application is over
-    return task not in app.finished[stage]
+    sizes = app.sizes
+    return 0 <= stage < len(sizes) and 0 <= task < sizes[stage] and task not in app.finished[stage]
 
 
 def journal(books: Books, app: App, stage: int, task: int, run_s: float) -> bool:
@@ -381,6 +350,21 @@ def journal(books: Books, app: App, stage: int, task: int, run_s: float) -> bool
     if books.settings.recovery:
         books.unsaved_tasks.setdefault(app.app_id, []).append([stage, task, run_s])
     return True
+
+
+def journal_run(books: Books, app: App, end: ContainerEnd) -> None:
+    """Journal the tasks of a run, as `journal` does each: at once where all of them are news."""
+    stage, news, run_s = end.stage, dict.fromkeys(end.tasks, end.run_s), end.run_s
+    if (
+        books.settings.recovery
+        or not (is_open(app, stage, min(news)) and is_open(app, stage, max(news)))
+        or not app.finished[stage].keys().isdisjoint(news)
+    ):
+        for task in news:
+            journal(books, app, stage, task, run_s)
+        return
+    app.finished[stage].update(news)
+    app.finished_by_stage[stage] += len(news)
 
 
 def relay_lost(books: Books, attempt: Attempt, number: ContainerId) -> None:

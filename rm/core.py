@@ -12,7 +12,7 @@ from rm.placing import preempt
 from rm.placing.allocation import match_all
 from rm.placing.reserve import before_match, forget_served
 from rm.settings import ManagerSettings
-from rm.state.books import Books, Handler, hears_ends
+from rm.state.books import Books, Handler
 from rm.state.invariants import check
 from rm.state.lifecycle import AttemptState
 from weft.cluster import QueueSpec
@@ -54,6 +54,7 @@ class ResourceManager:
     ) -> None:
         self.books = Books(cluster_ts, types, queues, matcher, settings, rng)
         self._watching = False
+        self._timed = True  # whether an event may give reason for a timer
         self._preempting = settings.preemption or settings.preemption_intra_queue
         self._watch_s = self._watch_at = 0.0
         self._opened = 0  # asks at the last round of preemption
@@ -81,6 +82,13 @@ class ResourceManager:
         except KeyError:
             raise UnknownEventError("a resource manager", event) from None
         handler(books, event)
+        if self._timed:
+            self._set_timers()
+        return books.answer()
+
+    def _set_timers(self) -> None:
+        """Set the timers for which an event may have given reason."""
+        books = self.books
         if not self._watching:
             self._watch()
         if books.settings.prompt and not books.matching.timer_set:
@@ -89,12 +97,11 @@ class ResourceManager:
             self._claim_set = True  # what arrives together is looked at together
             wait_s = books.settings.preemption_interval_s * _SOON
             books.out.append(SetTimer(wait_s, CLAIM))
-        return books.answer()
+        self._timed = books.settings.prompt or self._preempting
 
     def wrap_matcher(self, layer: Callable[[Matcher], Matcher]) -> None:
         """Put a layer around the policy: it may look on, and decides as the policy does."""
-        self.books.matcher = layer(self.books.matcher)
-        self.books.hears_ends = hears_ends(self.books.matcher)
+        self.books.decide_by(layer(self.books.matcher))
 
     def change_policy(self, matcher: Matcher, settings: ManagerSettings, now: float) -> None:
         """Decide by another policy and other settings from now on; what runs goes on.
@@ -103,8 +110,8 @@ class ResourceManager:
         policy before allowed.
         """
         books = self.books
-        books.settings, books.matcher = settings, matcher
-        books.hears_ends = hears_ends(matcher)
+        books.settings, self._timed = settings, True
+        books.decide_by(matcher)
         books.slack[:] = np.maximum(books.slack, matcher.slack(books.view))
         for slot, app in enumerate(books.app_at):
             if app is not None:

@@ -226,6 +226,7 @@ def _refused(books: Books, number: int, why: str) -> Record:
 
 def _recover_ended(books: Books, app: App, record: Record) -> None:
     app.final_status = str(record["status"])
+    app.sizes = []
     app.started_s = float(record["started_s"])
     app.finished_s = float(record["finished_s"])
     app.progress = float(record["progress"])

@@ -100,14 +100,13 @@ class MatcherHarness:
             entry = self.rows.entries[placement.row]
             assert entry is not None, placement
             limit = 1.0 + self.matcher.slack(self.view) if placement.overbooked else None
-            self.ledger.book(node, entry.app, entry.demand, placement.copies, limit)
+            self.ledger.grant(node, entry.app, entry.demand, placement.copies, limit, self.now)
             end_s = self.now + entry.ask.duration_s
             self.runs[node].add(self._next, placement.copies, end_s, entry.demand)
             for _ in range(placement.copies):
                 self.held[self._next] = (node, entry.app, entry.demand)
                 made.append(self._next)
                 self._next += 1
-            self.ledger.add_pending(entry.app, -placement.copies)
             self.rows.take(entry, placement.copies, self.now)
             self.matcher.granted(self.view, node, placement, entry.app, self.now)
         self.matcher.matched(self.view, node, answer, self.now)

@@ -15,7 +15,6 @@ from unittest.mock import patch
 import nm.containers
 import nm.core
 import nm.runner
-import rm.containers
 import rm.core
 import rm.masters.accepting
 import rm.nodes.reporting
@@ -26,6 +25,7 @@ from am.reuse import PoolExecution
 from sim import fuzz
 from sim.swarm import Case, case
 from weft.effects import Persist
+from weft.ids import container_id
 from weft.messages import ContainerEnd, NodeHeartbeated, Outcome, StartAnswered
 from weft.outbox import Outbox
 
@@ -57,7 +57,7 @@ def _same_ids(books: Any, attempt: Any, count: int) -> int:
     """Plant: every life of the manager numbers containers from the start."""
     number = attempt.next_number
     attempt.next_number += count
-    return int(rm.containers.container_id(attempt.attempt_id, number))
+    return container_id(attempt.attempt_id, number)
 
 
 class _Nothing(set):  # type: ignore[type-arg]

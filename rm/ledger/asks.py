@@ -7,15 +7,19 @@ event.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from rm.ledger.asks_kernels import floor_of, is_floor
+from rm.ledger.asks_kernels import floor_of, is_floor, took
 from rm.ledger.columns import Bools, Columns
+from weft.compiled import direct
 from weft.dag import Floats, Ints
 from weft.messages import Ask
 
 NODE_LOCAL, RACK_LOCAL, REMOTE = 0, 1, 2
+HOLES_MAX = 16  # among the rows, beyond as many as are in use
 NOWHERE = 1 << 62  # a label that no node carries
 
 
@@ -83,6 +87,7 @@ class AskRows(Columns):
         self._by_rack: dict[str, dict[int, AskEntry]] = {}
         self._floor: Floats = np.full(d, np.inf)
         self._floor_stale = False
+        self.shown: Any = None  # of `rm.match.candidates`: all as kernels take them; None: it moved
         ints = ("pending", "app", "kind", "stage", "label", "remote", "missed", "serial")
         super().__init__(
             {
@@ -97,9 +102,15 @@ class AskRows(Columns):
             across=True,
         )
 
+    def _resize(self, room: int) -> None:
+        super()._resize(room)
+        self.shown = None
+        columns = self.w["pending"], self.w["since_s"], self.w["missed"]
+        self._took = partial(direct(took, *columns, 0, 0, 0.0), *columns)
+
     def open(self, entry: AskEntry, label: int, racks: tuple[str, ...], now: float) -> None:
         """Give an ask with something pending a row; `racks` are those of its preferred nodes."""
-        row = self.count
+        row, self.shown = self.count, None
         self.count += 1
         self.live += 1
         self.opened += 1
@@ -144,12 +155,10 @@ class AskRows(Columns):
 
         The locality wait begins anew, and the last container closes the row.
         """
-        entry.granted += count
-        row, left, columns = entry.row, entry.pending, self.w
-        columns["pending"][row] = left
-        columns["since_s"][row] = now
-        columns["missed"][row] = 0
-        if left == 0:
+        entry.granted = granted = entry.granted + count
+        left = entry.ask.total - granted
+        self._took(entry.row, left, now)
+        if left <= 0:
             self.close(entry)
 
     def close(self, entry: AskEntry) -> None:
@@ -197,13 +206,13 @@ class AskRows(Columns):
 
     def compact(self) -> None:
         """Close the holes when they are more than the rows; row numbers change."""
-        if self.count <= 2 * self.live + 16:
+        if self.count <= 2 * self.live + HOLES_MAX:
             return
         kept = np.flatnonzero(self.pending[: self.count] > 0)
         for column in self.w.values():
             column[: len(kept)] = column[kept]
         self.entries = [self.entries[row] for row in kept]
-        self.count = len(kept)
+        self.count, self.shown = len(kept), None
         for row, entry in enumerate(self.entries):
             if entry is not None:
                 entry.row = row

@@ -25,6 +25,14 @@ def floor_of(count: int, pending: Ints, demand: Floats) -> Floats:
 
 
 @kernel
+def took(pending: Ints, since_s: Floats, missed: Ints, row: int, left: int, now: float) -> None:
+    """Note that a row was granted something at `now`; `left` is still pending."""
+    pending[row] = left
+    since_s[row] = now
+    missed[row] = 0
+
+
+@kernel
 def is_floor(floor: Floats, count: int, pending: Ints, demand: Floats) -> bool:
     """Return whether `floor_of` would return just that."""
     same = True

@@ -4,13 +4,23 @@ Nothing is booked beyond a node's capacity; a matcher may overbook divisible res
 up to a limit. A slot is freed with its last container and used again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import numpy as np
 
 from rm.ledger.columns import Bools, Columns
-from rm.ledger.ledger_kernels import Holders, Used, await_more, book, free
+from rm.ledger.ledger_kernels import (
+    Asked,
+    Holders,
+    Used,
+    await_more,
+    book,
+    end,
+    free,
+    grant,
+    too_small,
+)
 from rm.ledger.queues import QueueTree
 from weft.compiled import direct
 from weft.dag import Floats, Ints
@@ -159,6 +169,7 @@ class Ledger:
         self._free_users: list[int] = []
         self.rigid: Bools = np.array(types.rigid)
         self._plain: Floats = np.ones(d)  # the limit of a booking that overbooks nothing
+        self.moved: Callable[[], None] | None = None  # told when tables have grown and moved
         self._rooms = (0, 0, 0)  # of the tables that the kernels are bound to
         self._grown()
 
@@ -279,11 +290,6 @@ class Ledger:
         """Set the work left of an application to 0."""
         self.apps.w["remaining"][slot] = 0.0
 
-    def note_grant(self, slot: int, count: int, now: float) -> None:
-        """Note that an application was granted `count` of the containers that it asked for."""
-        self.apps.w["granted_s"][slot] = now
-        self._await(slot, -count)
-
     def add_pending(self, slot: int, count: int) -> None:
         """Add containers that were asked for; negative for those granted or withdrawn."""
         self._await(slot, count)
@@ -300,18 +306,41 @@ class Ledger:
         """
         plain = self._plain if limit is None else limit
         over = self._book(self._used, node, app, count, demand, plain)
-        if over < 0:
-            raise _out_of_bounds(node, app, demand)
         if over:
-            name = self.types.names[over - 1]
-            raise InvariantError(
-                f"{count} x {demand[over - 1]:g} {name} does not fit on node slot {node}: "
-                f"{self.nodes.available[node, over - 1]:g} available"
-            )
+            raise self._not_booked(over, node, app, demand, count)
+
+    def grant(
+        self, node: int, app: int, demand: Floats, count: int, limit: Floats | None, now: float
+    ) -> None:
+        """Book containers, as `book` does, that an application asked for: they wait no longer."""
+        plain = self._plain if limit is None else limit
+        over = self._grant(self._used, node, app, count, demand, plain, now)
+        if over:
+            raise self._not_booked(over, node, app, demand, count)
+
+    def _not_booked(
+        self, over: int, node: int, app: int, demand: Floats, count: int
+    ) -> InvariantError:
+        if over < 0:
+            return _out_of_bounds(node, app, demand)
+        return InvariantError(
+            f"{count} x {demand[over - 1]:g} {self.types.names[over - 1]} does not fit on node "
+            f"slot {node}: {self.nodes.available[node, over - 1]:g} available"
+        )
 
     def free(self, node: int, app: int, demand: Floats, count: int = 1) -> None:
         """Take the demand of one container back, or of several identical ones."""
         if not self._free(self._used, node, app, demand, count):
+            raise _out_of_bounds(node, app, demand)
+
+    def end(
+        self, node: int, app: int, demand: Floats, count: int, held_s: Floats, lasted_s: float
+    ) -> None:
+        """Free like containers of an application that ended, and count how long they were held.
+
+        To `held_s` (d,) the demand of each x `lasted_s` is added.
+        """
+        if not self._end(self._used, node, app, demand, count, held_s, lasted_s):
             raise _out_of_bounds(node, app, demand)
 
     def _grown(self) -> None:
@@ -325,6 +354,8 @@ class Ledger:
         if rooms == self._rooms:
             return
         self._rooms = rooms
+        if self.moved is not None:
+            self.moved()
         nodes, apps, users, queues = self.nodes.w, self.apps.w, self.users.w, self.by_queue.w
         parent, one = self.queues.parent, self._plain
         holders = Holders(
@@ -333,8 +364,17 @@ class Ledger:
             users["held"], users["containers"], queues["held"], queues["containers"], parent,
         )  # fmt: skip
         asked = (parent, apps["pending"], apps["queue"], queues["pending"])
+        waiting = Asked(holders, apps["pending"], apps["granted_s"], queues["pending"])
+        granted = (self._used, 0, 0, 1, one, one, 1.0)
+        self._grant = partial(direct(grant, waiting, *granted), waiting)
+        available, capacity = nodes["available"], nodes["capacity"]
+        self.too_small = partial(
+            direct(too_small, available, capacity, 0, one, one), available, capacity
+        )
         self._book = partial(direct(book, holders, self._used, 0, 0, 1, one, one), holders)
         self._free = partial(direct(free, holders, self._used, 0, 0, one, 1), holders)
+        ended = (self._used, 0, 0, one, 1, one, 1.0)
+        self._end = partial(direct(end, holders, *ended), holders)
         self._await = partial(direct(await_more, *asked, 0, 1), *asked)
 
     # -- invariants --------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from weft.resources import TOLERANCE
 
 
 @kernel
-def too_small(node: int, available: Floats, capacity: Floats, least: Floats, slack: Floats) -> bool:
+def too_small(available: Floats, capacity: Floats, node: int, least: Floats, slack: Floats) -> bool:
     """Return whether a node has less room than the least that any container needs."""
     for r in range(least.shape[0]):
         short = available[node, r] < least[r] - (slack[r] + TOLERANCE) * capacity[node, r]
@@ -32,7 +32,7 @@ def with_room(
     count, nodes = 0, out.shape[0]
     for place in range(nodes):
         node = (start + place) % nodes
-        if up[node] and not too_small(node, available, capacity, least, slack):
+        if up[node] and not too_small(available, capacity, node, least, slack):
             out[count] = node
             count += 1
     return count
@@ -88,6 +88,15 @@ class Holders(NamedTuple):
     queue_held: Floats  # of a queue and all below it
     queue_containers: Ints
     parent: Ints  # of queues, -1: none
+
+
+class Asked(NamedTuple):
+    """The ledger's tables of who waits for containers, beside those of who holds some."""
+
+    holders: Holders
+    app_pending: Ints
+    granted_s: Floats  # when an application was granted one last
+    queue_pending: Ints  # of a queue and all below it
 
 
 class Used(NamedTuple):
@@ -156,6 +165,37 @@ def free(holders: Holders, used: Used, node: int, app: int, demand: Floats, coun
         return False
     for _ in range(count):
         _free_one(holders, node, app, demand)
+    return True
+
+
+@kernel
+def grant(
+    asked: Asked, used: Used, node: int, app: int, count: int, demand: Floats, limit: Floats,
+    now: float,
+) -> int:  # fmt: skip
+    """Do `book` for containers that an application asked for, which then are not pending any more.
+
+    Return what `book` does.
+    """
+    holders = asked.holders
+    over = book(holders, used, node, app, count, demand, limit)
+    if over == 0:
+        asked.granted_s[app] = now
+        await_more(
+            holders.parent, asked.app_pending, holders.app_queue, asked.queue_pending, app, -count
+        )
+    return over
+
+
+@kernel
+def end(
+    holders: Holders, used: Used, node: int, app: int, demand: Floats, count: int, held_s: Floats,
+    lasted_s: float,
+) -> bool:  # fmt: skip
+    """Do `free`, then `add_held`: containers that an application held for `lasted_s` ended."""
+    if not free(holders, used, node, app, demand, count):
+        return False
+    add_held(held_s, demand, lasted_s, count)
     return True
 
 

@@ -20,6 +20,7 @@ class QueueTree:
         "capacity",
         "chains",
         "children",
+        "free",
         "is_leaf",
         "lifetime_s",
         "limited",
@@ -69,6 +70,8 @@ class QueueTree:
         binding = np.isfinite(self.most) | np.isfinite(self.user_limit_factor)
         self.limited = bool((binding | (self.user_limit < 1)).any())  # whether any limit can bind
         self.several = int(self.is_leaf.sum()) > 1
+        # whether there is neither a limit that binds nor another queue
+        self.free = not self.limited and not self.several
         # whether one leaf queue has all that is guaranteed: nobody is owed what it gets
         self.lone = not self.several and bool(self.capacity[-1] > 0.0)
         below: list[list[int]] = [[] for _ in above]

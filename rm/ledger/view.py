@@ -46,10 +46,10 @@ class View:
         self.node_names: list[str] = []
         self.rack_names: list[str] = []
         self.idle_limits: Any = None  # of `rm.match.candidates`: where no limit can bind
-        self.asks: Any = None  # of `rm.match.candidates`: the rows as kernels took them last,
-        self.room: Any = None  # ... and room for candidates
+        self.room: Any = None  # of `rm.match.candidates`: room for candidates
         self.sites: dict[int, Any] = {}  # ... and nodes, by slot
         self.rigid: Bools = ledger.rigid  # (d,) where over-allocation is never granted
+        ledger.moved = self._moved
 
     @property
     def total(self) -> Floats:
@@ -83,9 +83,12 @@ class View:
         return self.rows.labels(self.node_names[node], self.rack_names[int(self.nodes.rack[node])])
 
     def banned(self, node: int) -> Bools:
-        """Return by application slot which must not use a node (their masters' black lists)."""
-        if len(self._nobody) < self._ledger.app_slots:
-            self._nobody = np.zeros(2 * self.app_slots, dtype=np.bool_)
+        """Return by application slot which must not use a node (their masters' black lists).
+
+        It has an entry for each slot that the table of applications has room for.
+        """
+        if len(self._nobody) != self.apps.room:
+            self._nobody = np.zeros(self.apps.room, dtype=np.bool_)
             self._nobody.flags.writeable = False
         if node not in self._banned:
             return self._nobody
@@ -94,14 +97,21 @@ class View:
         banned.flags.writeable = False
         return banned
 
+    def _moved(self) -> None:
+        """Forget what is kept of tables that are no longer those that are used."""
+        self.sites.clear()
+        self.idle_limits = None
+
     # -- for the core only -------------------------------------------------------------------------
 
     def forget(self, node: int) -> None:
         """Drop what is kept of a node slot that becomes another node's."""
         self._banned.pop(node, None)
+        self.sites.pop(node, None)
 
     def ban(self, node: int, app: int, on: bool) -> None:
         """Note (or forget) that an application must not use a node."""
+        self.sites.pop(node, None)
         if on:
             self._banned.setdefault(node, set()).add(app)
         elif node in self._banned:

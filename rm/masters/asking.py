@@ -97,15 +97,19 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
     notices: list[Preemption] = []
     addresses: dict[NodeId, str] = {}
     racks: dict[NodeId, str] = {}
+    nodes, held = books.nodes, attempt.holdings.by_id
     several_racks = len(books.view.rack_names) > 1
     for item in items:
         if isinstance(item, Container):
             containers.append(item)
-            node = books.nodes[item.node_id]
-            addresses[item.node_id] = node.address
+            name, run = item.node_id, held.get(item.container_id)
+            addresses[name] = nodes[name].address
             if several_racks:
-                racks[item.node_id] = node.rack
-            _told(attempt, item)
+                racks[name] = nodes[name].rack
+            if run is None or run.count != item.count or run.container_id != item.container_id:
+                _told(attempt, item)
+            elif run.state is _UNTOLD:
+                run.state = _TOLD
         elif isinstance(item, Preemption):
             notices.append(item)
         else:
@@ -133,12 +137,7 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
 
 
 def _told(attempt: Attempt, item: Container) -> None:
-    """Mark a container, or a run of them, as known to its master."""
-    run = attempt.holdings.peek(item.container_id)
-    if run is not None and (run.container_id, run.count) == (item.container_id, item.count):
-        if run.state is _UNTOLD:
-            run.state = _TOLD
-        return
+    """Mark each container of a run as known to its master, as far as it is held."""
     for number in range(item.container_id, item.container_id + item.count):
         holding = attempt.holdings.get(number)
         if holding is not None and holding.state is _UNTOLD:
@@ -210,14 +209,15 @@ def _problem_of(books: Books, attempt: Attempt, ask: Ask, entry: AskEntry | None
     granted, before = (0, 0) if entry is None else (entry.granted, entry.pending)
     pending = int(books.ledger.apps.pending[attempt.app.slot]) - before
     pending += max(0, ask.total - granted)
-    if pending > max(
-        ASKED_MIN, ASKED_PER_TASK * job.task_count, OPEN_ASKED * (job.master is not None)
+    if pending > ASKED_MIN and pending > max(
+        ASKED_PER_TASK * job.task_count, OPEN_ASKED * (job.master is not None)
     ):
         return f"{pending} containers pending for a job of {job.task_count} tasks"
     if ask.gang and ask.total - granted > books.settings.round_grants_max:
         return f"a gang of more than {books.settings.round_grants_max}"
-    if entry is None and len(attempt.entries) >= ASKS_PER_TASK * job.task_count + ASKS_MIN:
-        return f"{len(attempt.entries)} asks for a job of {job.task_count} tasks"
+    asks = len(attempt.entries)
+    if entry is None and asks >= ASKS_MIN and asks >= ASKS_PER_TASK * job.task_count + ASKS_MIN:
+        return f"{asks} asks for a job of {job.task_count} tasks"
     return ""
 
 

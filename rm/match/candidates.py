@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rm.ledger.asks import RACK_LOCAL, REMOTE
+from rm.ledger.asks import RACK_LOCAL, REMOTE, AskRows
 from rm.ledger.view import View
 from rm.match.candidate_kernels import Candidates, Sieve, choose_alone, describe, mean_of_busy, over
 from rm.match.filter_kernels import Asks, Site
@@ -110,30 +110,33 @@ def levels_of(view: View, node: int) -> Ints:
 
 
 def asks_of(view: View, node: int) -> Asks:
-    """Return the pending asks as kernels take them, as far as they may use a node."""
+    """Return the pending asks as kernels take them, as far as they may use a node.
+
+    The same object as long as the rows stand where they are.
+    """
     rows = view.rows
-    labels = view.labels(node) if rows.strict else rows.label
-    known: Asks | None = view.asks
-    if (
-        known is None
-        or known.size != rows.count
-        or known.pending is not rows.pending  # the tables moved
-        or known.label is not labels
-    ):
-        view.asks = known = Asks(
-            rows.count, rows.pending, rows.app, labels, rows.gang, rows.serial, rows.demand.T,
-            rows.duration_s, rows.pri_score,
-        )  # fmt: skip
-    return known
+    if rows.strict:
+        return _asks(rows, view.labels(node))
+    if rows.shown is None:
+        rows.shown = _asks(rows, rows.label)
+    shown: Asks = rows.shown
+    return shown
+
+
+def _asks(rows: AskRows, labels: Ints) -> Asks:
+    return Asks(
+        rows.count, rows.pending, rows.app, labels, rows.gang, rows.serial, rows.demand.T,
+        rows.duration_s, rows.pri_score,
+    )  # fmt: skip
 
 
 def site_of(view: View, node: int) -> Site:
     """Return a node as kernels take it."""
-    nodes, banned = view.nodes, view.banned(node)
     known: Site | None = view.sites.get(node)
-    if known is None or known.banned is not banned or known.available is not nodes.available:
+    if known is None:
+        nodes = view.nodes
         view.sites[node] = known = Site(
-            node, banned, nodes.labels, nodes.reserved, nodes.available, nodes.capacity
+            node, view.banned(node), nodes.labels, nodes.reserved, nodes.available, nodes.capacity
         )
     return known
 
@@ -145,11 +148,10 @@ def limits_of(view: View, *, keeps: bool = False, follows: bool = False) -> Limi
     itself. `follows`: the policy goes by what queues hold, so they are followed from pick to pick.
     """
     tree, apps = view.queues, view.apps
-    moves = tree.limited or (tree.several and (keeps or follows))
-    if not moves:
-        known: Limits | None = view.idle_limits
-        if known is not None and known.queue is apps.queue:
-            return known  # nothing in it changes but through its tables, and these have not moved
+    moves = not tree.free and (tree.limited or keeps or follows)
+    if not moves and view.idle_limits is not None:
+        idle: Limits = view.idle_limits
+        return idle  # nothing in it changes but through its tables, and these have not moved
     by_queue, users, keeps = view.by_queue, view.users, keeps and tree.several
     queue_held = _over(by_queue.held, view.total) if moves else _UNSEEN
     user_held = _over(users.held, view.total) if moves else _UNSEEN

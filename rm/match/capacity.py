@@ -10,16 +10,16 @@ import numpy as np
 
 from rm.ledger.columns import Bools
 from rm.ledger.view import View
-from rm.match.candidates import candidates, limits_of, longer, placed
-from rm.match.capacity_kernels import Line, Scratch, pick
+from rm.match.candidates import candidates, limits_of, longer
+from rm.match.capacity_kernels import Line, Scratch, in_runs, pick
 from rm.match.delay_kernels import delays
-from rm.match.protocol import NOTHING, BaseMatcher, Match
+from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from rm.match.score_kernels import FEW
 from weft.compiled import steady
 from weft.dag import Ints
 
 NOBODY: Bools = np.zeros(0, np.bool_)  # waits for a nearer node
-_pick = steady(pick)
+_pick, _in_runs = steady(pick), steady(in_runs)
 
 
 class CapacityMatcher(BaseMatcher):
@@ -31,6 +31,7 @@ class CapacityMatcher(BaseMatcher):
         self.node_locality_delay = node_locality_delay
         self.rack_locality_delay = rack_locality_delay
         self._room = _room_for(0)
+        self._runs: Ints = np.empty((FEW, 3), np.int64)
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Fill the node, one container at a time."""
@@ -54,9 +55,15 @@ class CapacityMatcher(BaseMatcher):
         while n == len(picked):
             picked = longer(picked)
             n = _pick(found, line, scratch, picked, waits, n)
-        places = [(float(at),) for at in range(n)]
+        runs = self._runs
+        if len(runs) < n:
+            self._runs = runs = np.empty((len(picked), 3), np.int64)
+        count = _in_runs(found, picked, n, runs)
         declined = tuple(found.rows[waits].tolist()) if rows.preferring else ()
-        answer = placed(found.rows[picked[:n]].tolist(), places, ("place",))
+        answer = [
+            Placement(row, copies, (("place", float(at)),))
+            for row, at, copies in runs[:count].tolist()
+        ]
         return Match(answer, declined, settled=not declined)
 
 

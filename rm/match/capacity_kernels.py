@@ -73,6 +73,23 @@ def pick(
 
 
 @kernel
+def in_runs(found: Candidates, picked: Ints, n: int, runs: Ints) -> int:
+    """Fill `runs` (room, 3) with the row, the place of the first and the number of like picks.
+
+    Those are the first `n` of `picked`, where the same candidate came several times in a row.
+    Return how many runs there are; `runs` has room for as many as `picked` has.
+    """
+    count = 0
+    for at in range(n):
+        if at > 0 and picked[at] == picked[at - 1]:
+            runs[count - 1, 2] += 1
+            continue
+        runs[count, 0], runs[count, 1], runs[count, 2] = found.rows[picked[at]], at, 1
+        count += 1
+    return count
+
+
+@kernel
 def _first(found: Candidates, line: Line, left: Ints, declined: Bools, best: Ints) -> None:
     """Fill `best` (queues,) with the row that is first in the line of each leaf queue; -1: none."""
     limits = line.limits

@@ -38,30 +38,22 @@ class FifoMatcher(BaseMatcher):
         self._room = _room_for(0, 0)
         self._line: Line | None = None  # of the decision before
 
-    def _line_of(self, view: View, asks: Asks) -> Line:
-        """Return the tables of a decision; those of the one before, where none has moved."""
-        line, limits, apps, total = self._line, limits_of(view, keeps=True), view.apps, view.total
-        if (
-            line is None
-            or line.asks is not asks
-            or line.limits is not limits
-            or line.total is not total
-            or line.priority is not apps.priority
-            or line.order is not apps.order
-        ):
-            self._line = line = Line(asks, total, apps.priority, apps.order, limits, self.fill)
-        return line
-
     def match(self, view: View, node: int, now: float) -> Match:
         """Grant the head of the line for as long as it fits."""
-        asks, total = asks_of(view, node), view.total
+        asks = asks_of(view, node)
         if self.whole:
             late = _behind(view)[asks.app[: asks.size]]
             asks = asks._replace(pending=np.where(late, 0, asks.pending[: asks.size]))
-        site, line = site_of(view, node), self._line_of(view, asks)
+        line = self._line
+        if (
+            line is None
+            or line.asks is not asks
+            or line.total is not view.total
+            or line.order is not view.apps.order
+        ):
+            line = self._set_out(view, asks)
         scratch, picked = self._room
-        if len(scratch.left) < asks.size or len(scratch.room) != len(total):
-            self._room = scratch, picked = _room_for(2 * asks.size, len(total))
+        site = site_of(view, node)
         n = _pick(line, site, scratch, picked, 0)
         while n == len(picked):
             picked = longer(picked)
@@ -74,6 +66,15 @@ class FifoMatcher(BaseMatcher):
                 for at, (row, count) in enumerate(picked[:n].tolist())
             ]
         )
+
+    def _set_out(self, view: View, asks: Asks) -> Line:
+        """Return the tables of a decision; they serve the next ones, too, until one has moved."""
+        apps, total, limits = view.apps, view.total, limits_of(view, keeps=True)
+        if len(self._room[0].left) < asks.size or len(self._room[0].room) != len(total):
+            self._room = _room_for(2 * asks.size, len(total))
+        line = Line(asks, total, apps.priority, apps.order, limits, self.fill)
+        self._line = line if view.queues.free else None  # limits that bind are each decision's own
+        return line
 
 
 def _room_for(rows: int, d: int) -> tuple[Scratch, Ints]:

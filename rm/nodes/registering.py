@@ -1,10 +1,11 @@
 """A node registers: it is described, and what it runs is adopted or stopped."""
 
+from typing import Final
+
 import numpy as np
 
 from rm.applications import DEAD, fail_attempt, hands_over
 from rm.containers import (
-    Demand,
     close,
     count_master,
     hold,
@@ -14,7 +15,15 @@ from rm.containers import (
 from rm.forgetting import rack_of, slot_of_forgotten
 from rm.leaving import count_class, drain, examine, step
 from rm.state.books import Books
-from rm.state.lifecycle import NODE, AttemptState, ContainerEvent, NodeEvent, RmNodeState
+from rm.state.lifecycle import (
+    CONTAINER,
+    NODE,
+    AttemptState,
+    ContainerEvent,
+    NodeEvent,
+    RmContainerState,
+    RmNodeState,
+)
 from rm.state.records import NEVER, Attempt, Holding, Holdings, Node, Order
 from weft.effects import Send
 from weft.errors import InputError
@@ -31,6 +40,8 @@ from weft.messages import (
 )
 from weft.outbox import Outbox
 from weft.resources import Vector
+
+_BROUGHT_ALONG: Final = CONTAINER.next(RmContainerState.NEW, ContainerEvent.RECOVER)
 
 
 def register(books: Books, event: NodeRegistered) -> None:
@@ -239,5 +250,7 @@ def _book_as_is(
     array = np.array(demand, dtype=np.float64)
     slot = -1 if attempt is None else attempt.app.slot
     books.ledger.book(node.slot, slot, array, 1, np.full(len(array), np.inf))
-    both = Demand(array, tuple(demand))
-    return hold(books, number, node, attempt, None, both, ContainerEvent.RECOVER)
+    holding = Holding(number, node, attempt, None, array, tuple(demand), books.now, _BROUGHT_ALONG)
+    holding.adopted = True
+    hold(books, holding)
+    return holding

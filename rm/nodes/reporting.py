@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from typing import Final
 
-from rm.applications import container_ended, run_ended
+from rm.applications import container_ended, settle
 from rm.containers import (
-    is_end_of,
+    close_done,
+    is_done,
     journal,
     late_success,
     may_have_run,
@@ -14,11 +15,12 @@ from rm.containers import (
     relay_task,
 )
 from rm.leaving import drain, examine
+from rm.ledger.asks import HOLES_MAX
 from rm.nodes.registering import ask_to_register
 from rm.placing.allocation import MAY_GRANT, NO_ROOM, heartbeat_outlook, match_node
 from rm.placing.reserve import before_match
 from rm.state.books import Books
-from rm.state.lifecycle import RmNodeState
+from rm.state.lifecycle import AppState, RmNodeState
 from rm.state.records import AGAIN, ApplicationOver, Node, Spared
 from weft.effects import NodesIdle, Send
 from weft.ids import app_of_container, attempt_of_container
@@ -33,6 +35,7 @@ from weft.messages import (
     node_address,
 )
 
+_GOING_ON: Final = AppState.RUNNING
 _DRAINING: Final = RmNodeState.DECOMMISSIONING
 
 
@@ -65,20 +68,20 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
         node.unhealthy_at = event.request_id
         if event.unhealthy != node.unhealthy:
             examine(books, node, event.unhealthy)
+    held = books.holdings.by_id
     for done in event.tasks_ended:
         relay_task(books, node, done)
     for end in event.ended:
-        if not end.tasks:
-            _ended(books, node, end)
+        run = held.get(end.container_id)
+        if run is not None and run.node is node and is_done(run, end):
+            app = close_done(books, run, end)
+            if app.state is not _GOING_ON:
+                settle(books, app)
             continue
-        run = books.holdings.peek(end.container_id)
-        if run is not None and run.node is node and is_end_of(run, end):
-            run_ended(books, run, end)
-            continue
-        for one in _each_of(books, node, end):
+        for one in _each_of(books, node, end) if end.tasks else (end,):
             _ended(books, node, one)
     for number, _ in event.container_use:
-        if number not in books.holdings:  # nobody would ever free it
+        if number not in held:  # nobody would ever free it
             node.outbox.put(number, number)
     _match_and_answer(books, node)
 
@@ -89,7 +92,9 @@ def _match_and_answer(books: Books, node: Node) -> None:
     if node.state is _DRAINING:
         drain(books, node)
     if not settings.prompt:
-        books.rows.compact()
+        rows = books.rows
+        if rows.count > 2 * rows.live + HOLES_MAX:
+            rows.compact()
         if books.must_keep_nodes(books.now):
             before_match(books)
         match_node(books, node)
@@ -185,8 +190,11 @@ def _unknown_ended(books: Books, node: Node, end: ContainerEnd) -> None:
 
 def answer_node(books: Books, node: Node) -> None:
     """Send a node its orders."""
-    books.dirty_nodes.pop(node.node_id, None)
+    if books.dirty_nodes:
+        books.dirty_nodes.pop(node.node_id, None)
     number, items = node.outbox.take(books.now)
+    if not items and books.settings.lossless:
+        return
     acks, node.acks = tuple(node.acks), []
     if items:
         start = tuple(item for item in items if isinstance(item, MasterLaunch))
@@ -197,8 +205,6 @@ def answer_node(books: Books, node: Node) -> None:
         answer = NodeAnswered(
             node.node_id, number, acks, start, stop, life=life, over=over, spare=spare
         )
-    elif books.settings.lossless:
-        return
     else:
         answer = NodeAnswered(node.node_id, number, acks, life=books.epoch + 1)
     books.out.append(Send(node_address(node.node_id), answer))

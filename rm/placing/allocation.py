@@ -6,32 +6,33 @@ import numpy as np
 
 from rm.applications import move_attempt, persist_attempt
 from rm.containers import (
-    Demand,
+    ALLOCATED,
     count_master,
     hold,
-    hold_run,
     next_ids,
 )
-from rm.ledger.ledger_kernels import too_small, with_room
+from rm.ledger.asks import AskEntry
+from rm.ledger.ledger_kernels import with_room
 from rm.match.candidates import limit_of
 from rm.match.filter_kernels import fits
 from rm.match.limit_kernels import ADMITTED, USER
-from rm.match.protocol import Placement
+from rm.match.protocol import Placement, Scores
 from rm.placing.gang_room import spoils
 from rm.placing.hosting import full_of_masters, hosts, masters_may_grow
 from rm.state.books import Books
 from rm.state.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, RmNodeState
-from rm.state.records import AGAIN, Attempt, Node
+from rm.state.records import AGAIN, Attempt, Holding, Node
 from weft.compiled import steady
 from weft.dag import Floats
 from weft.effects import Note
 from weft.errors import InvariantError
 from weft.facts import Placed, PlacedRun
+from weft.ids import ContainerId
 from weft.messages import Container, MasterLaunch
 from weft.resources import Vector
 
 _RUNNING: Final = RmNodeState.RUNNING
-_too_small, _with_room = steady(too_small), steady(with_room)
+_with_room = steady(with_room)
 NOTHING_NEW, NO_ROOM, MAY_GRANT = range(3)  # what a match could come to
 _EARLY: Final = 0.1  # of the interval, that a host's heartbeat may come too early
 
@@ -50,14 +51,11 @@ def match_node(books: Books, node: Node, granted: int = 0) -> int:
         if expected == NO_ROOM:
             node.settled_at = books.matching.version
         return granted
-    slot, columns, matching = node.slot, books.ledger.nodes, books.matching
-    matcher, view, now, settings = books.matcher, books.view, books.now, books.settings
-    match, whole = matcher.match(view, slot, now), True
+    slot, settings, matcher = node.slot, books.settings, books.matcher
+    match, whole = matcher.match(books.view, slot, books.now), True
     # whatever fits: a round must end soon
-    may_get = min(
-        settings.node_containers_max - columns.containers.item(slot),
-        settings.round_grants_max - granted,
-    )
+    may_get = settings.node_containers_max - len(node.holdings.by_id)
+    may_get = min(may_get, settings.round_grants_max - granted)
     for placement in match.placements:
         copies = placement.copies
         if copies > may_get:
@@ -67,12 +65,13 @@ def match_node(books: Books, node: Node, granted: int = 0) -> int:
         may_get -= copies
         grant(books, node, placement if whole else placement._replace(copies=copies))
         granted += copies
-    matcher.matched(view, slot, match, now)
+    if books.hears_matches:
+        matcher.matched(books.view, slot, match, books.now)
     if match.declined:
         _missed(books, node, match.declined)
-    node.settled_at = matching.version if match.settled and whole else AGAIN
-    if not whole and columns.containers[slot] < settings.node_containers_max:
-        matching.cut = True  # the rest comes with the next round
+    node.settled_at = books.matching.version if match.settled and whole else AGAIN
+    if not whole and len(node.holdings.by_id) < settings.node_containers_max:
+        books.matching.cut = True  # the rest comes with the next round
     return granted
 
 
@@ -116,10 +115,10 @@ def outlook(books: Books, node: Node) -> int:
     NOTHING_NEW: nothing is pending, or nothing changed since it was matched in vain; NO_ROOM: for
     the least that is pending; else MAY_GRANT.
     """
-    rows, columns = books.rows, books.ledger.nodes
+    rows = books.rows
     if rows.live == 0 or node.settled_at == books.matching.version:
         return NOTHING_NEW
-    if _too_small(node.slot, columns.available, columns.capacity, rows.floor(), books.slack):
+    if books.ledger.too_small(node.slot, rows.floor(), books.slack):
         return NO_ROOM
     return MAY_GRANT
 
@@ -136,40 +135,55 @@ def heartbeat_outlook(books: Books, node: Node, now: float) -> int:
 
 def grant(books: Books, node: Node, placement: Placement) -> None:
     """Book a placement and owe the master its containers."""
-    rows, count = books.rows, placement.copies
+    rows, now, count = books.rows, books.now, placement.copies
     entry = rows.entries[placement.row]
     if entry is None or not 0 < count <= entry.ask.total - entry.granted:
         raise InvariantError(f"matcher {books.matcher.name} placed {placement}: not pending")
-    app = books.app_at[entry.app]
+    ask, app = entry.ask, books.app_at[entry.app]
     if app is None or app.attempt is None:
         raise InvariantError(f"row {placement.row} belongs to no application")
+    attempt = app.attempt
     limit = 1.0 + books.slack if placement.overbooked else None
-    books.ledger.book(node.slot, entry.app, entry.demand, count, limit)
-    attempt, ask = app.attempt, entry.ask
-    queue = books.queues.paths[app.queue]
-    demand = Demand(entry.demand, ask.demand if any(ask.demand) else books.least)
-    node_id, ask_id, stage, scores = node.node_id, ask.ask_id, ask.stage, placement.scores
+    books.ledger.grant(node.slot, entry.app, entry.demand, count, limit, now)
     first = next_ids(books, attempt, count)
-    owe, note = attempt.outbox.put, books.out.append
-    if count > 1 and app.job.master is None:
-        hold_run(books, first, count, node, attempt, entry, demand)
-        owe(first, Container(first, node_id, ask_id, node.boot, count))
-        placed = PlacedRun(
-            first, count, node_id, ask_id, stage, ask.demand, ask.kind, queue, scores
-        )
-        note(Note(placed))
-    else:
+    if count > 1 and app.job.master is not None:  # such a master knows no runs
         for number in range(first, first + count):
-            hold(books, number, node, attempt, entry, demand)
-            owe(number, Container(number, node_id, ask_id, node.boot))
-            note(Note(Placed(number, node_id, ask_id, stage, ask.demand, ask.kind, queue, scores)))
+            _hand_out(books, node, attempt, entry, number, 1, placement.scores)
+    else:
+        _hand_out(books, node, attempt, entry, first, count, placement.scores)
     if ask.stage >= 0:
         app.running[ask.stage] += count
-    books.ledger.note_grant(entry.app, count, books.now)
     books.pace.note(ask.duration_s, count)
-    rows.take(entry, count, books.now)
+    rows.take(entry, count, now)
     books.owe_attempt(attempt)
-    books.matcher.granted(books.view, node.slot, placement, entry.app, books.now)
+    if books.hears_grants:
+        books.matcher.granted(books.view, node.slot, placement, entry.app, now)
+
+
+def _hand_out(
+    books: Books,
+    node: Node,
+    attempt: Attempt,
+    entry: AskEntry,
+    first: ContainerId,
+    count: int,
+    scores: Scores,
+) -> None:
+    """Hold a container, or a run of them, for an attempt, owe it to its master, and note it."""
+    ask, demand, node_id = entry.ask, entry.ask.demand, node.node_id
+    vector = demand if any(demand) else books.least
+    run = Holding(first, node, attempt, entry, entry.demand, vector, books.now, ALLOCATED, count)
+    hold(books, run)
+    attempt.outbox.put(first, Container(first, node_id, ask.ask_id, node.boot, count))
+    queue = books.queues.paths[attempt.app.queue]
+    placed: Placed | PlacedRun
+    if count == 1:
+        placed = Placed(first, node_id, ask.ask_id, ask.stage, demand, ask.kind, queue, scores)
+    else:
+        placed = PlacedRun(
+            first, count, node_id, ask.ask_id, ask.stage, demand, ask.kind, queue, scores
+        )
+    books.out.append(Note(placed))
 
 
 def _place_masters(books: Books, node: Node) -> None:
@@ -257,7 +271,9 @@ def _start_master(books: Books, node: Node, attempt: Attempt) -> None:
     books.ledger.book(node.slot, attempt.app.slot, demand, 1)
     count_master(books, attempt.app.queue, demand)
     number = next_ids(books, attempt, 1)
-    attempt.master = holding = hold(books, number, node, attempt, None, Demand(demand, vector))
+    holding = Holding(number, node, attempt, None, demand, vector, books.now, ALLOCATED)
+    hold(books, holding)
+    attempt.master = holding
     attempt.master_id = number
     holding.state = CONTAINER.next(holding.state, ContainerEvent.LAUNCH_ORDERED)
     attempt.seen_s = books.now

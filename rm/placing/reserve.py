@@ -259,12 +259,13 @@ def _first_in_turn(books: Books, slot: int) -> int:
     rows = []
     if kept:
         rows = [row for row, at in enumerate(books.rows.entries) if at and at.serial in kept]
-    free, hidden = books.ledger.empty(slot), books.rows.hide(rows)
+    free, hidden = books.ledger.empty(slot), books.rows.hide(rows) if rows else None
     try:
         match = books.matcher.would_match(books.view, slot, books.now)
     finally:
         books.ledger.refill(slot, free)
-        books.rows.show(rows, hidden)
+        if hidden is not None:
+            books.rows.show(rows, hidden)
     return match.placements[0].row if match.placements else -1
 
 

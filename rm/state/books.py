@@ -80,8 +80,7 @@ class Books:
         self.cluster_ts = cluster_ts
         self.types = types
         self.queues = QueueTree(queues)
-        self.matcher = matcher
-        self.hears_ends = hears_ends(matcher)
+        self.decide_by(matcher)
         self.settings = settings
         self.rng = rng
         self.ledger = Ledger(types, self.queues)
@@ -133,6 +132,13 @@ class Books:
         self._shares: tuple[int, Floats] = (-1, np.zeros((0, len(types))))
         self._rooms: dict[int, Vector] = {}
         self._rooms_at = -1
+
+    def decide_by(self, matcher: Matcher) -> None:
+        """Take a policy, and note what it has to be told: most keep nothing of what they decide."""
+        self.matcher = matcher
+        self.hears_grants = _hears(matcher, "granted")
+        self.hears_matches = _hears(matcher, "matched")
+        self.hears_ends = _hears(matcher, "ended")
 
     def owe_node(self, node: Node) -> None:
         """Note that the next answer to a node has something for it."""
@@ -266,9 +272,9 @@ class Books:
         return runs
 
 
-def hears_ends(matcher: Matcher) -> bool:
-    """Return whether a policy may keep something of containers that end."""
-    return getattr(kind_of(matcher), "ended", None) is not BaseMatcher.ended
+def _hears(matcher: Matcher, word: str) -> bool:
+    """Return whether a policy may do anything when it is told: a method of its own."""
+    return getattr(kind_of(matcher), word, None) is not getattr(BaseMatcher, word)
 
 
 def _least(types: ResourceTypes, wanted: Mapping[str, float]) -> Vector:

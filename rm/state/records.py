@@ -75,9 +75,10 @@ class Holding:
         vector: Vector,
         now: float,
         state: RmContainerState,
+        count: int = 1,
     ) -> None:
         self.container_id = container_id
-        self.count = 1
+        self.count = count
         self.node = node
         self.attempt = attempt
         self.entry = entry
@@ -95,11 +96,10 @@ class Holding:
 
     def part(self, number: ContainerId) -> "Holding":
         """Return one container of a run."""
-        one = Holding(
+        return Holding(
             number, self.node, self.attempt, self.entry, self.demand, self.vector, self.started_s,
             self.state,
         )  # fmt: skip
-        return one
 
 
 class Holdings:
@@ -140,15 +140,21 @@ class Holdings:
         del self.by_id[number]
 
     def hold_run(self, run: Holding) -> None:
-        """Add a run under all of its ids."""
-        first = run.container_id
-        self.by_id.update(dict.fromkeys(range(first, first + run.count), run))
+        """Add a run under all of its ids here (where all are), to its node's and its attempt's."""
+        first, attempt = run.container_id, run.attempt
+        assert attempt is not None
+        parts = dict.fromkeys(range(first, first + run.count), run)
+        self.by_id.update(parts)
+        run.node.holdings.by_id.update(parts)
+        attempt.holdings.by_id.update(parts)
 
     def drop_run(self, run: Holding) -> None:
-        """Remove a run with all of its ids."""
-        first, held = run.container_id, self.by_id
-        for number in range(first, first + run.count):
-            del held[number]
+        """Remove a run with all of its ids, as `hold_run` added it."""
+        first, attempt = run.container_id, run.attempt
+        assert attempt is not None
+        ids = range(first, first + run.count)
+        for held in (self.by_id, run.node.holdings.by_id, attempt.holdings.by_id):
+            deque(map(held.__delitem__, ids), maxlen=0)  # no step of Python for each
 
     def peek(self, number: ContainerId) -> Holding | None:
         """Return a container, or the run that it is part of."""
@@ -228,6 +234,7 @@ class Attempt:
         "failed_on",
         "headroom",
         "holdings",
+        "id_before",
         "master",
         "master_id",
         "next_number",
@@ -272,6 +279,7 @@ class Attempt:
         # of its next container. Each life of the manager begins at 1 and puts its own number in
         # front (`weft.ids`), so no id is ever given twice, though none of them is stored
         self.next_number = 1
+        self.id_before: ContainerId = 0  # of number 0, which no container has, in this life
         # the newest message heard: progress and blacklist of an older one are not taken, asks are,
         # as those count from the beginning
         self.request_id = 0
@@ -318,6 +326,7 @@ class App:
         "progress",
         "queue",
         "running",
+        "sizes",
         "slot",
         "started_s",
         "state",
@@ -362,6 +371,8 @@ class App:
         # what they gave back of it before its node had told of it, the newest: stopped then
         self.given_back: dict[ContainerId, None] = {}
         # by stage: task -> run time, s; only while it may matter to a later attempt
+        # tasks of each stage that may still be news; none once how it ended is decided
+        self.sizes = [stage.tasks for stage in job.stages]
         self.finished: list[dict[int, float]] = [{} for _ in range(stages)]
         self.finished_by_stage = [0] * stages  # tasks, each once, of all attempts
         self.running = [0] * stages  # containers in the books
