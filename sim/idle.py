@@ -22,7 +22,7 @@ from itertools import chain, islice
 from math import inf, nextafter
 
 from nm.core import HEARTBEAT
-from rm.placing.allocation import MAY_GRANT, NO_ROOM, heartbeat_outlook
+from rm.placing.allocation import MAY_GRANT, NO_ROOM, heartbeat_outlook, outlook
 from rm.state.books import Books
 from sim.engine import Actor, Beat, Beating, Deliver, Engine, Key
 from weft.dag import Floats
@@ -213,12 +213,12 @@ class IdleBeats:
                 continue
             if time_s > limit_s:
                 return
-            if time_s >= due_s or self._matters(beat):
+            if time_s >= due_s or self._matters(beat, tight):
                 self._beat(beat, time_s)
                 return
         for beat in passed:
             time_s = beat.after(now)
-            if time_s <= limit_s and (time_s >= due_s or self._matters(beat)):
+            if time_s <= limit_s and (time_s >= due_s or self._matters(beat, tight)):
                 self._beat(beat, time_s)
                 return
         if limit_s >= due_s:
@@ -263,11 +263,18 @@ class IdleBeats:
         self._engine.events += 1
         self._deliver(beat.actor, BEAT, time_s)
 
-    def _matters(self, beat: Beat) -> bool:
-        """Return whether a node's beat could lead to a grant; True where it is not certain."""
+    def _matters(self, beat: Beat, floor: Floats | None = None) -> bool:
+        """Return whether a node's beat could lead to a grant; True where it is not certain.
+
+        `floor`: what asks need at least, where that alone keeps a node from a grant.
+        """
         books = self._books
         assert books is not None
-        expected = heartbeat_outlook(books, books.node_at[beat.slot], self._engine.now)
+        node = books.node_at[beat.slot]
+        if floor is None:
+            expected = heartbeat_outlook(books, node, self._engine.now)
+        else:
+            expected = outlook(books, node)
         if expected == NO_ROOM:
             self._tighten(beat, books.rows.floor())
         return expected == MAY_GRANT
