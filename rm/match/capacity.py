@@ -31,7 +31,6 @@ class CapacityMatcher(BaseMatcher):
         self.node_locality_delay = node_locality_delay
         self.rack_locality_delay = rack_locality_delay
         self._room = _room_for(0)
-        self._runs: Ints = np.empty((FEW, 3), np.int64)
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Fill the node, one container at a time."""
@@ -48,16 +47,15 @@ class CapacityMatcher(BaseMatcher):
             *patience,
         )  # fmt: skip
         queues = len(view.queues.parent)
-        scratch, picked = self._room
+        scratch, picked, runs = self._room
         if len(scratch.best) != queues:
-            self._room = scratch, picked = _room_for(queues)
+            self._room = scratch, picked, runs = _room_for(queues)
         n = _pick(found, line, scratch, picked, waits, 0)
         while n == len(picked):
             picked = longer(picked)
             n = _pick(found, line, scratch, picked, waits, n)
-        runs = self._runs
         if len(runs) < n:
-            self._runs = runs = np.empty((len(picked), 3), np.int64)
+            runs = np.empty((n, 3), np.int64)
         count = _in_runs(found, picked, n, runs)
         declined = tuple(found.rows[waits].tolist()) if rows.preferring else ()
         answer = [
@@ -67,6 +65,7 @@ class CapacityMatcher(BaseMatcher):
         return Match(answer, declined, settled=not declined)
 
 
-def _room_for(queues: int) -> tuple[Scratch, Ints]:
+def _room_for(queues: int) -> tuple[Scratch, Ints, Ints]:
     """Return arrays for decisions to write on, and for what they pick."""
-    return Scratch(np.empty(queues, np.int64), np.empty(queues)), np.empty(FEW, np.int64)
+    scratch = Scratch(np.empty(queues, np.int64), np.empty(queues))
+    return scratch, np.empty(FEW, np.int64), np.empty((FEW, 3), np.int64)
