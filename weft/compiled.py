@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numba
 
@@ -111,20 +111,29 @@ def direct(function: Kernel, *arguments: object) -> Kernel:
     return cast(Kernel, dispatcher.compile(tuple(typeof(value) for value in arguments)))
 
 
-def steady(function: Kernel) -> Kernel:
-    """Return a kernel always called with arguments like those of its first call: `direct` then.
+class Steady(Generic[Kernel]):
+    """A kernel always called with arguments like those of its first call: `direct` then.
 
     The look at each argument costs as much as a short kernel where tables of many arrays are given.
+    It is called by its `code`, which that first call replaces with the machine code: a call of the
+    object itself would be one more each time.
     """
-    machine_code: list[Any] = []
 
-    def call(*arguments: Any) -> Any:
+    __slots__ = ("_function", "code")
+
+    def __init__(self, function: Kernel) -> None:
+        self._function = function
+        self.code: Kernel = cast(Kernel, self._begin)
+
+    def _begin(self, *arguments: object) -> object:
         """Compile for the first arguments, then call the machine code."""
-        if not machine_code:
-            machine_code.append(direct(function, *arguments))
-        return machine_code[0](*arguments)
+        self.code = direct(self._function, *arguments)
+        return self.code(*arguments)
 
-    return cast(Kernel, call)
+
+def steady(function: Kernel) -> Steady[Kernel]:
+    """Return a kernel always called with arguments like those of its first call."""
+    return Steady(function)
 
 
 def _compile(function: Kernel, **options: bool) -> Kernel:

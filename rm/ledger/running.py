@@ -30,9 +30,11 @@ class RunningByEnd:
             self.end_s = np.resize(self.end_s, room)
             self.demand = np.resize(self.demand, (room, self.demand.shape[1]))
             self.running = Running(self.end_s, self.demand)
-        _insert(first, copies, float(end_s), demand, self.count, self.ids, self.end_s, self.demand)
+        _insert.code(
+            first, copies, float(end_s), demand, self.count, self.ids, self.end_s, self.demand
+        )
         self.count += copies
 
     def drop(self, container: ContainerId) -> None:
         """Remove a container that ended."""
-        self.count -= _remove(container, self.count, self.ids, self.end_s, self.demand)
+        self.count -= _remove.code(container, self.count, self.ids, self.end_s, self.demand)

@@ -25,4 +25,4 @@ def best_aligned(
     """
     k, apps = len(found.rows), len(remaining)
     scratch = Scratch(np.empty(k), np.ones(k), np.empty(apps, np.bool_), np.empty(apps))
-    return collect(partial(_tetris_picks, found, remaining, held, knobs, limits, scratch), 2)
+    return collect(partial(_tetris_picks.code, found, remaining, held, knobs, limits, scratch), 2)

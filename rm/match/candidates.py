@@ -45,14 +45,14 @@ def candidates(
     if not len(beyond):
         beyond = room.nothing
     extra = np.empty(extra_most, np.int64) if extra_most else _NO_ROWS
-    fit, k = _choose(asks, site, beyond, Sieve(room.more, room.lacks, room.chosen, extra))
+    fit, k = _choose.code(asks, site, beyond, Sieve(room.more, room.lacks, room.chosen, extra))
     if not k:
         return _nobody(d)
     found = room.part(k)
     if found.fit != fit:
         found = found._replace(fit=fit)
     level = levels_of(view, node)
-    _describe(asks, site, room.chosen, level, view.apps.order, total, beyond, found)
+    _describe.code(asks, site, room.chosen, level, view.apps.order, total, beyond, found)
     return found
 
 
@@ -153,8 +153,8 @@ def limits_of(view: View, *, keeps: bool = False, follows: bool = False) -> Limi
         idle: Limits = view.idle_limits
         return idle  # nothing in it changes but through its tables, and these have not moved
     by_queue, users, keeps = view.by_queue, view.users, keeps and tree.several
-    queue_held = _over(by_queue.held, view.total) if moves else _UNSEEN
-    user_held = _over(users.held, view.total) if moves else _UNSEEN
+    queue_held = _over.code(by_queue.held, view.total) if moves else _UNSEEN
+    user_held = _over.code(users.held, view.total) if moves else _UNSEEN
     queues = len(tree.parent) if tree.several else 0
     limits = Limits(
         tree.several, moves, tree.limited, keeps, apps.queue, apps.user, tree.parent, tree.is_leaf,
@@ -179,7 +179,7 @@ def shares_of(amounts: Floats, by: Floats) -> Floats:
 def mean_remaining(view: View) -> float:
     """Return the mean srpt over active applications with something pending."""
     n = view.app_slots
-    return _mean_of_busy(view.apps.remaining[:n], view.apps.active, view.apps.pending)
+    return _mean_of_busy.code(view.apps.remaining[:n], view.apps.active, view.apps.pending)
 
 
 def behind(view: View, app: int, by_queue: Floats, by_app: Floats, what: str) -> str:

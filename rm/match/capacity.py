@@ -50,13 +50,13 @@ class CapacityMatcher(BaseMatcher):
         scratch, picked, runs = self._room
         if len(scratch.best) != queues:
             self._room = scratch, picked, runs = _room_for(queues)
-        n = _pick(found, line, scratch, picked, waits, 0)
+        n = _pick.code(found, line, scratch, picked, waits, 0)
         while n == len(picked):
             picked = longer(picked)
-            n = _pick(found, line, scratch, picked, waits, n)
+            n = _pick.code(found, line, scratch, picked, waits, n)
         if len(runs) < n:
             runs = np.empty((n, 3), np.int64)
-        count = _in_runs(found, picked, n, runs)
+        count = _in_runs.code(found, picked, n, runs)
         declined = tuple(found.rows[waits].tolist()) if rows.preferring else ()
         answer = [
             Placement(row, copies, (("place", float(at)),))

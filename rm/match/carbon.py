@@ -22,6 +22,7 @@ from rm.ledger.view import View
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Matcher, Placement
 from weft.dag import Floats
 from weft.errors import InputError
+from weft.record import changed
 from weft.resources import TOLERANCE
 
 PLACE = "matcher.carbon"
@@ -151,7 +152,7 @@ class CarbonMatcher(BaseMatcher):
         kept = [placement for placement in match.placements if placement.row not in late]
         if len(kept) == len(match.placements):
             return match
-        return match._replace(placements=kept, settled=False)  # time will let them go
+        return changed(match, placements=kept, settled=False)  # time will let them go
 
     # -- PCAPS -------------------------------------------------------------------------------------
 
@@ -193,14 +194,14 @@ class CarbonMatcher(BaseMatcher):
         room = view.total * (part * (1 + TOLERANCE)) - view.by_queue.held[0]
         busy = _busy(view)
         if busy and not (room > 0).any():
-            return NOTHING._replace(settled=False)
+            return changed(NOTHING, settled=False)
         match = ask(view, node, now)
         kept = _within(match.placements, view, room)
         if not kept and match.placements and not busy:
-            kept = [match.placements[0]._replace(copies=1)]
+            kept = [changed(match.placements[0], copies=1)]
         if kept == match.placements:
             return match
-        return match._replace(placements=kept, settled=False)
+        return changed(match, placements=kept, settled=False)
 
     # -- as the matcher inside ---------------------------------------------------------------------
 
@@ -263,7 +264,7 @@ def _within(placements: Sequence[Placement], view: View, room: Floats) -> list[P
         if some.any():
             copies = min(copies, int((left[some] / demand[some]).min() + TOLERANCE))
         if copies > 0:
-            kept.append(placement._replace(copies=copies))
+            kept.append(changed(placement, copies=copies))
             left -= copies * demand
         if copies < placement.copies:
             break

@@ -60,11 +60,11 @@ class CarbyneMatcher(BaseMatcher):
         n, apps = view.app_slots, view.apps
         knobs = Carbyne(self.packing, self.remote_penalty, self.leftover, self.leftover_mix)
         limits, k = limits_of(view, follows=True), len(found.rows)
-        share = _largest_over(apps.held[:n], view.total)
+        share = _largest_over.code(apps.held[:n], view.total)
         pending, spare, step = np.empty(k, np.int64), np.empty(k, np.int64), np.empty(k)
-        spares = _split(found, view.rows.kind, pending, spare, step)
+        spares = _split.code(found, view.rows.kind, pending, spare, step)
         order = found.pri.copy()
-        _align(found, knobs, order)
+        _align.code(found, knobs, order)
         line = Line(DOMINANT, NOTHING_HELD, share, step, order, pending, NOBODY)
         must = in_turn(found, line, limits)
         answer = placements(found.rows, must, ("dominant_share",))
@@ -72,7 +72,7 @@ class CarbyneMatcher(BaseMatcher):
             return Match(answer)
         if self.leftover in NAMES:
             if len(must.candidate):
-                _align(found, knobs, order)
+                _align.code(found, knobs, order)
             line = line._replace(pending=spare)
             rest = in_turn(found, self._leftover(view, found, line, knobs), limits)
             return Match(answer + placements(found.rows, rest, (NAMES[self.leftover],)))
@@ -85,7 +85,7 @@ class CarbyneMatcher(BaseMatcher):
             return line
         if knobs.leftover == SRTF:
             return line._replace(queues=ANYBODY, key=remaining, step=np.zeros(len(line.step)))
-        key = _mixed(found, line.pending, line.key, remaining, knobs.mix, line.step)
+        key = _mixed.code(found, line.pending, line.key, remaining, knobs.mix, line.step)
         return line._replace(queues=ANYBODY, key=key)
 
     def _packed(self, view: View, found: Candidates, limits: Limits) -> list[Placement]:
@@ -113,6 +113,6 @@ class CarbyneMatcher(BaseMatcher):
         """Return what holds a row: it only takes leftover, or others have a smaller share."""
         if view.rows.kind[row] == AskType.ALTRUISTIC:
             return "it only takes what asks that must run leave over"
-        by_app = _largest_over(view.apps.held[: view.app_slots], view.total)
-        by_queue = _largest_over(view.by_queue.held[: len(view.queues)], view.total)
+        by_app = _largest_over.code(view.apps.held[: view.app_slots], view.total)
+        by_queue = _largest_over.code(view.by_queue.held[: len(view.queues)], view.total)
         return behind(view, int(view.rows.app[row]), by_queue, by_app, "have a smaller share")

@@ -44,7 +44,7 @@ class Choices:
         self._limits = limits_of(view, keeps=True)
         self._value: Floats = np.empty(len(found.rows))
         self._picked: list[int] = []
-        self.count = _may_pick(found, self._limits, self._value) if len(found.rows) else 0
+        self.count = _may_pick.code(found, self._limits, self._value) if len(found.rows) else 0
 
     def __len__(self) -> int:
         return len(self.found.rows)
@@ -68,7 +68,7 @@ class Choices:
             apps.remaining, apps.path, apps.held, view.total, view.rows.since_s,
             mean_remaining(view), self._now,
         )  # fmt: skip
-        _describe(self.found, self._limits, known, self._value, out)
+        _describe.code(self.found, self._limits, known, self._value, out)
         return out
 
     def shown(self, most: int, largest: float) -> tuple[Shown, Mask, Ints]:
@@ -79,7 +79,7 @@ class Choices:
         """
         out, mask = np.zeros((most, len(FEATURES)), np.float32), np.zeros(most, np.int8)
         numbers = np.zeros(most, np.int64)
-        _show(self.features(), self._value, largest, out, mask, numbers)
+        _show.code(self.features(), self._value, largest, out, mask, numbers)
         return out, mask, numbers
 
     def pick(self, chosen: int, copies: int = 1) -> int:
@@ -89,7 +89,7 @@ class Choices:
         """
         if not 0 <= chosen < len(self):
             raise IndexError(f"no candidate {chosen}: there are {len(self)}")
-        taken: int = _pick(self.found, self._limits, chosen, copies, self._value)
+        taken: int = _pick.code(self.found, self._limits, chosen, copies, self._value)
         self._picked.extend([chosen] * taken)
         self.count = int(np.count_nonzero(self._value > 0.0))
         return taken

@@ -48,8 +48,8 @@ class DrfMatcher(BaseMatcher):
         found = candidates(view, node)
         if not len(found.rows):
             return NOTHING
-        share = _largest_over(view.apps.held[: view.app_slots], view.total)
-        step = _tops(found.work)
+        share = _largest_over.code(view.apps.held[: view.app_slots], view.total)
+        step = _tops.code(found.work)
         most = ANY if self.lend else self._most(view, found, share, step)
         line = Line(DOMINANT, NOTHING_HELD, share, step, found.pri, found.pending, NOBODY, most)
         picks = in_turn(found, line, limits_of(view, follows=True))
@@ -60,7 +60,7 @@ class DrfMatcher(BaseMatcher):
 
         It is its own share, or that of one container if that is more.
         """
-        most = _largest_over(self._strict(view), view.total)
+        most = _largest_over.code(self._strict(view), view.total)
         alone = view.apps.containers[: view.app_slots] <= TASKLESS
         first = share.copy()
         np.maximum.at(first, found.app, share[found.app] + step)
@@ -88,8 +88,8 @@ class DrfMatcher(BaseMatcher):
         """
         if not self.lend:
             app = int(view.rows.app[row])
-            own = _largest_over(self._strict(view)[app : app + 1], view.total)[0]
+            own = _largest_over.code(self._strict(view)[app : app + 1], view.total)[0]
             return f"held by its strict share, {own:.3f} of the cluster"
-        by_app = _largest_over(view.apps.held[: view.app_slots], view.total)
-        by_queue = _largest_over(view.by_queue.held[: len(view.queues)], view.total)
+        by_app = _largest_over.code(view.apps.held[: view.app_slots], view.total)
+        by_queue = _largest_over.code(view.by_queue.held[: len(view.queues)], view.total)
         return behind(view, int(view.rows.app[row]), by_queue, by_app, "have a smaller share")

@@ -57,4 +57,4 @@ def _held(view: View) -> tuple[Floats, Floats]:
     """Return containers without masters by application slot, and by queue with all below it."""
     n = view.app_slots
     held = np.maximum(view.apps.containers[:n] - MASTER, 0.0)
-    return held, _summed_up(held, view.apps.active, view.apps.queue, view.queues.parent)
+    return held, _summed_up.code(held, view.apps.active, view.apps.queue, view.queues.parent)

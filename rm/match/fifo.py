@@ -54,10 +54,10 @@ class FifoMatcher(BaseMatcher):
             line = self._set_out(view, asks)
         scratch, picked = self._room
         site = site_of(view, node)
-        n = _pick(line, site, scratch, picked, 0)
+        n = _pick.code(line, site, scratch, picked, 0)
         while n == len(picked):
             picked = longer(picked)
-            n = _pick(line, site, scratch, picked, n)
+            n = _pick.code(line, site, scratch, picked, n)
         if not n:
             return NOTHING
         return Match(

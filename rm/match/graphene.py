@@ -133,19 +133,19 @@ class GrapheneMatcher(BaseMatcher):
         standing = self._standing_of(view)
         desk, rule, answer = self._desk_of(view, asks.size, standing), self._rule, self._answer
         first, settled = SURVEY if self._bundles else ALL, self._settles
-        made = _decide(asks, site, level, standing, desk, rule, answer, first)
+        made = _decide.code(asks, site, level, standing, desk, rule, answer, first)
         if made == UNDECIDED:
             if desk.tally.item(ROWS) > desk.tally.item(FIT):
                 settled = False
                 self._weigh_overbooking(view, node, site, standing, desk, now)
             if self._bundles:
                 self._bundle(view, desk, desk.tally.item(ROWS))
-            made = _decide(asks, site, level, standing, desk, rule, answer, PICK)
+            made = _decide.code(asks, site, level, standing, desk, rule, answer, PICK)
         while made == len(answer.row):
             self._answer = answer = Answer(
                 longer(answer.row), longer(answer.copies), longer(answer.terms)
             )
-            made = _decide(asks, site, level, standing, desk, rule, answer, PICK)
+            made = _decide.code(asks, site, level, standing, desk, rule, answer, PICK)
         if made == 0 and desk.tally[ROWS] == 0:
             return NOTHING
         seen, eta, work, _ = desk.known.tolist()
@@ -265,7 +265,7 @@ class GrapheneMatcher(BaseMatcher):
         scratch = BookingScratch(
             np.empty(groups, np.bool_), np.empty(groups), np.empty((2, len(view.total)))
         )
-        _book_on_node(
+        _book_on_node.code(
             self._counters, asks_of(view, node), site_of(view, node), who, booking,
             view.nodes.up[: view.node_count], scratch,
         )  # fmt: skip
@@ -278,7 +278,7 @@ class GrapheneMatcher(BaseMatcher):
         here[group_of[view.rows.app[candidates(view, node).rows]]] = True
         deficit, share, held = np.zeros(groups), np.zeros(groups), np.empty((groups, d))
         if not standing.alone:
-            _state_on_node(
+            _state_on_node.code(
                 self._counters, asks_of(view, node), site_of(view, node), standing.who,
                 standing.held, Groups(deficit, share, held, standing.bound, self.unit),
                 np.empty(groups, np.bool_), np.empty(d),
@@ -349,7 +349,7 @@ class GrapheneMatcher(BaseMatcher):
                 seats.append(seats[0])
                 running.append(running[0])
             trial = self._trial_of(most, len(up), len(desk.free))
-            _weigh(site, standing, desk, self._rule, tuple(running), tuple(seats), now, trial)
+            _weigh.code(site, standing, desk, self._rule, tuple(running), tuple(seats), now, trial)
 
     def _trial_of(self, running: int, nodes: int, d: int) -> Trial:
         """Return arrays for a what-if about a node with so many containers to write on."""

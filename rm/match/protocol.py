@@ -23,9 +23,10 @@ A matcher is one file with one class (usually on `BaseMatcher`) and one row in `
   opportunities (`view.rows.missed`), which is what delay scheduling goes by.
 * `Match.settled=False` says that the answer may differ at the next opportunity although nothing
   changed (time matters, or something was declined): the core then asks again at the next heartbeat.
+* An answer may be shared: who wants another one makes a copy (`weft.record.changed`).
 """
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -33,11 +34,13 @@ from rm.ledger.view import View
 from rm.match.limit_kernels import guarantees
 from weft.compiled import mypyc_attr
 from weft.dag import Floats
+from weft.record import record
 
 Scores = tuple[tuple[str, float], ...]
 
 
-class Placement(NamedTuple):
+@record
+class Placement:
     """Grant `copies` containers of a row on the node that was asked about."""
 
     row: int
@@ -46,7 +49,8 @@ class Placement(NamedTuple):
     overbooked: bool = False  # divisible resources may pass the capacity
 
 
-class Match(NamedTuple):
+@record
+class Match:
     """The answer for one node."""
 
     placements: list[Placement]

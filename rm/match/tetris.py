@@ -36,17 +36,16 @@ class TetrisMatcher(BaseMatcher):
             return NOTHING
         n = view.app_slots
         knobs = Tetris(self.fairness, self.srpt_m, mean_remaining(view), self.remote_penalty)
-        picks = best_aligned(
-            found, view.apps.remaining[:n].copy(), _over(view.apps.held[:n], view.total), knobs,
-            limits_of(view, keeps=True),
-        )  # fmt: skip
+        held = _over.code(view.apps.held[:n], view.total)
+        limits = limits_of(view, keeps=True)
+        picks = best_aligned(found, view.apps.remaining[:n].copy(), held, knobs, limits)
         return Match(placements(found.rows, picks, ("alignment", "work")))
 
     def why_not(self, view: View, node: int, row: int) -> str:
         """Return what holds a row where only applications with the least share may compete."""
         if self.fairness <= 0:
             return ""
-        share = _largest_over(view.apps.held[: view.app_slots], view.total)
+        share = _largest_over.code(view.apps.held[: view.app_slots], view.total)
         n = view.app_slots
         busy = view.apps.active[:n] & (view.apps.pending[:n] > 0)
         before = int((busy & (share < share[view.rows.app[row]] - 1e-9)).sum())

@@ -26,7 +26,7 @@ def in_turn(found: Candidates, line: Line, limits: Limits) -> Picks:
     """
     queues = len(limits.parent)
     scratch = Scratch(np.empty(len(found.rows)), np.empty(queues, np.int64), np.empty(queues))
-    return collect(partial(_picks_by_turn, found, line, limits, scratch), 1)
+    return collect(partial(_picks_by_turn.code, found, line, limits, scratch), 1)
 
 
 def smallest_first(view: View, found: Candidates, key: Floats, name: str) -> Match:

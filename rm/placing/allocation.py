@@ -29,6 +29,7 @@ from weft.errors import InvariantError
 from weft.facts import Placed, PlacedRun
 from weft.ids import ContainerId
 from weft.messages import Container, MasterLaunch
+from weft.record import changed
 from weft.resources import Vector
 
 _RUNNING: Final = RmNodeState.RUNNING
@@ -63,7 +64,7 @@ def match_node(books: Books, node: Node, granted: int = 0) -> int:
         if copies <= 0:
             break
         may_get -= copies
-        grant(books, node, placement if whole else placement._replace(copies=copies))
+        grant(books, node, placement if whole else changed(placement, copies=copies))
         granted += copies
     if books.hears_matches:
         matcher.matched(books.view, slot, match, books.now)
@@ -100,7 +101,9 @@ def match_all(books: Books) -> None:
     nodes, cursor = ledger.nodes, books.matching.cursor
     books.matching.begin_pass()
     slots, start = np.empty(n, np.int64), cursor if cursor < n else 0
-    count = _with_room(start, nodes.up, nodes.available, nodes.capacity, floor, books.slack, slots)
+    count = _with_room.code(
+        start, nodes.up, nodes.available, nodes.capacity, floor, books.slack, slots
+    )
     granted, most = 0, books.settings.round_grants_max
     for slot in slots[:count].tolist():
         granted = match_node(books, books.node_at[slot], granted)

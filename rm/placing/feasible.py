@@ -57,7 +57,7 @@ def blocked(books: Books, entry: AskEntry, amounts: Floats, serial: int = 0) -> 
     )  # fmt: skip
     reason, lacks = np.zeros(n, np.int64), np.zeros(n, np.int64)
     want = Want(books.label_bit(entry.ask.label), serial or entry.serial, entry.demand)
-    _blocked_on(want, nodes, reason, lacks)
+    _blocked_on.code(want, nodes, reason, lacks)
     return reason, lacks
 
 
@@ -73,7 +73,7 @@ def room_for(books: Books, entry: AskEntry, amounts: Floats) -> Ints:
     reason, _ = blocked(books, entry, amounts)
     spare = books.settings.node_containers_max - columns.containers[:n]
     count = np.where(reason == OPEN, np.clip(entry.pending, 0, np.maximum(spare, 0)), 0)
-    _copies_on(entry.demand, np.ascontiguousarray(amounts[:n]), columns.capacity[:n], count)
+    _copies_on.code(entry.demand, np.ascontiguousarray(amounts[:n]), columns.capacity[:n], count)
     return np.asarray(count)
 
 

@@ -49,7 +49,9 @@ def forget_served(books: Books) -> None:
 def look_again(books: Books) -> None:
     """Look for starving asks as if there had been grants in their wait, and keep nothing."""
     rows = books.rows
-    _some_wait(rows.pending[: rows.count], rows.since_s, books.now, rows.since_s[: rows.count] + 1)
+    _some_wait.code(
+        rows.pending[: rows.count], rows.since_s, books.now, rows.since_s[: rows.count] + 1
+    )
     _kinds(books)
 
 
@@ -68,7 +70,7 @@ def _reserve(books: Books) -> None:
     """
     rows, apps, since = books.rows, books.ledger.apps, books.now - patience_s(books)
     granted_s = apps.granted_s[: books.ledger.app_slots]
-    if not _some_wait(rows.pending[: rows.count], rows.since_s, since, granted_s):
+    if not _some_wait.code(rows.pending[: rows.count], rows.since_s, since, granted_s):
         return
     columns, n = books.ledger.nodes, books.ledger.node_count
     if len(books.matching.reserved):
@@ -205,7 +207,7 @@ def _kinds(books: Books) -> list[int]:
     """Return a node slot of each kind in service (capacity and labels): those with most room."""
     columns, n = books.ledger.nodes, books.ledger.node_count
     if len(books.classes) == 1:
-        slot = _roomiest(columns.up[:n], columns.reserved, columns.available)
+        slot = _roomiest.code(columns.up[:n], columns.reserved, columns.available)
         return [slot] if slot >= 0 else []
     free = np.flatnonzero(columns.up[:n] & (columns.reserved[:n] == 0))
     best: dict[tuple[tuple[float, ...], int], tuple[float, int]] = {}

@@ -9,6 +9,7 @@ from rm.ledger.view import View
 from rm.match.choices import Choices
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from weft.errors import InputError, PolicyError, WeftError
+from weft.record import changed
 from weft.wire.matching import MatcherChannel, Offer, Offers
 
 FIRST_PATIENCE_S = 10.0  # a matcher that starts beside the manager is waited for
@@ -74,7 +75,7 @@ class RemoteMatcher(BaseMatcher):
                 if refused >= REFUSED_MAX:
                     break
         self._refused += refused
-        return choices.match()._replace(settled=not choices.count)
+        return changed(choices.match(), settled=not choices.count)
 
     def troubles(self) -> tuple[int, int]:
         """Return (decisions without an answer, picks that broke a rule) since the last call."""

@@ -17,6 +17,7 @@ from weft.client.cli import weft
 from weft.effects import ClientRequested
 from weft.live.tapefile import TapeFile, find_tapes
 from weft.messages import MANAGER
+from weft.record import changed
 from weft.requests import SubmitApplication
 from weft.tape.rows import Handled
 
@@ -135,7 +136,7 @@ def _finds_a_change(tape: TapeFile, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def forgetful(self: CapacityMatcher, view: Any, node: int, now: float) -> Any:
         match = right(self, view, node, now)
-        return match._replace(placements=match.placements[:-1]) if now >= middle_s else match
+        return changed(match, placements=match.placements[:-1]) if now >= middle_s else match
 
     monkeypatch.setattr(CapacityMatcher, "match", forgetful)
     run = Replay().run(tape.rows())

@@ -16,6 +16,7 @@ from weft.facts import Placed
 from weft.job import Edge, Job, Stage
 from weft.messages import Ask, AskType
 from weft.presets import Preset
+from weft.record import changed
 from weft.workloads.carbon_trace import inlined
 
 ROUND = (10.0, 10_240.0, 1000.0)
@@ -86,7 +87,7 @@ def test_pcaps_defers_the_unimportant_while_something_runs() -> None:
     assert not matcher.deferred(made.view, 0.0)  # nothing runs: the cluster does not stand idle
     other = made.add_app()
     made.ask(other, Ask(0, 2, ONE, 10.0, 0.8, AskType.DEFAULT, 0))
-    made.place(4, made.match(4)._replace(placements=[made.match(4).placements[-1]]))
+    made.place(4, changed(made.match(4), placements=[made.match(4).placements[-1]]))
     assert matcher.deferred(made.view, 0.0) == {low.row}
     answer = made.match(0)
     assert {p.row for p in answer.placements} == {high.row}
