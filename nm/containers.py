@@ -45,8 +45,8 @@ class HeldContainer:
     (`NodeContainers.add_run`).
     """
 
-    __slots__ = ("_one", "_several", "container_id", "count", "ended", "granted", "master",
-                 "metered", "reusable", "state", "taken_by", "used")  # fmt: skip
+    __slots__ = ("_several", "container_id", "count", "ended", "granted", "master", "metered",
+                 "reusable", "state", "taken_by", "used", "work")  # fmt: skip
 
     def __init__(
         self, container_id: ContainerId, granted: Vector, reusable: bool, master: bool
@@ -58,8 +58,9 @@ class HeldContainer:
         self.reusable = reusable
         self.master = master
         self.taken_by: AttemptId = 0  # a later attempt than the one it was granted to; 0: none
+        # the task, or the run of tasks, of what is not reusable
+        self.work: RunningTask | None = None
         # what only a reusable container keeps; one for each task would cost more than the rest
-        self._one: RunningTask | None = None
         self._several: dict[TaskKey, RunningTask] = {} if reusable else _NONE_RUN
         # tasks that already ended inside: a master that missed their ends asks for them
         self.ended: dict[TaskKey, TaskEnd] = {} if reusable else _NONE_ENDED
@@ -91,21 +92,16 @@ class HeldContainer:
     @property
     def tasks(self) -> Mapping[TaskKey, RunningTask]:
         """Tasks that run inside."""
-        one = self._one
+        one = self.work
         if one is None:
             return self._several
         return {(one.item.stage, one.item.task, one.item.attempt): one}
 
-    @property
-    def work(self) -> RunningTask | None:
-        """The task, or the run of tasks, of what is not reusable."""
-        return self._one
-
     def tasks_in(self, container_id: ContainerId) -> tuple[TaskKey, ...]:
         """Return what runs in one container of a run."""
-        if self.count == 1 or self._one is None:
+        if self.count == 1 or self.work is None:
             return tuple(self.tasks)
-        item = self._one.item
+        item = self.work.item
         return ((item.stage, item.tasks[container_id - self.container_id], item.attempt),)
 
     def begin(self, key: TaskKey, work: RunningTask) -> None:
@@ -113,7 +109,7 @@ class HeldContainer:
         if self.reusable:
             self._several[key] = work
         else:
-            self._one = work
+            self.work = work
 
     def end(self, key: TaskKey, end: TaskEnd) -> None:
         """Note the end of a task of a reusable container."""
@@ -210,6 +206,24 @@ class NodeContainers:
             numbers
         )
 
+    def take_in(
+        self, container_id: ContainerId, granted: Vector, demand: Vector, reusable: bool
+    ) -> HeldContainer | None:
+        """Hold a new container, whose amounts are its demand where no grant is told.
+
+        None where the rigid part of its grant does not fit beside all others.
+        """
+        booked = self.granted
+        if granted:
+            for r, limit in self._rigid:
+                if booked[r] + granted[r] > limit:
+                    return None
+        holds = granted or demand
+        for r, _ in self._rigid:
+            booked[r] += holds[r]
+        held = self.containers[container_id] = HeldContainer(container_id, holds, reusable, False)
+        return held
+
     def add(
         self, container_id: ContainerId, granted: Vector, reusable: bool, master: bool
     ) -> HeldContainer:
@@ -282,6 +296,9 @@ class NodeContainers:
         before = now - self.tombstone_s
         while buried[0][0] < before:
             _, first, count = buried.popleft()
+            if count == 1:
+                tombstones.pop(first, None)
+                continue
             for old in range(first, first + count):
                 tombstones.pop(old, None)
 

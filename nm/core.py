@@ -153,8 +153,10 @@ class NodeManager:
         if handler is None:
             raise UnknownEventError("a node manager", event)
         handler(event, now, effects)
-        if self._runner.emulation.next_end_s != self._timer_s or self._early:
+        if self._runner.emulation.next_end_s != self._timer_s:
             self._set_timer(now, effects)
+        elif self._early:
+            self._early = False
         if self._prompt and not self._reporting and self._outbox.fresh and self.state is _RUNNING:
             self._reporting = True
             effects.append(SetTimer(0.0, REPORT))
@@ -176,11 +178,14 @@ class NodeManager:
     @property
     def silent(self) -> bool:
         """Whether a heartbeat now would say nothing (the simulator leaves such beats out)."""
-        box = self._outbox
+        box, runner = self._outbox, self._runner
         return (
             self.state is _RUNNING
-            and not (box.owes or self._acks or self._runner.metered)
-            and (not self._settings.report_use or self._runner.use() == self._use)
+            and not (box.owes or self._acks or runner.reusable or runner.measures)
+            and (
+                not self._settings.report_use
+                or (runner.emulation.used or runner.use()) == self._use
+            )
             and self._told_health == self._unhealthy
             and self._beat_s == self._heartbeat_s
         )
@@ -306,11 +311,11 @@ class NodeManager:
             tasks_ended = tuple(item for item in items if isinstance(item, TaskEnd))
             ended = tuple(item for item in items if isinstance(item, ContainerEnd))
         container_use: tuple[ContainerUse, ...] = ()
-        if periodic and runner.metered:
+        if periodic and (runner.reusable or runner.measures):
             container_use = runner.measure(now, effects)
         use: Vector = ()
         if settings.report_use:
-            current = runner.use()
+            current = runner.emulation.used or runner.use()
             if current != self._use:
                 use = self._use = current
         acks: tuple[int, ...] = ()
@@ -382,13 +387,16 @@ class NodeManager:
         self._heard_s = max(self._heard_s, event.at_s)
 
     def _set_timer(self, now: float, effects: list[Effect]) -> None:
-        next_s = self._runner.emulation.next_end_s
-        if next_s != self._timer_s:
-            self._timer_s = next_s
+        """Set the timer for the next end, which is another one than it is set for."""
+        next_s = self._timer_s = self._runner.emulation.next_end_s
+        if next_s == inf:
+            effects.append(SetTimer(None, TASKS))
+        elif self._early:
             # one that was early goes off later than now, however coarse the clock's numbers are
-            least_s = TICK_S if self._early and next_s > now else 0.0
-            delay_s = None if next_s == inf else max(least_s, next_s - now)
-            effects.append(SetTimer(delay_s, TASKS))
+            least_s = TICK_S if next_s > now else 0.0
+            effects.append(SetTimer(max(least_s, next_s - now), TASKS))
+        else:
+            effects.append(SetTimer(next_s - now if next_s > now else 0.0, TASKS))
         self._early = False
 
     def _may_start(self, now: float) -> bool:
@@ -397,7 +405,7 @@ class NodeManager:
         Not while the node registers, as the manager is being told what runs here; nor without an
         answer for the expiry: the manager has given up its grants, and has the node register again.
         """
-        lapsed = now - self._heard_s >= self._expiry_s and self._settings.lease
+        lapsed = self._settings.lease and now - self._heard_s >= self._expiry_s
         return self.state is _RUNNING and not lapsed
 
     # -- orders of masters -------------------------------------------------------------------------
@@ -408,20 +416,21 @@ class NodeManager:
         answers: list[ItemAnswer] = []
         lossless = self._settings.lossless  # then who hears nothing knows that it runs
         known = event.boot in (0, self._boot)
+        runner, attempt = self._runner, event.attempt_id
         for order in event.items:
-            if order.tasks and self._runner.start_run(order, now, effects, known=known):
+            if order.tasks and runner.start_run(order, now, effects, known=known):
                 if not lossless:
                     first, count = order.container_id, len(order.tasks)
                     answers.append(ItemAnswer(first, order.stage, order.task, count=count))
                 continue
             for item in launches_of(order) if order.tasks else (order,):
-                error = self._runner.start(item, now, effects, known=known, by=event.attempt_id)
+                error = runner.start(item, now, effects, known=known, by=attempt)
                 if error or item.reusable or not lossless:
                     answers.append(ItemAnswer(item.container_id, item.stage, item.task, error))
         if not answers or self._rarely("a start is not answered"):
             return
-        message = StartAnswered(self.node_id, event.attempt_id, tuple(answers))
-        effects.append(Send(self._runner.master(event.attempt_id), message))
+        message = StartAnswered(self.node_id, attempt, tuple(answers))
+        effects.append(Send(runner.master(attempt), message))
 
     def _on_stop(self, event: StopContainers, now: float, effects: list[Effect]) -> None:
         if self._types is None:

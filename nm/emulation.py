@@ -53,19 +53,10 @@ class Emulation:
     """The tasks that run on one emulated host, and when the next one ends."""
 
     __slots__ = (
-        "_contended",
-        "_heap",
-        "_limits",
-        "_rigid",
-        "_running",
-        "_runs",
-        "_serial",
-        "_speed",
-        "_totals",
-        "_use",
-        "capacity",
-        "next_end_s",
-    )
+        "_alone", "_alone_totals", "_alone_use", "_contended", "_heap", "_idle", "_limits",
+        "_rigid", "_running", "_runs", "_serial", "_speed", "_totals", "capacity", "next_end_s",
+        "used",
+    )  # fmt: skip
 
     def __init__(self, capacity: Vector, rigid: tuple[bool, ...], speed: float = 1.0) -> None:
         self.capacity = capacity
@@ -78,7 +69,12 @@ class Emulation:
         self._runs = 0  # entries of `_running` that are of more than one task
         self._speed = speed
         self._contended = False
-        self._use: Vector | None = None  # until a sum or a rate changes
+        # the newest demand that ran alone within the limits, and what it sums up to and uses then
+        self._alone: Vector | None = None
+        self._alone_totals: list[float] = []
+        self._alone_use: Vector = ()
+        self._idle: Vector = (0.0,) * len(capacity)  # what is used where nothing runs
+        self.used: Vector = ()  # `use`, if it was asked for since a sum or a rate changed
         # when the next task ends at the present rates; infinite when nothing runs
         self.next_end_s = inf
 
@@ -93,9 +89,9 @@ class Emulation:
     @property
     def use(self) -> Vector:
         """Amounts in use now: never more than the capacity."""
-        if self._use is None:
-            self._use = self._work_out_use()
-        return self._use
+        if not self.used:
+            self.used = self._work_out_use()
+        return self.used
 
     def _work_out_use(self) -> Vector:
         if not self._contended:
@@ -118,8 +114,10 @@ class Emulation:
         A resource of which the host has nothing counts as rigid: the task would never end.
         Every task that was due by `now` must have been taken (`due`) before.
         """
+        if not self._running and (demand == self._alone or self._fits_alone(demand)):
+            return self._start_alone(item, demand, work_s, now)
         totals, limits = self._totals, self._limits
-        self._use = None
+        self.used = ()
         over = False
         for r, amount in enumerate(demand):
             if amount:
@@ -139,6 +137,29 @@ class Emulation:
         end_s = work.end_s
         heappush(self._heap, (end_s, serial, work))
         self.next_end_s = min(self.next_end_s, end_s)
+        return work
+
+    def _fits_alone(self, demand: Vector) -> bool:
+        """Return whether a demand is within all limits where nothing else runs; keep its sums."""
+        totals = [0.0 + amount if amount else 0.0 for amount in demand]
+        if self._speed != 1.0 or any(
+            amount > most for amount, most in zip(totals, self._limits, strict=True)
+        ):
+            return False
+        self._alone, self._alone_totals = demand, totals
+        self._alone_use = tuple(map(min, totals, self.capacity))
+        return True
+
+    def _start_alone(
+        self, item: TaskLaunch, demand: Vector, work_s: float, now: float
+    ) -> RunningTask:
+        """Start a task where nothing runs, within the limits: its sums and its end are known."""
+        self._totals = self._alone_totals.copy()
+        self.used = self._alone_use
+        serial = self._serial = self._serial + 1
+        work = self._running[serial] = RunningTask(item, demand, work_s, now, serial)
+        end_s = self.next_end_s = work.end_s
+        self._heap.append((end_s, serial, work))
         return work
 
     def start_run(
@@ -161,7 +182,7 @@ class Emulation:
                     return None
                 totals[r] = total
         self._totals = totals
-        self._use = None
+        self.used = ()
         serial = self._serial + 1
         self._serial += count
         work = RunningTask(item, demand, work_s, now, serial)
@@ -225,13 +246,16 @@ class Emulation:
             self._remove(work)
             if self._contended:
                 self._rate(end_s)
-            else:
+            elif self._running:
                 self._look_ahead()
+            else:
+                self._heap.clear()  # of what was stopped before its time
+                self.next_end_s = inf
         return ended
 
     def slow(self, speed: float, now: float) -> None:
         """Run everything at `speed` times its rate from now on."""
-        self._speed = speed
+        self._speed, self._alone = speed, None
         self._rate(now)
 
     def check(self) -> None:
@@ -256,13 +280,14 @@ class Emulation:
     def _remove(self, work: RunningTask) -> None:
         del self._running[work.serial]
         work.serial = -1
-        self._use = None
         count = work.count
         if count > 1:
             self._runs -= 1
         if not self._running:  # forget what rounding left over
-            self._totals = [0.0] * len(self.capacity)
+            self._totals = list(self._idle)
+            self.used = self._idle
             return
+        self.used = ()
         totals = self._totals
         if count == 1:
             for r, amount in enumerate(work.demand):
@@ -285,7 +310,7 @@ class Emulation:
         """Work out every task's rate at `now`; tasks whose rate stays keep their exact end."""
         self.take_apart()
         self._sum_up()
-        self._use = None
+        self.used = ()
         factors = [
             1.0 if rigid or total <= limit else capacity / total
             for total, limit, capacity, rigid in zip(

@@ -52,8 +52,8 @@ class Runner:
     """The containers of one node. Effects are appended to the list that the core answers with."""
 
     __slots__ = (
-        "_buggify", "_d", "_doomed", "_measured", "_measured_at_s", "_mischance", "_mishaps",
-        "_read", "_remote", "_settings", "book", "emulated", "emulation", "life", "node_id",
+        "_buggify", "_d", "_doomed", "_measured_at_s", "_mischance", "_mishaps", "_read",
+        "_remote", "_settings", "book", "emulated", "emulation", "life", "measures", "node_id",
         "outbox", "reusable",
     )  # fmt: skip
 
@@ -71,7 +71,8 @@ class Runner:
         self._mischance = self._mishaps.any
         self._doomed: set[tuple[ContainerId, TaskKey]] = set()  # tasks that will fail by chance
         self._remote = self._read = -1  # positions: what remote reads use, and what tells how much
-        self._measured: dict[ContainerId, Vector] = {}  # real containers
+        # the newest of real containers; heartbeats tell it, as they do of reusable ones
+        self.measures: dict[ContainerId, Vector] = {}
         self._measured_at_s = 0.0
         self._d = 0  # resource types
 
@@ -107,9 +108,7 @@ class Runner:
         `known`: what was granted on this process; else only what already runs takes more tasks in.
         `by`: the attempt that orders it; 0: whose container it is.
         """
-        container, granted, d = item.container_id, item.granted, self._d
-        key = (item.stage, item.task, item.attempt)
-        book = self.book
+        container, granted, d, book = item.container_id, item.granted, self._d, self.book
         if len(item.demand) != d or (granted and len(granted) != d):
             return f"refused: its demand has not {d} amounts"
         held = book.containers.get(container)
@@ -117,6 +116,7 @@ class Runner:
             held = self.held(container) or held
             if by and not held.claim(by):
                 return TAKEN_OVER
+            key = (item.stage, item.task, item.attempt)
             if key in held.tasks or key in held.ended:
                 return ""  # the same order again
             if not held.reusable or held.state is not ContainerState.RUNNING:
@@ -130,15 +130,17 @@ class Runner:
             if self.life and granted_before(container, self.life - 1):
                 # the manager was told what runs here without it, so it will not free it
                 return "granted before the Resource Manager's last start"
-            if not book.fits(granted) or (self._buggify is not None and self._refuses()):
+            if self._buggify is None or not book.fits(granted) or not self._refuses():
+                held = book.take_in(container, granted, item.demand, item.reusable)
+            if held is None:
                 self._bury(container, now)
                 return NODE_FULL
-            held = book.add(container, granted or item.demand, item.reusable, False)
             if item.reusable:
                 self.reusable = True
         if self.emulated:
-            self._emulate(held, key, item, now, effects)
+            self._emulate(held, item, now, effects)
         else:
+            key = (item.stage, item.task, item.attempt)
             held.begin(key, RunningTask(item, item.demand, item.duration_s, now, 0))
             effects.append(Note(TaskStarted(container, self.node_id, *key, item.demand)))
             effects.append(Launch(item))
@@ -252,12 +254,14 @@ class Runner:
         return self._buggify is not None and self._buggify("a start is refused")
 
     def _emulate(
-        self, held: HeldContainer, key: TaskKey, item: TaskLaunch, now: float, effects: list[Effect]
+        self, held: HeldContainer, item: TaskLaunch, now: float, effects: list[Effect]
     ) -> None:
-        demand, (stage, task, attempt) = item.demand, key
+        demand = item.demand
         if item.remote and self._remote >= 0:
             demand = self._from_afar(demand)
-        fact = TaskStarted(item.container_id, self.node_id, stage, task, attempt, demand)
+        fact = TaskStarted(
+            item.container_id, self.node_id, item.stage, item.task, item.attempt, demand
+        )
         effects.append(Note(fact))
         lasts_s, fails = item.duration_s / self._settings.speed, False
         if self._mischance:
@@ -274,8 +278,12 @@ class Runner:
             killed = RunningTask(item, demand, lasts_s, now, -1)
             self._end_task(held, killed, Outcome.OUT_OF_MEMORY, now, effects)
             return
+        if not (fails or held.reusable):
+            held.work = began
+            return
+        container, key = _key_of(item)
         if fails:
-            self._doomed.add((item.container_id, key))
+            self._doomed.add((container, key))
         held.begin(key, began)
 
     def _from_afar(self, demand: Vector) -> Vector:
@@ -367,8 +375,8 @@ class Runner:
             end = ContainerEnd(container, outcome, exit_code, stage, task, attempt, run_s, message)
             self.book.close(held, end, now)
             self.outbox.put(container, end)
-            if self._measured:
-                self._measured.pop(container, None)
+            if self.measures:
+                self.measures.pop(container, None)
             return
         key = (stage, task, attempt)
         held.meter(key, work, now)
@@ -425,7 +433,7 @@ class Runner:
         end = ContainerEnd(held.container_id, outcome, exit_code, message=message)
         self.book.close(held, end, now)
         self.outbox.put(held.container_id, end)
-        self._measured.pop(held.container_id, None)
+        self.measures.pop(held.container_id, None)
 
     def _bury(self, container: ContainerId, now: float) -> None:
         """Refuse a container that never runs here, now and later."""
@@ -457,16 +465,11 @@ class Runner:
         if held.reusable and stopping and not held.tasks:
             self._end_container(held, Outcome.KILLED, event.exit_code, event.message, now)
 
-    @property
-    def metered(self) -> bool:
-        """Whether heartbeats carry the use of containers."""
-        return self.reusable or bool(self._measured)
-
     def measured(self, event: ContainersMeasured, now: float, effects: list[Effect]) -> None:
         """Keep what real containers were measured to use."""
         for container, use in event.use:
             if container in self.book.containers:
-                self._measured[container] = use
+                self.measures[container] = use
 
     def measure(self, now: float, effects: list[Effect]) -> tuple[ContainerUse, ...]:
         """Return the use of containers since the last heartbeat; tell masters of reusable ones."""
@@ -478,8 +481,8 @@ class Runner:
             idle = (0.0,) * len(self.emulation.capacity)
             for container, one in self.book.containers.items():
                 if one.reusable and not one.tasks:  # no process is left that could be measured
-                    self._measured[container] = idle
-            uses = tuple(ContainerUse(c, use) for c, use in self._measured.items())
+                    self.measures[container] = idle
+            uses = tuple(ContainerUse(c, use) for c, use in self.measures.items())
         by_master: dict[AttemptId, list[ContainerUse]] = {}
         for use in uses:
             held = self.book.containers[use.container_id]
@@ -494,7 +497,7 @@ class Runner:
         """Return what the host's containers use now, per resource."""
         if self.emulated:
             return self.emulation.use
-        columns = list(zip(*self._measured.values(), strict=True))
+        columns = list(zip(*self.measures.values(), strict=True))
         return tuple(map(sum, columns)) if columns else (0.0,) * len(self.emulation.capacity)
 
     def master(self, attempt: AttemptId) -> Address:
