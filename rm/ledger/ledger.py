@@ -208,7 +208,7 @@ class Ledger:
 
     def heard_of(self, slot: int, now: float) -> None:
         """Note that a node was heard at `now`."""
-        self.nodes.w["seen_s"][slot] = now
+        self._seen_s[slot] = now
 
     def heard_of_all(self, slots: list[int], now: float) -> None:
         """Note that nodes were heard at `now`."""
@@ -284,7 +284,7 @@ class Ledger:
 
     def set_work_left(self, slot: int, work: float, path_s: float) -> None:
         """Set what a master says is left of its job: work not started, the longest path (s)."""
-        self.apps.w["remaining"][slot], self.apps.w["path"][slot] = work, path_s
+        self._remaining[slot], self._path[slot] = work, path_s
 
     def no_work_left(self, slot: int) -> None:
         """Set the work left of an application to 0."""
@@ -357,6 +357,9 @@ class Ledger:
         if self.moved is not None:
             self.moved()
         nodes, apps, users, queues = self.nodes.w, self.apps.w, self.users.w, self.by_queue.w
+        self._seen_s: Floats = nodes["seen_s"]
+        self._remaining: Floats = apps["remaining"]
+        self._path: Floats = apps["path"]
         parent, one = self.queues.parent, self._plain
         holders = Holders(
             nodes["capacity"], nodes["held"], nodes["available"], nodes["containers"],

@@ -114,8 +114,8 @@ def _in_use(holders: Holders, used: Used, node: int, app: int, demand: Floats) -
     return 0 <= node < used.nodes and -1 <= app < used.apps
 
 
-@kernel
-def book(
+@inner_kernel
+def _book(
     holders: Holders, used: Used, node: int, app: int, count: int, demand: Floats, limit: Floats
 ) -> int:
     """Add `count` demands to the node and to all who hold them. app -1: only the node counts.
@@ -156,7 +156,21 @@ def book(
 
 
 @kernel
+def book(
+    holders: Holders, used: Used, node: int, app: int, count: int, demand: Floats, limit: Floats
+) -> int:
+    """Do `_book`, for Python."""
+    return _book(holders, used, node, app, count, demand, limit)
+
+
+@kernel
 def free(holders: Holders, used: Used, node: int, app: int, demand: Floats, count: int) -> bool:
+    """Do `_free`, for Python."""
+    return _free(holders, used, node, app, demand, count)
+
+
+@inner_kernel
+def _free(holders: Holders, used: Used, node: int, app: int, demand: Floats, count: int) -> bool:
     """Take `count` like demands back, one after the other, as each rounds by itself.
 
     Return whether both slots are in use.
@@ -173,15 +187,15 @@ def grant(
     asked: Asked, used: Used, node: int, app: int, count: int, demand: Floats, limit: Floats,
     now: float,
 ) -> int:  # fmt: skip
-    """Do `book` for containers that an application asked for, which then are not pending any more.
+    """Do `_book` for containers that an application asked for, which then are not pending any more.
 
-    Return what `book` does.
+    Return what `_book` does.
     """
     holders = asked.holders
-    over = book(holders, used, node, app, count, demand, limit)
+    over = _book(holders, used, node, app, count, demand, limit)
     if over == 0:
         asked.granted_s[app] = now
-        await_more(
+        _await_more(
             holders.parent, asked.app_pending, holders.app_queue, asked.queue_pending, app, -count
         )
     return over
@@ -192,8 +206,8 @@ def end(
     holders: Holders, used: Used, node: int, app: int, demand: Floats, count: int, held_s: Floats,
     lasted_s: float,
 ) -> bool:  # fmt: skip
-    """Do `free`, then `add_held`: containers that an application held for `lasted_s` ended."""
-    if not free(holders, used, node, app, demand, count):
+    """Do `_free`, then `add_held`: containers that an application held for `lasted_s` ended."""
+    if not _free(holders, used, node, app, demand, count):
         return False
     add_held(held_s, demand, lasted_s, count)
     return True
@@ -248,6 +262,14 @@ def _less(held: Floats, slot: int, r: int, amount: float, rests: bool) -> None:
 
 @kernel
 def await_more(
+    parent: Ints, app_pending: Ints, app_queue: Ints, queue_pending: Ints, app: int, count: int
+) -> None:
+    """Do `_await_more`, for Python."""
+    _await_more(parent, app_pending, app_queue, queue_pending, app, count)
+
+
+@inner_kernel
+def _await_more(
     parent: Ints, app_pending: Ints, app_queue: Ints, queue_pending: Ints, app: int, count: int
 ) -> None:
     """Count containers as pending for an application and all queues that it is in."""

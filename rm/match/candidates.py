@@ -23,6 +23,7 @@ _NO_ROWS: Ints = np.empty(0, np.int64)
 _FEW = 64  # candidates that a decision on a full cluster mostly stays under
 _PARTS_MAX = 1024  # numbers of candidates for which the arrays are kept
 _choose, _describe = steady(choose_alone), steady(describe)
+_PLACES: tuple[Scores, ...] = tuple((("place", float(at)),) for at in range(FEW))
 _UNSEEN: Floats = np.zeros((0, 0))  # holdings that nobody looks at
 _mean_of_busy = steady(mean_of_busy)
 _over = steady(over)
@@ -218,6 +219,11 @@ def collect(pick: Callable[[Picks, int], int], terms: int) -> Picks:
 def longer(values: NDArray[Number]) -> NDArray[Number]:
     """Return a copy with twice the room, shape (2 n, ...)."""
     return np.concatenate((values, np.empty_like(values)))
+
+
+def place_of(at: int) -> Scores:
+    """Return what is told of a pick where nothing but the order counts: its place."""
+    return _PLACES[at] if at < FEW else (("place", float(at)),)
 
 
 def placements(rows: Ints, picks: Picks, names: tuple[str, ...]) -> list[Placement]:

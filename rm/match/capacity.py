@@ -10,7 +10,7 @@ import numpy as np
 
 from rm.ledger.columns import Bools
 from rm.ledger.view import View
-from rm.match.candidates import candidates, limits_of, longer
+from rm.match.candidates import candidates, limits_of, longer, place_of
 from rm.match.capacity_kernels import Line, Scratch, in_runs, pick
 from rm.match.delay_kernels import delays
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
@@ -58,10 +58,7 @@ class CapacityMatcher(BaseMatcher):
             runs = np.empty((n, 3), np.int64)
         count = _in_runs.code(found, picked, n, runs)
         declined = tuple(found.rows[waits].tolist()) if rows.preferring else ()
-        answer = [
-            Placement(row, copies, (("place", float(at)),))
-            for row, at, copies in runs[:count].tolist()
-        ]
+        answer = [Placement(row, copies, place_of(at)) for row, at, copies in runs[:count].tolist()]
         return Match(answer, declined, settled=not declined)
 
 

@@ -8,7 +8,7 @@ from rm.match.delay_kernels import waits
 from rm.match.filter_kernels import fits_share
 from rm.match.limit_kernels import Limits, admits, next_queue, take, used
 from rm.match.line_kernels import turn
-from weft.compiled import kernel
+from weft.compiled import inner_kernel, kernel
 from weft.dag import Floats, Ints
 
 
@@ -24,7 +24,7 @@ class Line(NamedTuple):
     rack_delay: int
 
 
-@kernel
+@inner_kernel
 def _before(a: int, b: int, found: Candidates, priority: Ints, order: Ints) -> bool:
     """Return whether `a` goes before `b`: the line's order, then nearness, then the earlier ask."""
     first = turn(a, b, found.app, found.pri, priority, order)
@@ -89,7 +89,7 @@ def in_runs(found: Candidates, picked: Ints, n: int, runs: Ints) -> int:
     return count
 
 
-@kernel
+@inner_kernel
 def _first(found: Candidates, line: Line, left: Ints, declined: Bools, best: Ints) -> None:
     """Fill `best` (queues,) with the row that is first in the line of each leaf queue; -1: none."""
     limits = line.limits
@@ -112,14 +112,14 @@ def _first(found: Candidates, line: Line, left: Ints, declined: Bools, best: Int
         best[leaf] = i
 
 
-@kernel
+@inner_kernel
 def _queue_shares(limits: Limits, share: Floats) -> None:
     """Fill `share` (queues,) with the dominant share that each queue holds."""
     for queue in range(share.shape[0]):
         share[queue] = used(limits, queue)
 
 
-@kernel
+@inner_kernel
 def _place(found: Candidates, limits: Limits, chosen: int) -> None:
     """Count a picked container as held and its room as used."""
     take(limits, found.app[chosen], found.work[chosen])

@@ -9,7 +9,7 @@ import numpy as np
 
 from rm.ledger.columns import Bools
 from rm.ledger.view import View
-from rm.match.candidates import asks_of, limits_of, longer, site_of
+from rm.match.candidates import asks_of, limits_of, longer, place_of, site_of
 from rm.match.fifo_kernels import FILLED_BY, NOTHING_FILLS, Line, Scratch, pick
 from rm.match.filter_kernels import Asks
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
@@ -60,9 +60,11 @@ class FifoMatcher(BaseMatcher):
             n = _pick.code(line, site, scratch, picked, n)
         if not n:
             return NOTHING
+        if n == 1:  # as on nodes with room for one
+            return Match([Placement(picked.item(0), picked.item(1), place_of(0))])
         return Match(
             [
-                Placement(row, count, (("place", float(at)),))
+                Placement(row, count, place_of(at))
                 for at, (row, count) in enumerate(picked[:n].tolist())
             ]
         )

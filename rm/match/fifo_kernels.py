@@ -14,7 +14,7 @@ from rm.match.filter_kernels import (
 )
 from rm.match.limit_kernels import Limits, admits, keep_guarantees, take
 from rm.match.score_kernels import fill_part
-from weft.compiled import kernel
+from weft.compiled import inner_kernel, kernel
 from weft.dag import Floats, Ints
 
 NOTHING_FILLS, ITS_JOB, ANYTHING = 0, 1, 2  # a node on which the head does not fit
@@ -94,7 +94,7 @@ def pick(line: Line, site: Site, scratch: Scratch, picked: Ints, n: int) -> int:
     return n
 
 
-@kernel
+@inner_kernel
 def _pass_over(line: Line, left: Ints, head: int) -> None:
     """Take the head, which does not fit, out of the line; with ITS_JOB other applications, too."""
     left[head] = 0
@@ -104,14 +104,14 @@ def _pass_over(line: Line, left: Ints, head: int) -> None:
                 left[row] = 0
 
 
-@kernel
+@inner_kernel
 def _compete(line: Line, place: Place, scratch: Scratch) -> None:
     """Fill `scratch.value` (rows,): 1 for rows that are in the line, -1 for others."""
     for row in range(line.asks.size):
         scratch.value[row] = 1.0 if _stands(line, place, row, scratch) else -1.0
 
 
-@kernel
+@inner_kernel
 def _head(line: Line, place: Place, scratch: Scratch) -> int:
     """Return the first row in the line, -1 where there is none.
 
@@ -142,7 +142,7 @@ def _head(line: Line, place: Place, scratch: Scratch) -> int:
     return head
 
 
-@kernel
+@inner_kernel
 def _stands(line: Line, place: Place, row: int, scratch: Scratch) -> bool:
     """Return whether a row is in the line for a node: it may use it, and no limit holds it back."""
     asks, work = line.asks, scratch.work

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rm.ledger.columns import Bools
-from weft.compiled import kernel, making_kernel
+from weft.compiled import inner_kernel, kernel, making_kernel
 from weft.dag import Floats, Ints
 from weft.resources import TOLERANCE
 
@@ -71,13 +71,13 @@ def held_back(limits: Limits, app: int, work: Floats) -> int:
     return ADMITTED
 
 
-@kernel
+@inner_kernel
 def admits(limits: Limits, app: int, work: Floats) -> bool:
     """Return whether its queues and user may hold an application's demand, `work` (d,) over C."""
     return held_back(limits, app, work) == ADMITTED
 
 
-@kernel
+@inner_kernel
 def take(limits: Limits, app: int, work: Floats) -> None:
     """Count a container as held by an application's user and queues."""
     if not limits.moves:
@@ -91,7 +91,7 @@ def take(limits: Limits, app: int, work: Floats) -> None:
             queue = limits.parent[queue]
 
 
-@kernel
+@inner_kernel
 def used(limits: Limits, queue: int) -> float:
     """Return the dominant share of the cluster that a queue holds."""
     share = 0.0

@@ -158,7 +158,8 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
         app.running[ask.stage] += count
     books.pace.note(ask.duration_s, count)
     rows.take(entry, count, now)
-    books.owe_attempt(attempt)
+    if attempt.attempt_id not in books.dirty_attempts:
+        books.owe_attempt(attempt)
     if books.hears_grants:
         books.matcher.granted(books.view, node.slot, placement, entry.app, now)
 
