@@ -34,10 +34,12 @@ _HOW = {
 _SUCCEEDED: Final = Outcome.SUCCEEDED
 _ENDED: Final = ContainerEvent.ENDED
 _RUNNING: Final = AttemptState.RUNNING
-_LIVE: Final = (AttemptState.RUNNING, AttemptState.FINISHING)
+_FINISHING: Final = AttemptState.FINISHING
 _ALLOCATED: Final = AttemptState.ALLOCATED
 _MASTERLESS: Final = (AttemptState.FAILED, AttemptState.SCHEDULED)
 ALLOCATED: Final = CONTAINER.next(RmContainerState.NEW, ContainerEvent.START)
+_ACQUIRED: Final = RmContainerState.ACQUIRED
+_COMPLETED: Final = CONTAINER.next(_ACQUIRED, _ENDED)  # the step that most containers take
 
 
 def count_master(books: Books, queue: int, demand: Floats) -> None:
@@ -96,15 +98,13 @@ def hold(books: Books, run: Holding) -> None:
 def is_done(run: Holding, end: ContainerEnd) -> bool:
     """Return whether an end is the success of a task's container, or of a run and no others."""
     attempt = run.attempt
-    return (
-        end.outcome is _SUCCEEDED
-        and end.stage >= 0
-        and attempt is not None
-        and attempt.state in _LIVE
-        and attempt.master is not run
-        and run.container_id == end.container_id
-        and len(end.tasks) == (run.count if run.count > 1 else 0)
-    )
+    if attempt is None or end.outcome is not _SUCCEEDED or end.stage < 0 or attempt.master is run:
+        return False
+    if attempt.state is not _RUNNING and attempt.state is not _FINISHING:
+        return False
+    if run.count == 1:
+        return not end.tasks
+    return run.container_id == end.container_id and len(end.tasks) == run.count
 
 
 def close_done(books: Books, run: Holding, end: ContainerEnd) -> App:
@@ -114,8 +114,8 @@ def close_done(books: Books, run: Holding, end: ContainerEnd) -> App:
     """
     first, count, node, attempt = run.container_id, run.count, run.node, run.attempt
     assert attempt is not None
-    app, demand, tasks, now = attempt.app, run.demand, end.tasks, books.now
-    run.state = CONTAINER.next(run.state, _ENDED)
+    app, demand, now = attempt.app, run.demand, books.now
+    run.state = _COMPLETED if run.state is _ACQUIRED else CONTAINER.next(run.state, _ENDED)
     if count == 1:
         del books.holdings.by_id[first], node.holdings.by_id[first], attempt.holdings.by_id[first]
         node.outbox.drop(first, -first)  # of a run nothing is ordered
@@ -132,25 +132,33 @@ def close_done(books: Books, run: Holding, end: ContainerEnd) -> App:
             books.ledger.end(node.slot, app.slot, demand, 1, app.held_s, lasted_s)
             books.matcher.ended(books.view, node.slot, app.slot, demand, now)
     books.matching.changed()
-    closed: Closed | ClosedRun
-    if tasks:
-        journal_run(books, app, end)
-        closed = ClosedRun(
-            first, node.node_id, _SUCCEEDED, end.stage, tasks, end.attempt, end.exit_code,
-            end.run_s, end.message[:MESSAGE_MAX],
-        )  # fmt: skip
-    else:
-        journal(books, app, end.stage, end.task, end.run_s)
-        closed = Closed(
-            first, node.node_id, _SUCCEEDED, end.stage, end.task, end.attempt, end.exit_code,
-            end.run_s, end.message[:MESSAGE_MAX],
-        )  # fmt: skip
-    books.out.append(Note(closed))
+    _note_done(books, app, node, end)
     app.closed.append((run, end, now))
     if run.stage >= 0:
         app.running[run.stage] -= count
     relay(books, attempt, end)
     return app
+
+
+def _note_done(books: Books, app: App, node: Node, end: ContainerEnd) -> None:
+    """Journal what a container or a run of them did, then note its end."""
+    stage, tasks, run_s, message = end.stage, end.tasks, end.run_s, end.message
+    if message:
+        message = message[:MESSAGE_MAX]
+    closed: Closed | ClosedRun
+    if tasks:
+        journal_run(books, app, end)
+        closed = ClosedRun(
+            end.container_id, node.node_id, _SUCCEEDED, stage, tasks, end.attempt, end.exit_code,
+            run_s, message,
+        )  # fmt: skip
+    else:
+        journal(books, app, stage, end.task, run_s)
+        closed = Closed(
+            end.container_id, node.node_id, _SUCCEEDED, stage, end.task, end.attempt,
+            end.exit_code, run_s, message,
+        )  # fmt: skip
+    books.out.append(Note(closed))
 
 
 def order_stop(books: Books, holding: Holding) -> None:
@@ -343,9 +351,13 @@ def journal(books: Books, app: App, stage: int, task: int, run_s: float) -> bool
     however it came here. It is durable before the master hears of it, so no master ever builds on
     what could be forgotten.
     """
-    if not is_open(app, stage, task):
+    sizes = app.sizes
+    if not (0 <= stage < len(sizes) and 0 <= task < sizes[stage]):
         return False
-    app.finished[stage][task] = run_s
+    finished = app.finished[stage]
+    if task in finished:
+        return False
+    finished[task] = run_s
     app.finished_by_stage[stage] += 1
     if books.settings.recovery:
         books.unsaved_tasks.setdefault(app.app_id, []).append([stage, task, run_s])

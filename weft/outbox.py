@@ -30,15 +30,17 @@ class Outbox(Generic[K, V]):
         """Add an item to send; it replaces an unsent item of the same key."""
         self._fresh[key] = value
 
-    def drop(self, *keys: K) -> None:
-        """Remove these items."""
+    def drop(self, key: K, other: K | None = None) -> None:
+        """Remove an item, and another one if it is given."""
         if self._fresh:
-            for key in keys:
-                self._fresh.pop(key, None)
+            self._fresh.pop(key, None)
+            if other is not None:
+                self._fresh.pop(other, None)
         if self._flying:
             for _, items in self._flying.values():
-                for key in keys:
-                    items.pop(key, None)
+                items.pop(key, None)
+                if other is not None:
+                    items.pop(other, None)
 
     def clear(self) -> None:
         """Remove all items."""
@@ -59,6 +61,13 @@ class Outbox(Generic[K, V]):
     def unacknowledged(self) -> bool:
         """Whether a batch is on its way."""
         return bool(self._flying)
+
+    def nothing(self) -> bool:
+        """Return whether the next batch would be empty; where it would, it is counted as taken."""
+        if self._fresh or self._flying:
+            return False
+        self._next += 1
+        return True
 
     def take(self, now: float) -> tuple[int, list[V]]:
         """Take the next batch and its number: fresh items, and those unanswered for too long."""

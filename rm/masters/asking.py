@@ -56,7 +56,8 @@ def asked(books: Books, event: ContainersAsked) -> None:
             answer = ContainersGranted(attempt.attempt_id, 0, resync=True, epoch=books.epoch)
             books.out.append(Send(master_address(attempt.attempt_id), answer))
         return
-    attempt.outbox.acknowledge(event.acks)
+    if event.acks:
+        attempt.outbox.acknowledge(event.acks)
     if not books.settings.lossless:
         attempt.acks.append(event.request_id)
     for ask in event.asks:
@@ -92,6 +93,11 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
     """Send a master what it is owed."""
     books.dirty_attempts.pop(attempt.attempt_id, None)
     number, items = attempt.outbox.take(books.now)
+    app, lossless = attempt.app, books.settings.lossless
+    share, headroom = books.share_of(app), books.headroom_of(app)
+    new_share, new_headroom = share != attempt.share, headroom != attempt.headroom
+    if lossless and not (items or new_share or new_headroom):
+        return
     containers: list[Container] = []
     ended: list[ContainerEnd] = []
     notices: list[Preemption] = []
@@ -114,10 +120,6 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
             notices.append(item)
         else:
             ended.append(item)
-    share, headroom = books.share_of(attempt.app), books.headroom_of(attempt.app)
-    same = share == attempt.share and headroom == attempt.headroom
-    if same and not items and books.settings.lossless:
-        return
     again = number % _SAY_AGAIN == 0  # an answer may be lost, so do not rely on the last one
     answer = ContainersGranted(
         attempt.attempt_id,
@@ -125,8 +127,8 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
         tuple(attempt.acks),
         tuple(containers),
         tuple(ended),
-        () if share == attempt.share and not again else share,
-        () if headroom == attempt.headroom and not again else headroom,
+        share if new_share or again else (),
+        headroom if new_headroom or again else (),
         tuple(addresses.items()),
         racks=tuple(racks.items()),
         preempt=tuple(notices),

@@ -56,11 +56,10 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
     if node is None or not node.present:
         ask_to_register(books, event.node_id)
         return
-    settings = books.settings
     books.ledger.heard_of(node.slot, books.now)
     if event.acks:
         node.outbox.acknowledge(event.acks)
-    if not settings.lossless:
+    if not books.settings.lossless:
         node.acks.append(event.request_id)
     if event.use:
         node.use = event.use
@@ -192,9 +191,9 @@ def answer_node(books: Books, node: Node) -> None:
     """Send a node its orders."""
     if books.dirty_nodes:
         books.dirty_nodes.pop(node.node_id, None)
-    number, items = node.outbox.take(books.now)
-    if not items and books.settings.lossless:
+    if books.settings.lossless and node.outbox.nothing():
         return
+    number, items = node.outbox.take(books.now)
     acks, node.acks = tuple(node.acks), []
     if items:
         start = tuple(item for item in items if isinstance(item, MasterLaunch))

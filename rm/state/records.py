@@ -84,9 +84,12 @@ class Holding:
         self.entry = entry
         self.demand = demand
         self.vector = vector
-        self.stage = -1 if entry is None else entry.ask.stage
         self.started_s = now
-        self.end_s = now + (0.0 if entry is None else entry.ask.duration_s)
+        if entry is None:
+            self.stage, self.end_s = -1, now
+        else:
+            ask = entry.ask
+            self.stage, self.end_s = ask.stage, now + ask.duration_s
         self.state = state
         self.adopted = False  # its node brought it along, or came back smaller with it
         self.claimed = False  # and nothing else speaks for that it ever ran there
@@ -152,9 +155,9 @@ class Holdings:
         """Remove a run with all of its ids, as `hold_run` added it."""
         first, attempt = run.container_id, run.attempt
         assert attempt is not None
-        ids = range(first, first + run.count)
-        for held in (self.by_id, run.node.holdings.by_id, attempt.holdings.by_id):
-            deque(map(held.__delitem__, ids), maxlen=0)  # no step of Python for each
+        everywhere, here, own = self.by_id, run.node.holdings.by_id, attempt.holdings.by_id
+        for number in range(first, first + run.count):
+            del everywhere[number], here[number], own[number]
 
     def peek(self, number: ContainerId) -> Holding | None:
         """Return a container, or the run that it is part of."""
@@ -370,9 +373,9 @@ class App:
         self.held_on: dict[ContainerId, NodeId] = {}
         # what they gave back of it before its node had told of it, the newest: stopped then
         self.given_back: dict[ContainerId, None] = {}
-        # by stage: task -> run time, s; only while it may matter to a later attempt
         # tasks of each stage that may still be news; none once how it ended is decided
         self.sizes = [stage.tasks for stage in job.stages]
+        # by stage: task -> run time, s; only while it may matter to a later attempt
         self.finished: list[dict[int, float]] = [{} for _ in range(stages)]
         self.finished_by_stage = [0] * stages  # tasks, each once, of all attempts
         self.running = [0] * stages  # containers in the books
