@@ -40,6 +40,16 @@ ASKED_PER_TASK, ASKED_MIN = 2, 1_000  # containers pending: a task, and another 
 OPEN_ASKED = 100_000  # of an open job, of which only its master knows what it needs
 GIVEN_BACK_MAX = 10_000  # by an application, of nodes that have yet to return after a restart
 ASKS_PER_TASK, ASKS_MIN = 8, 1_000  # asks of an attempt: those of before stay
+# of an answer: containers, ends, addresses and racks of nodes, notices of preemption
+Owed = Container | ContainerEnd | Preemption
+Told = tuple[
+    tuple[Container, ...],
+    tuple[ContainerEnd, ...],
+    tuple[tuple[NodeId, str], ...],
+    tuple[tuple[NodeId, str], ...],
+    tuple[Preemption, ...],
+]
+_NOTHING: Final[Told] = ((), (), (), (), ())
 _SAY_AGAIN = 8  # answers after which share and headroom are told although unchanged
 
 
@@ -76,7 +86,10 @@ def asked(books: Books, event: ContainersAsked) -> None:
         if event.blacklist is not None:
             _blacklist(books, attempt, event.blacklist)
     books.owe_attempt(attempt)
-    if not books.settings.prompt and not books.rarely("a master is answered late"):
+    settings = books.settings
+    if not settings.prompt and (
+        settings.buggify is None or not books.rarely("a master is answered late")
+    ):
         answer_attempt(books, attempt)
 
 
@@ -98,6 +111,28 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
     new_share, new_headroom = share != attempt.share, headroom != attempt.headroom
     if lossless and not (items or new_share or new_headroom):
         return
+    told = _by_kind(books, attempt, items) if items else _NOTHING
+    containers, ended, addresses, racks, notices = told
+    again = number % _SAY_AGAIN == 0  # an answer may be lost, so do not rely on the last one
+    answer = ContainersGranted(
+        attempt.attempt_id,
+        number,
+        tuple(attempt.acks) if attempt.acks else (),
+        containers,
+        ended,
+        share if new_share or again else (),
+        headroom if new_headroom or again else (),
+        addresses,
+        racks=racks,
+        preempt=notices,
+    )
+    attempt.share, attempt.headroom = share, headroom
+    attempt.acks.clear()
+    books.out.append(Send(master_address(attempt.attempt_id), answer))
+
+
+def _by_kind(books: Books, attempt: Attempt, items: list[Owed]) -> Told:
+    """Return what a master is owed as its answer says it; it knows its containers from now on."""
     containers: list[Container] = []
     ended: list[ContainerEnd] = []
     notices: list[Preemption] = []
@@ -109,9 +144,10 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
         if isinstance(item, Container):
             containers.append(item)
             name, run = item.node_id, held.get(item.container_id)
-            addresses[name] = nodes[name].address
+            node = nodes[name]
+            addresses[name] = node.address
             if several_racks:
-                racks[name] = nodes[name].rack
+                racks[name] = node.rack
             if run is None or run.count != item.count or run.container_id != item.container_id:
                 _told(attempt, item)
             elif run.state is _UNTOLD:
@@ -120,22 +156,10 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
             notices.append(item)
         else:
             ended.append(item)
-    again = number % _SAY_AGAIN == 0  # an answer may be lost, so do not rely on the last one
-    answer = ContainersGranted(
-        attempt.attempt_id,
-        number,
-        tuple(attempt.acks),
-        tuple(containers),
-        tuple(ended),
-        share if new_share or again else (),
-        headroom if new_headroom or again else (),
-        tuple(addresses.items()),
-        racks=tuple(racks.items()),
-        preempt=tuple(notices),
-    )
-    attempt.share, attempt.headroom = share, headroom
-    attempt.acks.clear()
-    books.out.append(Send(master_address(attempt.attempt_id), answer))
+    return (
+        tuple(containers), tuple(ended), tuple(addresses.items()), tuple(racks.items()),
+        tuple(notices),
+    )  # fmt: skip
 
 
 def _told(attempt: Attempt, item: Container) -> None:
@@ -151,6 +175,8 @@ def current(books: Books, number: AttemptId) -> Attempt | None:
     app = books.apps.get(app_of_attempt(number))
     attempt = None if app is None else app.attempt
     if attempt is not None and attempt.attempt_id == number:
+        if attempt.state is _RUNNING:
+            return attempt
         if attempt.state is AttemptState.FINISHING:
             return None
         if attempt.state not in DEAD:

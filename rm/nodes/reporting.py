@@ -94,7 +94,9 @@ def _match_and_answer(books: Books, node: Node) -> None:
         rows = books.rows
         if rows.count > 2 * rows.live + HOLES_MAX:
             rows.compact()
-        if books.must_keep_nodes(books.now):
+        if (rows.gangs or books.now >= books.matching.reserve_at) and books.must_keep_nodes(
+            books.now
+        ):
             before_match(books)
         match_node(books, node)
     elif node.settled_at == AGAIN and books.rows.live:
