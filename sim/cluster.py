@@ -389,16 +389,17 @@ class Simulation:
             name = effect.job.history_key if effect.planner not in QUICK else ""
             shelf_key = structure_key(name, dag, machines, effect.planner, effect.options)
             kept = self._shelf.find(shelf_key)
-            if kept is None or kept.digest != dag.digest():
-                plan = self._planned(effect, dag, machines)
-                self._shelf.keep(shelf_key, plan, dag.digest())
+            digest = dag.digest()
+            if kept is None or kept.digest != digest:
+                plan = self._planned(effect, dag, digest, machines)
+                self._shelf.keep(shelf_key, plan, digest)
             return PlanReady(plan if kept is None else kept.served)
         except WeftError as error:
             return PlanReady(None, str(error))
 
-    def _planned(self, effect: MakePlan, dag: Dag, machines: Machines) -> Plan:
+    def _planned(self, effect: MakePlan, dag: Dag, digest: str, machines: Machines) -> Plan:
         key = (
-            effect.planner, dag.digest(), effect.machines, repr(sorted(effect.options.items())),
+            effect.planner, digest, effect.machines, repr(sorted(effect.options.items())),
             effect.speeds,
         )  # fmt: skip
         plan = self._plans.get(key)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from weft.errors import InputError
 from weft.job import Edge, EdgeKind, Job, one_to_one_parents
-from weft.resources import TOLERANCE, ResourceTypes
+from weft.resources import TOLERANCE, ResourceTypes, Vector
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -110,16 +110,20 @@ class Dag:
 def dag_of_job(job: Job, types: ResourceTypes) -> Dag:
     """Return the DAG of a job's estimates over a cluster's resource types; raises InputError."""
     first = np.cumsum([0] + [stage.tasks for stage in job.stages])
-    durations, demands = [], []
+    durations: list[float] = []
+    demands: list[Vector] = []
+    alike: list[int] = []  # how many tasks in a row have these
     for position, stage in enumerate(job.stages):
         place = f"stages[{position}].demand"
         if stage.overrides:
-            durations.append(np.array([stage.duration_of(i) for i in range(stage.tasks)]))
-            rows = [types.vector(stage.demand_of(i), place) for i in range(stage.tasks)]
-            demands.append(np.array(rows))
+            durations.extend([stage.duration_of(i) for i in range(stage.tasks)])
+            demands.extend([types.vector(stage.demand_of(i), place) for i in range(stage.tasks)])
+            alike.extend([1] * stage.tasks)
         else:
-            durations.append(np.full(stage.tasks, float(stage.duration_s)))
-            demands.append(np.tile(types.vector(stage.demand, place), (stage.tasks, 1)))
+            durations.append(stage.duration_s)
+            demands.append(types.vector(stage.demand, place))
+            alike.append(stage.tasks)
+    rows = np.array(demands, dtype=np.float64).reshape(-1, len(types))
     edges = tuple(
         _stage_edge(parent, child, edge, first)
         for child in range(len(job.stages))
@@ -129,8 +133,8 @@ def dag_of_job(job: Job, types: ResourceTypes) -> Dag:
         resources=types.names,
         stage_names=tuple(stage.name for stage in job.stages),
         first=first.astype(np.int64),
-        duration_s=np.concatenate(durations).astype(np.float64),
-        demand=np.concatenate(demands).astype(np.float64).reshape(-1, len(types)),
+        duration_s=np.repeat(np.array(durations, dtype=np.float64), alike),
+        demand=np.repeat(rows, alike, axis=0),
         edges=edges,
     )
 
@@ -180,7 +184,7 @@ class Machines:
         """The number of machines, m."""
         return len(self.capacity)
 
-    @property
+    @cached_property
     def total(self) -> Floats:
         """C: the sum over machines, shape (d,)."""
         return np.asarray(self.capacity.sum(axis=0))

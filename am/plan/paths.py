@@ -48,6 +48,15 @@ class Dependencies:
         """Return the task numbers of a stage as a slice."""
         return slice(int(self.first[stage]), int(self.first[stage + 1]))
 
+    @property
+    def by_stage(self) -> bool:
+        """Whether stages, none of them empty, wait for whole other stages only."""
+        return (
+            self.order is not None
+            and all(one.pairs is None and one.parent != one.child for one in self.dependencies)
+            and bool((self.first[1:] > self.first[:-1]).all())
+        )
+
     def reversed(self) -> "Dependencies":
         """Return the same edges with time running backwards: tails become heads."""
         turned = tuple(dependency.reversed() for dependency in self.dependencies)
@@ -88,6 +97,8 @@ def heads(dependencies: Dependencies, weight: Floats) -> Floats:
 
     Raises InputError where tasks depend on each other in a circle.
     """
+    if dependencies.by_stage:
+        return _heads_by_stage(dependencies, weight)
     head = np.zeros(dependencies.tasks)
     if dependencies.order is None:
         return _settle(dependencies, list(dependencies.dependencies), head, weight)
@@ -98,6 +109,17 @@ def heads(dependencies: Dependencies, weight: Floats) -> Floats:
         if inside:
             _settle(dependencies, inside, head, weight)
     return head
+
+
+def _heads_by_stage(dependencies: Dependencies, weight: Floats) -> Floats:
+    """Return `heads` where all tasks of a stage wait for the same: a few numbers a stage."""
+    first = dependencies.first
+    heaviest = np.maximum.reduceat(weight, first[:-1]).tolist()
+    head = [0.0] * len(heaviest)
+    for stage, into in dependencies.by_child():
+        if into:
+            head[stage] = max(0.0, *[head[one.parent] + heaviest[one.parent] for one in into])
+    return np.repeat(np.array(head), np.diff(first))
 
 
 def tails(dependencies: Dependencies, weight: Floats) -> Floats:
@@ -219,6 +241,9 @@ def demand_classes(dag: Dag) -> tuple[Floats, Ints]:
         return np.zeros((0, dag.demand.shape[1])), np.zeros(0, np.int64)
     changes = np.any(dag.demand[1:] != dag.demand[:-1], axis=1)
     runs = np.concatenate([[0], np.flatnonzero(changes) + 1])  # neighbours are mostly equal
-    need, kind = np.unique(dag.demand[runs], axis=0, return_inverse=True)
     lengths = np.diff(np.append(runs, dag.tasks))
-    return np.ascontiguousarray(need), np.repeat(kind.reshape(-1).astype(np.int64), lengths)
+    rows = [tuple(row) for row in dag.demand[runs].tolist()]
+    distinct = sorted(set(rows))
+    place = {row: number for number, row in enumerate(distinct)}
+    kind = np.array([place[row] for row in rows], dtype=np.int64)
+    return np.array(distinct, dtype=np.float64), np.repeat(kind, lengths)
