@@ -125,6 +125,7 @@ class Progress:
 
     __slots__ = (
         "changed",
+        "completed",
         "factor",
         "failed",
         "finished",
@@ -149,6 +150,7 @@ class Progress:
         self.finished = 0
         self.running = 0
         self.failed = 0  # failures, of whatever task
+        self.completed = 0  # stages that ended while this attempt knew the job
         self.version = 0  # grows with every change
         self.now = 0.0  # kept by those who need `ready_at`
         self.work = 0.0  # srpt, see `remaining_work`
@@ -398,6 +400,7 @@ class Progress:
     # -- what becomes ready ------------------------------------------------------------------------
 
     def _completed(self, stage: StageProgress) -> None:
+        self.completed += 1
         for position in stage.barrier_children:
             child = self.stages[position]
             child.barriers -= 1
@@ -465,7 +468,7 @@ class RemainingPath:
     only when a stage was completed or a belief moved: O(stages), never tasks.
     """
 
-    __slots__ = ("_done", "_factor", "_longest_s", "_order", "_value")
+    __slots__ = ("_completed", "_factor", "_longest_s", "_order", "_value")
 
     def __init__(self, job: Job, base_s: Sequence[float]) -> None:
         self._longest_s = [
@@ -479,15 +482,16 @@ class RemainingPath:
             for parent, _ in job.parents_of(child):
                 children[parent].append(child)
         self._order = [(at, children[at]) for at in reversed(job.topological_order())]
-        self._done: list[bool] = []  # by stage, when it was worked out last
+        self._completed = -1  # stages, when it was worked out last; one that ended stays so
         self._factor: list[float] = []
         self._value = 0.0
 
-    def longest_s(self, stages: Sequence[StageProgress], factor: Sequence[float]) -> float:
+    def longest_s(self, progress: Progress, factor: Sequence[float]) -> float:
         """Return the longest remaining path, s; `factor` is belief over declaration, by stage."""
-        done = [stage.finished == stage.tasks for stage in stages]
-        if factor != self._factor or done != self._done:
-            self._done, self._factor = done, list(factor)
+        if progress.completed != self._completed or factor != self._factor:
+            self._completed, self._factor = progress.completed, list(factor)
+            stages = progress.stages
+            done = [stage.finished == stage.tasks for stage in stages]
             longest_s, tail = self._longest_s, [0.0] * len(stages)
             for at, children in self._order:
                 below = max([tail[child] for child in children]) if children else 0.0

@@ -100,7 +100,7 @@ class JobExecution:
         progress, estimates = self.progress, self.state.estimates
         work = self._told_work = progress.remaining_work
         done = progress.finished / max(progress.tasks, 1)
-        path_s = self.path.longest_s(progress.stages, estimates.factor)
+        path_s = self.path.longest_s(progress, estimates.factor)
         return self.book.message(
             self.state.attempt_id, now, estimates.duration_s, done, work, path_s
         )

@@ -294,13 +294,13 @@ def test_the_remaining_path_shrinks_as_stages_end() -> None:
     made = Job("j", parts)
     progress = Progress(made)
     path = RemainingPath(made, [10.0, 30.0, 10.0])
-    assert path.longest_s(progress.stages, [1.0, 1.0, 1.0]) == 40.0
-    assert path.longest_s(progress.stages, [1.0, 0.2, 1.0]) == 20.0
+    assert path.longest_s(progress, [1.0, 1.0, 1.0]) == 40.0
+    assert path.longest_s(progress, [1.0, 0.2, 1.0]) == 20.0
     progress.finish_early(0, 0)
     progress.finish_early(0, 1)
-    assert path.longest_s(progress.stages, [1.0, 1.0, 1.0]) == 30.0
+    assert path.longest_s(progress, [1.0, 1.0, 1.0]) == 30.0
     progress.finish_early(1, 0)
-    assert path.longest_s(progress.stages, [1.0, 1.0, 1.0]) == 10.0
+    assert path.longest_s(progress, [1.0, 1.0, 1.0]) == 10.0
 
 
 def test_sjf_goes_by_the_path_not_by_the_work() -> None:
