@@ -21,6 +21,8 @@ from collections.abc import Iterable
 from itertools import chain, islice
 from math import inf, nextafter
 
+import numpy as np
+
 from nm.core import HEARTBEAT
 from rm.placing.allocation import MAY_GRANT, NO_ROOM, heartbeat_outlook, outlook
 from rm.state.books import Books
@@ -46,6 +48,7 @@ class IdleBeats:
         self._beats: dict[Key, Beat] = {}  # by node id, or attempt id
         self._joined: dict[Actor, tuple[Key, Beating]] = {}
         self._ring: list[tuple[float, int, Beat]] = []  # parked nodes by place in the interval
+        self._parked = bytearray()  # by slot of a node: 1 where it is in the ring
         self._interval_s = 0.0  # of their beats
         self._masters: dict[Key, AppId] = {}  # the applications of those that are parked
         # the newest floor of the asks that parked nodes were held against
@@ -114,6 +117,9 @@ class IdleBeats:
             beat.offset_s = beat.phase_s % beat.interval_s
             self._interval_s = beat.interval_s
             insort(self._ring, (beat.offset_s, beat.slot, beat))
+            if beat.slot >= len(self._parked):
+                self._parked += bytes(beat.slot + 1)
+            self._parked[beat.slot] = 1
         else:
             if books.settings.prompt:  # there, any message makes the manager match
                 return False
@@ -141,7 +147,7 @@ class IdleBeats:
         books, now = self._books, self._engine.now
         if books is None or not self._skip:
             return
-        books.ledger.heard_of_all([slot for _, slot, _ in self._ring], now)
+        books.ledger.heard_of_all(np.flatnonzero(np.frombuffer(self._parked, np.bool_)), now)
         for number in self._masters.values():
             app = books.apps.get(number)
             if app is not None and app.attempt is not None:
@@ -172,6 +178,7 @@ class IdleBeats:
         place = bisect_left(ring, (beat.offset_s, beat.slot, beat))
         if place < len(ring) and ring[place][2] is beat:
             del ring[place]
+            self._parked[beat.slot] = 0
 
     # -- parked nodes on the way -------------------------------------------------------------------
 

@@ -210,7 +210,7 @@ class Ledger:
         """Note that a node was heard at `now`."""
         self._seen_s[slot] = now
 
-    def heard_of_all(self, slots: list[int], now: float) -> None:
+    def heard_of_all(self, slots: list[int] | Ints, now: float) -> None:
         """Note that nodes were heard at `now`."""
         self.nodes.w["seen_s"][slots] = now
 

@@ -40,10 +40,11 @@ def expire(books: Books) -> None:
             del books.returning_masters[name]
     for slot in np.flatnonzero(silent).tolist():
         _gone(books, books.node_at[slot], NodeEvent.EXPIRED, f"its node was silent for {limit:g} s")
-    for node in books.node_at:
+    for slot in np.flatnonzero(books.now - ledger.nodes.seen_s[:n] >= limit).tolist():
+        node = books.node_at[slot]
         waited = node.present or node.state is RmNodeState.DECOMMISSIONING
         idle = node.state is RmNodeState.UNHEALTHY or node.state in LEAVING
-        if idle and waited and books.now - ledger.nodes.seen_s[node.slot] >= limit:
+        if idle and waited:
             _gone(books, node, NodeEvent.EXPIRED, f"its node was silent for {limit:g} s")
 
 
