@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from weft.errors import InputError
@@ -32,15 +32,9 @@ class ResourceTypes:
     """The ordered resource types of one cluster; turns names into vectors and back."""
 
     types: tuple[ResourceType, ...]
-    # what follows from them, kept as it is asked for all the time
-    names: tuple[str, ...] = field(init=False, repr=False, compare=False)  # in declared order
-    # True where over-allocation is never granted
-    rigid: tuple[bool, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        names = tuple([t.name for t in self.types])
-        object.__setattr__(self, "names", names)
-        object.__setattr__(self, "rigid", tuple([t.kind is Kind.RIGID for t in self.types]))
+        names = [t.name for t in self.types]
         if not names:
             raise InputError("resources", "at least one resource type is needed")
         for name in names:
@@ -52,6 +46,16 @@ class ResourceTypes:
 
     def __iter__(self) -> Iterator[ResourceType]:
         return iter(self.types)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in declared order."""
+        return tuple([t.name for t in self.types])
+
+    @property
+    def rigid(self) -> tuple[bool, ...]:
+        """True where over-allocation is never granted."""
+        return tuple([t.kind is Kind.RIGID for t in self.types])
 
     def vector(self, amounts: Mapping[str, float], place: str = "demand") -> Vector:
         """Order named amounts; absent names are 0; raises InputError for an unknown name."""
