@@ -77,6 +77,7 @@ TABLE: Mapping[str, frozenset[Who]] = {
     "/weft.ApplicationMasterProtocol/Allocate": _MASTERS,
     "/weft.MasterHost/HostMasters": frozenset({Who.NODE}),
     "/weft.ContainerManager/StartContainers": _MASTERS,
+    "/weft.ContainerManager/StreamStarts": _MASTERS,
     "/weft.ContainerManager/StopContainers": _MASTERS,
     "/weft.ContainerManager/GetContainerStatuses": _MASTERS,
     "/weft.ContainerManager/FollowTasks": _MASTERS,

@@ -150,7 +150,7 @@ async def one_call(dialled: Any, method: str, request: Any) -> str:
     """The status of one call; of a stream that a client opens, when both ends said all."""
     data, call = request.SerializeToString(), method.rpartition("/")[2]
     try:
-        if call in ("Track", "Allocate", "HostMasters"):
+        if call in ("Track", "Allocate", "HostMasters", "StreamStarts"):
             stream = dialled.stream_stream(method)()
             with contextlib.suppress(Exception):  # refused before we were done
                 await stream.done_writing()
@@ -208,6 +208,7 @@ def requests(app: int) -> dict[str, Any]:
         "WatchEvents": pb.WatchEventsRequest(),
         "Track": Nothing(), "Allocate": Nothing(), "HostMasters": host_pb2.HostOrders(),
         "StartContainers": containers_pb2.StartContainersRequest(follower="f"),
+        "StreamStarts": Nothing(),
         "StopContainers": containers_pb2.ContainersRequest(follower="f"),
         "GetContainerStatuses": containers_pb2.ContainersRequest(follower="f"),
         "FollowTasks": containers_pb2.FollowTasksRequest(follower="f"),

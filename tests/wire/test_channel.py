@@ -23,6 +23,7 @@ from weft.messages import (
     NodeAnswered,
     NodeHeartbeated,
     NodeUnregistered,
+    StartAnswered,
     StartContainers,
     TaskLaunch,
 )
@@ -35,9 +36,10 @@ from weft.requests import (
     SubmitApplication,
 )
 from weft.resources import Kind, ResourceType, ResourceTypes
-from weft.wire import channel
+from weft.wire import channel, links
 from weft.wire.client import ManagerConnection
 from weft.wire.codec_containers import no_tokens
+from weft.wire.containers_pb2 import ContainersResponse, StartContainersRequest
 from weft.wire.lanes import Lane, Stream
 from weft.wire.links import NodeLink, master_stream, tracker_stream
 from weft.wire.server import Server
@@ -338,6 +340,86 @@ def test_calls_to_a_node_manager_leave_in_parts_that_fit() -> None:
         await until(lambda: len(heard) == 8 and link.idle)
         assert heard == [(256 + n, 1) for n in range(8)]
         assert lost == [1], "what fits no message is counted, the rest goes on"
+        await link.close()
+        await server.stop(0)
+
+    asyncio.run(main())
+
+
+def start_of(attempt: int) -> StartContainers:
+    """An order to start one task."""
+    return StartContainers(attempt, "n1", (TaskLaunch(2**40, 0, 0, 0, 1.0, (1.0,)),))
+
+
+def test_starts_leave_over_one_stream_that_is_opened_again_where_it_broke(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(links, "DEADLINE_S", 2.0)
+    calls: list[tuple[str, str, float]] = []
+    heard: list[int] = []
+    stuck = asyncio.Event()
+
+    class Containers:
+        async def carry_out(
+            self, follower: str, orders: list[Any], shown: Any, peer: str
+        ) -> list[Any]:
+            heard.extend(order.attempt_id for order in orders)
+            if heard[-1] == 258:
+                await stuck.wait()
+            if heard[-1] == 259:
+                raise RuntimeError("a bug")
+            return [StartAnswered("n1", heard[-1], ())]
+
+        def follow(self, follower: str, lane: Lane) -> None: ...
+
+    async def main() -> None:
+        server = Server("127.0.0.1", 0, lambda *call: calls.append(call))
+        add_container_service(server, Containers())  # type: ignore[arg-type]
+        got: list[Any] = []
+        lost: list[int] = []
+        link = NodeLink(await server.start(), "master", got.extend, lost.append, no_tokens)
+        for attempt in range(256, 262):
+            link.send([start_of(attempt)])
+            await until(lambda: len(got) + len(lost) == len(heard) and link.idle)
+        assert heard == list(range(256, 262)), "each once: to repeat them is the masters' part"
+        assert [each.attempt_id for each in got] == [256, 257, 260, 261]
+        assert lost == [1, 1], "no answer in time, and none at all"
+        stuck.set()
+        await link.close()
+        await server.stop(0)
+        ended = [code for method, code, _ in calls if method.endswith("StreamStarts")]
+        assert len(ended) == 3, "one stream until it broke, and one after"
+        assert not any(method.endswith("StartContainers") for method, _, _ in calls)
+
+    asyncio.run(main())
+
+
+def test_a_node_manager_that_serves_no_stream_of_starts_is_called() -> None:
+    calls: list[str] = []
+
+    async def start(request: Any, context: Any) -> Any:
+        calls.extend(str(each.attempt_id) for each in request.starts)
+        return ContainersResponse()
+
+    def add(_: Any, server: Any) -> None:
+        method = grpc.unary_unary_rpc_method_handler(
+            start, StartContainersRequest.FromString, ContainersResponse.SerializeToString
+        )
+        methods = {"StartContainers": method}
+        name = "weft.ContainerManager"
+        handler = grpc.method_handlers_generic_handler(name, methods)
+        server.add_generic_rpc_handlers((handler,))
+
+    async def main() -> None:
+        server = Server("127.0.0.1", 0)
+        server.add(add, None, "weft.ContainerManager")
+        lost: list[int] = []
+        link = NodeLink(await server.start(), "master", lambda batch: None, lost.append, no_tokens)
+        for number in range(3):
+            link.send([start_of(256 + number)])
+            await until(lambda: len(calls) > number and link.idle)  # noqa: B023
+        assert calls == ["256", "257", "258"]
+        assert not lost
         await link.close()
         await server.stop(0)
 

@@ -39,6 +39,11 @@ class ContainerManagerStub:
                 request_serializer=containers__pb2.StartContainersRequest.SerializeToString,
                 response_deserializer=containers__pb2.ContainersResponse.FromString,
                 _registered_method=True)
+        self.StreamStarts = channel.stream_stream(
+                '/weft.ContainerManager/StreamStarts',
+                request_serializer=containers__pb2.StartContainersRequest.SerializeToString,
+                response_deserializer=containers__pb2.ContainersResponse.FromString,
+                _registered_method=True)
         self.StopContainers = channel.unary_unary(
                 '/weft.ContainerManager/StopContainers',
                 request_serializer=containers__pb2.ContainersRequest.SerializeToString,
@@ -66,6 +71,13 @@ class ContainerManagerServicer:
 
     def StartContainers(self, request, context):
         """Start tasks in granted containers; starting again what runs is answered, not done twice.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StreamStarts(self, request_iterator, context):
+        """The same, an answer to each request in turn: many cost less than as many calls.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,6 +116,11 @@ def add_ContainerManagerServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'StartContainers': grpc.unary_unary_rpc_method_handler(
                     servicer.StartContainers,
+                    request_deserializer=containers__pb2.StartContainersRequest.FromString,
+                    response_serializer=containers__pb2.ContainersResponse.SerializeToString,
+            ),
+            'StreamStarts': grpc.stream_stream_rpc_method_handler(
+                    servicer.StreamStarts,
                     request_deserializer=containers__pb2.StartContainersRequest.FromString,
                     response_serializer=containers__pb2.ContainersResponse.SerializeToString,
             ),
@@ -153,6 +170,33 @@ class ContainerManager:
             request,
             target,
             '/weft.ContainerManager/StartContainers',
+            containers__pb2.StartContainersRequest.SerializeToString,
+            containers__pb2.ContainersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StreamStarts(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/weft.ContainerManager/StreamStarts',
             containers__pb2.StartContainersRequest.SerializeToString,
             containers__pb2.ContainersResponse.FromString,
             options,

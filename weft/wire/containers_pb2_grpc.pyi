@@ -38,6 +38,8 @@ class ContainerManagerStub:
     def __new__(cls, channel: _aio.Channel) -> ContainerManagerAsyncStub: ...
     StartContainers: _grpc.UnaryUnaryMultiCallable[_containers_pb2.StartContainersRequest, _containers_pb2.ContainersResponse]
     """Start tasks in granted containers; starting again what runs is answered, not done twice."""
+    StreamStarts: _grpc.StreamStreamMultiCallable[_containers_pb2.StartContainersRequest, _containers_pb2.ContainersResponse]
+    """The same, an answer to each request in turn: many cost less than as many calls."""
     StopContainers: _grpc.UnaryUnaryMultiCallable[_containers_pb2.ContainersRequest, _containers_pb2.ContainersResponse]
     """Stop containers; unknown ones are answered as ended."""
     GetContainerStatuses: _grpc.UnaryUnaryMultiCallable[_containers_pb2.ContainersRequest, _containers_pb2.ContainersResponse]
@@ -52,6 +54,8 @@ class ContainerManagerAsyncStub(ContainerManagerStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     StartContainers: _aio.UnaryUnaryMultiCallable[_containers_pb2.StartContainersRequest, _containers_pb2.ContainersResponse]  # type: ignore[assignment]
     """Start tasks in granted containers; starting again what runs is answered, not done twice."""
+    StreamStarts: _aio.StreamStreamMultiCallable[_containers_pb2.StartContainersRequest, _containers_pb2.ContainersResponse]  # type: ignore[assignment]
+    """The same, an answer to each request in turn: many cost less than as many calls."""
     StopContainers: _aio.UnaryUnaryMultiCallable[_containers_pb2.ContainersRequest, _containers_pb2.ContainersResponse]  # type: ignore[assignment]
     """Stop containers; unknown ones are answered as ended."""
     GetContainerStatuses: _aio.UnaryUnaryMultiCallable[_containers_pb2.ContainersRequest, _containers_pb2.ContainersResponse]  # type: ignore[assignment]
@@ -69,6 +73,14 @@ class ContainerManagerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_containers_pb2.ContainersResponse, _abc.Awaitable[_containers_pb2.ContainersResponse]]:
         """Start tasks in granted containers; starting again what runs is answered, not done twice."""
+
+    @_abc_1.abstractmethod
+    def StreamStarts(
+        self,
+        request_iterator: _MaybeAsyncIterator[_containers_pb2.StartContainersRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_containers_pb2.ContainersResponse], _abc.AsyncIterator[_containers_pb2.ContainersResponse]]:
+        """The same, an answer to each request in turn: many cost less than as many calls."""
 
     @_abc_1.abstractmethod
     def StopContainers(

@@ -218,7 +218,7 @@ class Stream:
         """
         told = await call.initial_metadata()
         if wire.SERVES_KEY not in dict(told or ()):
-            await _check(call)
+            await check(call)
             raise WeftError("closed by the server")
 
     def _waits(self) -> Iterator[float]:
@@ -238,20 +238,21 @@ class Stream:
             writer = asyncio.create_task(self._lane.pump(call.write, self._encode))
             while (batch := await call.read()) is not grpc.aio.EOF:
                 self._on_batch(self._decode(batch))
-            await _check(call)
+            await check(call)
         finally:
             await cancel(writer)
             call.cancel()
 
 
-async def _check(call: Any) -> None:
+async def check(call: Any) -> None:
     """Raise AioRpcError where a call ended with another status than OK."""
     code = await call.code()
     if code is not grpc.StatusCode.OK:
-        raise _broken(code, await call.details(), await call.trailing_metadata())
+        raise broken(code, await call.details(), await call.trailing_metadata())
 
 
-def _broken(code: grpc.StatusCode, details: str | None, last: Any) -> grpc.aio.AioRpcError:
+def broken(code: grpc.StatusCode, details: str | None, last: Any) -> grpc.aio.AioRpcError:
+    """Return the error of a call that ended with a status."""
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), last, details=details)
 
 

@@ -236,6 +236,16 @@ def _refused_order(order: Any, error: InputError) -> StartAnswered:
     return StartAnswered(order.node_id, order.attempt_id, tuple(items))
 
 
+def _answered(answer: Callable[[Any, Any], Awaitable[Any]]) -> Any:
+    """Return what serves a stream of requests by an answer to each in turn."""
+
+    async def serve(_: Any, context: Any) -> None:
+        while (request := await context.read()) is not grpc.aio.EOF:
+            await context.write(await answer(request, context))
+
+    return serve
+
+
 def add_container_service(server: Server, containers: Containers, gate: Gate | None = None) -> None:
     """Serve ContainerManager. An order that breaks a rule is answered with an error per item."""
     gate = gate or Gate()
@@ -297,6 +307,7 @@ def add_container_service(server: Server, containers: Containers, gate: Gate | N
 
     servicer = SimpleNamespace(
         StartContainers=start,
+        StreamStarts=_answered(start),
         StopContainers=stop,
         GetContainerStatuses=query,
         FollowTasks=follow,
