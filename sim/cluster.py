@@ -63,6 +63,39 @@ from weft.plan import Plan
 class Simulation:
     """One run. `run` drives it to the end of the last job; `recorder` knows what happened."""
 
+    __slots__ = (
+        "_boots",
+        "_breakdown",
+        "_checks",
+        "_client",
+        "_hosts",
+        "_idle",
+        "_launched",
+        "_listeners",
+        "_lives",
+        "_lossless",
+        "_machines",
+        "_masters",
+        "_node_settings",
+        "_outside",
+        "_plans",
+        "_rare",
+        "_records",
+        "_shelf",
+        "_specs",
+        "_taps",
+        "_unchecked",
+        "actors",
+        "checkers",
+        "cluster",
+        "engine",
+        "manager",
+        "network",
+        "recorder",
+        "settings",
+        "watchers",
+    )  # fmt: skip
+
     def __init__(
         self,
         cluster: ClusterSpec,
@@ -207,10 +240,11 @@ class Simulation:
                         for watch in self.watchers:
                             watch(now, one)
             elif type(effect) is SetTimer:
-                if effect.key == HEARTBEAT and effect.delay_s is not None:
-                    self._idle.arm(actor, effect.delay_s)
+                delay_s = effect.delay_s
+                if delay_s is not None and effect.key == HEARTBEAT:
+                    self._idle.arm(actor, delay_s)
                 else:
-                    self.engine.set_timer(actor, effect.key, effect.delay_s)
+                    self.engine.set_timer(actor, effect.key, delay_s)
             elif type(effect) is Send:
                 target = self.actors.get(effect.to)
                 if target is not None and self.network.perfect:

@@ -98,7 +98,8 @@ class Engine:
     """The heap of future events and the queue of present ones."""
 
     __slots__ = (
-        "_heap", "_keys", "_serial", "_stopped", "before", "events", "events_max", "now", "ready",
+        "_due", "_heap", "_keys", "_serial", "_stopped", "before", "events", "events_max", "now",
+        "ready",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -112,6 +113,7 @@ class Engine:
         self._serial = 0
         self._keys: dict[Hashable, TimerFired] = {}
         self._stopped = False
+        self._due = False  # the first of the heap is to be delivered before what is `ready`
 
     def soon(self, actor: Actor, event: object) -> None:
         """Deliver an event now, after all that is due now."""
@@ -121,6 +123,8 @@ class Engine:
         """Deliver an event at a time that is not before now."""
         self._serial += 1
         heappush(self._heap, (time_s, self._serial, actor, event))
+        if time_s <= self.now:
+            self._due = True
 
     def set_timer(self, actor: Actor, key: Hashable, delay_s: float | None) -> None:
         """Set, replace or (None) cancel the timer of a key."""
@@ -152,34 +156,41 @@ class Engine:
 
     def run(self, deliver: Deliver, fire: Fire, until_s: float = inf) -> None:
         """Deliver messages and fire timers in order, until none is left, `stop` or time is up."""
-        heap, ready = self._heap, self.ready
-        self._stopped = False
+        heap, ready, before, events_max = self._heap, self.ready, self.before, self.events_max
+        now = self.now
+        self._stopped, self._due = False, bool(heap) and heap[0][0] <= now
         while not self._stopped:
-            if ready and not (heap and heap[0][0] <= self.now):
+            if ready and not self._due:
                 actor, event, serial = ready.popleft()
             elif heap:
                 time_s = heap[0][0]
-                if self.before is not None and time_s > self.now:
-                    self.before(time_s)  # may put something before it
+                if before is not None and time_s > now:
+                    before(time_s)  # may put something before it
+                    now = self.now
                     if ready:
+                        self._due = heap[0][0] <= now
                         continue
                     time_s = heap[0][0]
                 if time_s > until_s:
                     self.now = until_s
                     return
-                self.now, serial, actor, event = heappop(heap)
+                now, serial, actor, event = heappop(heap)
+                self.now = now
+                self._due = bool(heap) and heap[0][0] <= now
             else:
                 return
             if not actor.alive:
                 continue
-            if self.events >= self.events_max:
-                raise InvariantError(f"no rest after {self.events} events")
+            events = self.events
+            if events >= events_max:
+                raise InvariantError(f"no rest after {events} events")
             if type(event) is TimerFired:
-                if actor.timers.get(event.key) != serial:
+                timers = actor.timers
+                if timers.get(event.key) != serial:
                     continue  # replaced or cancelled
-                del actor.timers[event.key]
-                self.events += 1
-                fire(actor, event, self.now)
+                del timers[event.key]
+                self.events = events + 1
+                fire(actor, event, now)
             else:
-                self.events += 1
-                deliver(actor, event, self.now)
+                self.events = events + 1
+                deliver(actor, event, now)
