@@ -20,6 +20,7 @@ from rm.match.protocol import BaseMatcher, Matcher
 from rm.settings import ManagerSettings
 from rm.state.records import App, Attempt, Holdings, MatchState, Node
 from weft.cluster import QueueSpec
+from weft.compiled import steady
 from weft.dag import Floats
 from weft.effects import Effect, Note, Persist
 from weft.errors import InputError
@@ -31,6 +32,7 @@ from weft.plain import Table
 from weft.plugins import kind_of
 from weft.resources import ResourceTypes, Vector
 
+_headroom = steady(headroom)
 LABELS_MAX = 62
 UNKNOWN_LABEL = 1 << LABELS_MAX  # what no node carries
 LEAST = 0.001  # of the first type, where the cluster has none of `min_demand`
@@ -267,7 +269,7 @@ class Books:
         room = self._rooms.get(app.queue)
         if room is None:
             tree, ledger = self.queues, self.ledger
-            left = headroom(
+            left = _headroom.code(
                 app.queue, ledger.total, ledger.by_queue.held, tree.max_capacity, tree.parent
             )
             room = self._rooms[app.queue] = tuple(left.tolist())
