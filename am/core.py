@@ -19,7 +19,6 @@ from am.work import JobExecution
 from weft.doors import MasterTold, UnknownEventError
 from weft.effects import (
     Effect,
-    MakePlan,
     Note,
     PlanReady,
     Send,
@@ -169,13 +168,16 @@ class ApplicationMaster:
         if not settings.planner or work.progress.done or isinstance(work, PoolExecution):
             self._adopt(work, None)
             return
-        job, seed = state.estimates.applied(), event.seed
-        order = MakePlan(
-            settings.planner, job, event.types, event.machines, seed, settings.planner_options,
-            event.speeds,
-        )  # fmt: skip
-        self._out.append(order)
+        self._out.append(state.order_plan())
         self._out.append(SetTimer(settings.plan_wait_s, PLAN))
+
+    def _see_machines(self, event: AttemptAccepted | ContainersGranted) -> None:
+        """Go by machines that came after this master did, and by a plan for them."""
+        work = self._work
+        if work is None or isinstance(work, RecordedExecution):
+            return
+        if work.see_machines(event.machines, event.speeds):
+            self._out.append(work.state.order_plan())
 
     def _follow(self, work: AnyWork, event: AttemptAccepted) -> None:
         self._work = work
@@ -190,6 +192,7 @@ class ApplicationMaster:
         work.restart(now)
         work.book.epoch = event.epoch
         work.state.follow_share(event.share)
+        self._see_machines(event)
         for done in event.finished:
             work.state.finish_early(FinishedTask(*done))
         known = {number for number, _ in work.holdings()}
@@ -201,15 +204,19 @@ class ApplicationMaster:
 
     def _plan_ready(self, event: PlanReady, now: float) -> None:
         work, plan = self._work, event.plan
-        if work is None or not MASTER.allows(self.state, MasterEvent.PLAN):
+        may = MASTER.allows(self.state, MasterEvent.PLAN)
+        if work is None or isinstance(work, RecordedExecution) or not may:
             return
         self._out.append(SetTimer(None, PLAN))
+        if work.state.plan_came():
+            self._out.append(work.state.order_plan())
         error = event.error
         if plan is not None and len(plan.pri_score) != work.progress.tasks:
             error = f"a plan of {len(plan.pri_score)} tasks for {work.progress.tasks}"
             plan = None
         if plan is None:
-            text = f"planner {self._settings.planner} failed, breadth first instead: {error}"
+            instead = "its order stays" if self.state is _RUNNING else "breadth first instead"
+            text = f"planner {self._settings.planner} failed, {instead}: {error}"
             self._out.append(Note(Remark("warning", text)))
             if self.state is MasterState.PLANNING:
                 self._adopt(work, None)
@@ -269,6 +276,8 @@ class ApplicationMaster:
             work.preempted(event.preempt)
         if event.share:
             work.state.follow_share(event.share)
+        if event.machines:
+            self._see_machines(event)
 
     def _start_answered(self, event: StartAnswered, now: float) -> None:
         if event.attempt_id == self.attempt_id and self._work is not None:

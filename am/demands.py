@@ -33,10 +33,25 @@ class Demands:
             return group.demand
         found = self._believed.get(group.number)
         if found is None:
-            pairs = zip(group.demand, self._most, strict=True)
-            found = tuple(max(d, min(d * self._over, most)) for d, most in pairs)
-            self._believed[group.number] = found
+            found = self._believed[group.number] = self._belief(group)
         return found
+
+    def _belief(self, group: TaskGroup) -> Vector:
+        """Return what follows from what was measured so far, or else the over-estimate."""
+        count, seen = self._seen.get(group.number, (0, ()))
+        if count < MEASURED_MIN:
+            pairs = zip(group.demand, self._most, strict=True)
+            return tuple(max(d, min(d * self._over, most)) for d, most in pairs)
+        found = tuple(m if m >= 0 else d for m, d in zip(seen, group.demand, strict=True))
+        if held_by_some(found, self._machines):
+            return found
+        rows = zip(found, group.demand, self._most, strict=True)  # else one would never come
+        return tuple(max(d, min(m, limit)) for m, d, limit in rows)
+
+    def follow(self, most: Vector, machines: Machines) -> None:
+        """Believe anew, by other machines and another capacity of containers."""
+        self._most, self._machines = most, machines
+        self._believed.clear()
 
     def measured(self, group: TaskGroup, use: Vector) -> None:
         """Learn from a task's measured use; a negative amount was not measured."""
@@ -46,12 +61,7 @@ class Demands:
         most = tuple(map(max, before, use))
         self._seen[group.number] = count + 1, most
         if count + 1 == MEASURED_MIN or (count >= MEASURED_MIN and most != before):
-            pairs = zip(most, group.demand, strict=True)
-            found = tuple(m if m >= 0 else d for m, d in pairs)
-            if not held_by_some(found, self._machines):  # a container for it would never come
-                rows = zip(found, group.demand, self._most, strict=True)
-                found = tuple(max(d, min(m, limit)) for m, d, limit in rows)
-            self._believed[group.number] = found
+            self._believed[group.number] = self._belief(group)
 
     def too_little(self, group: TaskGroup) -> None:
         """Believe the over-estimate again for a group of which a task ran out of memory."""

@@ -34,6 +34,10 @@ class NodeFailures:
         """Whether so many nodes are bad that it is not their fault."""
         return len(self._bad) > self._share_max * self._nodes
 
+    def grow(self, nodes: int) -> None:
+        """Go by a cluster of more nodes."""
+        self._nodes = nodes
+
     def count(self, node: NodeId) -> bool:
         """Count a failed task on a node; return True when the avoided nodes change by it."""
         failures = self._counts[node] = self._counts.get(node, 0) + 1

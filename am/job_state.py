@@ -14,8 +14,9 @@ from am.gangs import Gangs
 from am.launching import LaunchedTask, Launcher
 from am.progress import Progress, StageProgress
 from am.settings import MasterSettings
-from am.sizes import Wanted, size_containers, totals
+from am.sizes import Machines, Wanted, count_of, size_containers, totals
 from am.task_groups import TaskGroup, build_groups
+from weft.effects import MakePlan
 from weft.facts import Fact, Remark
 from weft.ids import AttemptId, ContainerId, NodeId, app_of_attempt, attempt_of_container
 from weft.messages import (
@@ -49,6 +50,9 @@ class JobState:
         self.settings = settings
         self.accepted = accepted
         self.follows_share = False
+        self.machines = accepted.machines
+        self.speeds = accepted.speeds
+        self.planning_for: Machines | None = None  # a plan is being made for these
         self.capacity: Vector = totals(accepted.machines, len(accepted.types))
         self.share: Vector = accepted.share
         self.estimates = Estimates(job, settings.history, settings.estimates)
@@ -57,7 +61,7 @@ class JobState:
         self.gangs = Gangs(job, self.progress, self.book)
         self.launcher = Launcher(attempt_id, lossless=settings.lossless)
         self.launcher.prepare(job, accepted.types)
-        nodes = sum(count for _, count in accepted.machines)
+        nodes = count_of(accepted.machines)
         self.nodes = NodeFailures(nodes, settings.node_failures_max, settings.avoided_share_max)
         self.node_ends = NodeEnds(settings.node_ends_max)
         self.refusals = Refusals(settings.refused_wait_s)
@@ -83,11 +87,46 @@ class JobState:
         base_s, limits = self.estimates.base_s, self.settings.groups
         groups = build_groups(job, accepted.types, self.capacity, plan, base_s, limits)
         every = [group for stage in groups for group in stage]
-        size_containers(every, container, sees, job, accepted.types, accepted.machines)
+        size_containers(every, container, sees, job, accepted.types, self.machines)
         self.progress.adopt(groups)
         self.planned = True
         self.review = True
         self.judge()
+
+    def see_machines(
+        self, machines: tuple[tuple[Vector, int], ...], speeds: tuple[float, ...]
+    ) -> bool:
+        """Go by these machines from now on if there are more; return whether there are.
+
+        Fewer are no news: nodes that were lost may come back, and a job keeps to the cluster that
+        it began with.
+        """
+        count = count_of(machines)
+        if count <= count_of(self.machines):
+            return False
+        self.machines, self.speeds = machines, speeds
+        self.capacity = totals(machines, len(self.accepted.types))
+        avoided = self.nodes.avoided
+        self.nodes.grow(count)
+        if self.nodes.avoided != avoided:  # so many were bad that it was not their fault
+            self.blacklist_again()
+        _weigh(self.progress, self.capacity)
+        self.review = self.review or self.follows_share
+        return True
+
+    def order_plan(self) -> MakePlan:
+        """Order a plan for the machines that are known; one at a time is made."""
+        settings, accepted = self.settings, self.accepted
+        self.planning_for = self.machines
+        return MakePlan(
+            settings.planner, self.estimates.applied(), accepted.types, self.machines,
+            accepted.seed, settings.planner_options, self.speeds,
+        )  # fmt: skip
+
+    def plan_came(self) -> bool:
+        """Note that a plan is made; return whether more machines came meanwhile."""
+        made_for, self.planning_for = self.planning_for, None
+        return made_for is not None and made_for != self.machines and not self.progress.done
 
     def follow_share(self, share: Vector) -> None:
         """Take a changed share; askers that follow it look again."""
@@ -232,3 +271,13 @@ class JobState:
             if held.task == task and held.stage is stage and not (held.stopping or held.size):
                 self.launcher.stop(held)
                 self.book.release(held.container_id)
+
+
+def _weigh(progress: Progress, capacity: Vector) -> None:
+    """Measure the work that is left by another capacity of the cluster."""
+    for stage in progress.stages:
+        for group in stage.groups:
+            group.weigh(capacity)
+        stage.work = sum(group.unstarted_s * group.norm for group in stage.groups)
+    progress.version += 1
+    progress.work = sum(stage.work * progress.factor[stage.position] for stage in progress.stages)

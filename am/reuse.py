@@ -55,7 +55,6 @@ class PoolExecution:
         self.gangs = state.gangs
         self.launcher = state.launcher
         self.estimates = state.estimates
-        self.machines = accepted.machines
         self.base = pool_size(asker.container, state.job, accepted.types, accepted.machines)
         self.demands = Demands(asker.over_estimate, self.base, accepted.machines)
         self.pool: dict[ContainerId, Pooled] = {}
@@ -63,7 +62,7 @@ class PoolExecution:
         self._sizes: dict[
             tuple[Vector, str], TaskGroup
         ] = {}  # what is asked for, by size and label
-        self._pool_max: dict[Vector, int] = {}  # by size, as the machines stay the same
+        self._pool_max: dict[Vector, int] = {}  # by size, until there are more machines
         self._waiting: dict[int, TaskGroup] = {}
         self._due = True  # the asker must look again
         self.takeover = PoolTakeover(
@@ -76,6 +75,19 @@ class PoolExecution:
         """Begin, in the order in which tasks become ready."""
         self.progress.keep_times(0.0)
         self.state.adopt(None)
+
+    def see_machines(
+        self, machines: tuple[tuple[Vector, int], ...], speeds: tuple[float, ...]
+    ) -> bool:
+        """Go by these machines, if they are more; return False, as no plan is followed."""
+        state = self.state
+        if not state.see_machines(machines, speeds):
+            return False
+        self.base = pool_size(self.holder.container, state.job, state.accepted.types, machines)
+        self.demands.follow(self.base, machines)
+        self._pool_max.clear()
+        self._due = True
+        return False
 
     def consult(self, now: float) -> float | None:
         """Return None: nothing is asked for but what `settle` decided."""
@@ -131,7 +143,7 @@ class PoolExecution:
         return wish.wake_after_s
 
     def _hold_view(self) -> HoldView:
-        size, machines = self.base, self.machines
+        size, machines = self.base, self.state.machines
         waiting = []
         for group in self._waiting.values():
             stage = self.progress.stages[group.stage]

@@ -21,6 +21,11 @@ def totals(machines: Machines, types: int) -> Vector:
     )
 
 
+def count_of(machines: Machines) -> int:
+    """Return how many machines there are."""
+    return sum(count for _, count in machines)
+
+
 def size_containers(
     groups: Sequence[TaskGroup],
     option: Wanted,

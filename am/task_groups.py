@@ -76,6 +76,10 @@ class TaskGroup:
         self.unstarted_s = 0.0
         self.declared_s: float | Sequence[float] = 0.0  # of each task, or by task number
 
+    def weigh(self, capacity: Vector) -> None:
+        """Set the norm of its demand for a cluster of this capacity."""
+        self.norm = sum(d / c for d, c in zip(self.demand, capacity, strict=True) if c > 0)
+
     def declared_of(self, task: int) -> float:
         """Return the declared duration of a task of the group, s."""
         own = self.declared_s
@@ -127,7 +131,7 @@ def build_groups(
             group.number, number = number, number + 1
             group.label, group.gang = stage.label, stage.gang
             group.declared_s = declared
-            group.norm = sum(d / c for d, c in zip(group.demand, capacity, strict=True) if c > 0)
+            group.weigh(capacity)
         stages.append(groups)
         first += stage.tasks
     return stages

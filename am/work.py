@@ -14,6 +14,7 @@ from am.job_state import JobState
 from am.launching import LaunchedTask
 from am.progress import RUNNING, Progress, RemainingPath
 from am.single import SingleTasks
+from am.sizes import Wanted
 from am.takeover import Takeover
 from weft.errors import InvariantError
 from weft.ids import ContainerId, NodeId
@@ -27,6 +28,7 @@ from weft.messages import (
     TasksEnded,
 )
 from weft.plan import Plan
+from weft.resources import Vector
 
 _BY_TASK = (EdgeKind.ONE_TO_ONE, EdgeKind.PAIRS)  # a task waits for tasks, not for a stage
 TELL_BELOW = 0.9  # remaining work is told again when it fell below this part of the last told
@@ -49,6 +51,7 @@ class JobExecution:
             accepted.held, settings.takeover_wait_s, state.progress, state.book, state.launcher
         )
         self.single = SingleTasks(state, self.takeover)
+        self._container: Wanted = getattr(asker, "container", "task")
         self._told_work = 0.0
         self._parents = [
             [(parent, kind not in _BY_TASK) for parent, kind in job.parents_of(stage)]
@@ -63,8 +66,23 @@ class JobExecution:
 
     def adopt(self, plan: Plan | None) -> None:
         """Follow a plan's order from now on (None: breadth first); running tasks go on."""
-        asker = self.asker
-        self.state.adopt(plan, getattr(asker, "container", "task"), getattr(asker, "sees", ()))
+        self.state.adopt(plan, self._container, getattr(self.asker, "sees", ()))
+
+    def see_machines(
+        self, machines: tuple[tuple[Vector, int], ...], speeds: tuple[float, ...]
+    ) -> bool:
+        """Go by these machines, if they are more; return whether a plan is to be made for them.
+
+        Containers sized by the machines are asked for anew, where no new plan does that.
+        """
+        state = self.state
+        if not state.see_machines(machines, speeds):
+            return False
+        if state.settings.planner:
+            return state.planning_for is None and not state.progress.done
+        if state.planned and self._container != "task":
+            self.adopt(None)
+        return False
 
     # -- asking ------------------------------------------------------------------------------------
 

@@ -13,7 +13,15 @@ from typing import Final
 
 from rm.containers import order_stop
 from rm.state.books import Books
-from rm.state.lifecycle import LEAVING, NODE, NodeAction, NodeEvent, RmContainerState, RmNodeState
+from rm.state.lifecycle import (
+    LEAVING,
+    NODE,
+    AttemptState,
+    NodeAction,
+    NodeEvent,
+    RmContainerState,
+    RmNodeState,
+)
 from rm.state.records import NEVER, Node
 from weft.effects import SetTimer
 from weft.facts import NodeChanged
@@ -21,6 +29,7 @@ from weft.ids import NodeId
 
 DECOMMISSION = "decommission"  # first half of a timer's key; the second is the node's name
 FOR_EVER = -1.0
+MACHINES = 0  # in an outbox to a master: that more of them came, a number that no container has
 
 
 def decommission(books: Books, node: Node, timeout_s: float) -> None:
@@ -113,6 +122,18 @@ def count_class(books: Books, node: Node, by: int) -> None:
     books.classes[key] += by
     if not books.classes[key]:
         del books.classes[key]
+    if by > 0 and books.early:
+        _tell_early(books)
+
+
+def _tell_early(books: Books) -> None:
+    """Have the next answer to masters that came before all nodes were back tell the machines."""
+    returning = books.nodes_return
+    for number, attempt in list(books.early.items()):
+        if attempt.state is not AttemptState.RUNNING:
+            del books.early[number]
+        elif returning:
+            attempt.outbox.put(MACHINES, None)
 
 
 def _persist(books: Books, node: Node) -> None:

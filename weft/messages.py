@@ -335,6 +335,8 @@ class ContainersGranted:
     epoch: int = 0  # of the manager that wants the resync
     racks: tuple[tuple[NodeId, str], ...] = ()  # of the nodes named in `containers`, if several
     preempt: tuple[Preemption, ...] = ()  # containers that the master is about to lose
+    machines: tuple[tuple[Vector, int], ...] = ()  # of today, where more came since; empty: none
+    speeds: tuple[float, ...] = ()  # of each entry of `machines`; empty: all at 1
 
 
 @record

@@ -4,10 +4,10 @@ from typing import Final
 
 from rm.applications import hands_over, move_app, move_attempt, stop_earlier, withdraw
 from rm.containers import relay_lost
-from rm.masters.asking import current
+from rm.masters.asking import current, machines_of
 from rm.placing.feasible import nodes_may_come
 from rm.state.books import Books
-from rm.state.lifecycle import AppEvent, AttemptEvent, AttemptState, RmContainerState, RmNodeState
+from rm.state.lifecycle import AppEvent, AttemptEvent, AttemptState, RmContainerState
 from rm.state.records import Attempt
 from weft.effects import Send
 from weft.ids import ContainerId, NodeId, app_of_container, attempt_of_container
@@ -19,7 +19,6 @@ from weft.messages import (
     FinishedTask,
     master_address,
 )
-from weft.resources import Vector
 
 _RUNNING: Final = AttemptState.RUNNING
 
@@ -31,7 +30,8 @@ def register(books: Books, event: AttemptRegistered) -> None:
 
     * in ALLOCATED it is let in, once nothing of an earlier attempt runs that it would not know of,
       and, after a restart of the manager, once the nodes had their time to say what runs there,
-      and one is in service: a master goes by the machines that it is told of here all its life;
+      and one is in service. A master goes by the machines that it is told of here; where others
+      may come back it is told of them with later answers (`rm.leaving.count_class`);
     * what it holds and the books do not have is waited for (`Books.unseen_containers`), but only
       for one that lived before the manager did: nobody else holds what this life has not granted;
     * a `fresh` one remembers nothing of what it asked: that is withdrawn, and its requests are
@@ -51,7 +51,7 @@ def register(books: Books, event: AttemptRegistered) -> None:
             stop_earlier(books, app)
         if _old_ones_linger(books, attempt) or _nodes_may_come(books, attempt, event):
             return  # it repeats itself until it is accepted
-        if app.job.master is None and not (event.held or _machines(books)[0]):
+        if app.job.master is None and not (event.held or machines_of(books)[0]):
             return  # it can neither plan nor size what it holds by machines that are yet to come
         _hand_over(attempt)
         attempt.address = event.address
@@ -64,13 +64,15 @@ def register(books: Books, event: AttemptRegistered) -> None:
     elif event.fresh and attempt.state is _RUNNING:
         withdraw(books, attempt)
         attempt.request_id = 0
+    if books.nodes_return and app.job.master is None:
+        books.early[attempt.attempt_id] = attempt
     attempt.share = books.share_of(app)
     finished = tuple(
         FinishedTask(stage, task, run_s)
         for stage, done in enumerate(app.finished)
         for task, run_s in sorted(done.items())
     )
-    machines, speeds = _machines(books)
+    machines, speeds = machines_of(books)
     held = _handed_over(attempt)
     answer = AttemptAccepted(
         attempt_id=attempt.attempt_id,
@@ -107,26 +109,6 @@ def _wait_for_held(
             missing = books.unseen_containers.setdefault(node_id, {})
             missing.setdefault(number, (attempt, books.now))
             app.held_on.setdefault(number, node_id)
-
-
-def _machines(books: Books) -> tuple[tuple[tuple[Vector, int], ...], tuple[float, ...]]:
-    """Return the nodes in service as a master's planner sees them.
-
-    These are capacities with their counts, and the speed of each where any has one of its own.
-    """
-    classes: dict[Vector, int] = {}
-    if not books.unlike:
-        for (capacity, _), count in sorted(books.classes.items()):
-            classes[capacity] = classes.get(capacity, 0) + count
-        return tuple(classes.items()), ()
-    paced: dict[tuple[Vector, float], int] = {}
-    for node in books.nodes.values():
-        if node.state is RmNodeState.RUNNING:
-            key = (node.capacity, node.speed)
-            paced[key] = paced.get(key, 0) + 1
-    kinds = sorted(paced.items())
-    machines = tuple([(capacity, count) for (capacity, _), count in kinds])
-    return machines, tuple([speed for (_, speed), _ in kinds])
 
 
 def _old_ones_linger(books: Books, attempt: Attempt) -> bool:

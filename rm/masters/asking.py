@@ -8,7 +8,13 @@ from rm.applications import DEAD
 from rm.containers import order_stop
 from rm.ledger.asks import AskEntry
 from rm.state.books import Books
-from rm.state.lifecycle import CONTAINER, AttemptState, ContainerEvent, RmContainerState
+from rm.state.lifecycle import (
+    CONTAINER,
+    AttemptState,
+    ContainerEvent,
+    RmContainerState,
+    RmNodeState,
+)
 from rm.state.records import App, Attempt
 from weft.dag import Floats
 from weft.effects import Send
@@ -31,6 +37,7 @@ from weft.messages import (
     Preemption,
     master_address,
 )
+from weft.record import changed
 from weft.resources import Vector
 
 _RUNNING: Final = AttemptState.RUNNING
@@ -41,7 +48,7 @@ OPEN_ASKED = 100_000  # of an open job, of which only its master knows what it n
 GIVEN_BACK_MAX = 10_000  # by an application, of nodes that have yet to return after a restart
 ASKS_PER_TASK, ASKS_MIN = 8, 1_000  # asks of an attempt: those of before stay
 # of an answer: containers, ends, addresses and racks of nodes, notices of preemption
-Owed = Container | ContainerEnd | Preemption
+Owed = Container | ContainerEnd | Preemption | None  # None: MACHINES
 Told = tuple[
     tuple[Container, ...],
     tuple[ContainerEnd, ...],
@@ -126,6 +133,9 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
         racks=racks,
         preempt=notices,
     )
+    if books.early and None in items:
+        machines, speeds = machines_of(books)
+        answer = changed(answer, machines=machines, speeds=speeds)
     attempt.share, attempt.headroom = share, headroom
     attempt.acks.clear()
     books.out.append(Send(master_address(attempt.attempt_id), answer))
@@ -152,14 +162,34 @@ def _by_kind(books: Books, attempt: Attempt, items: list[Owed]) -> Told:
                 _told(attempt, item)
             elif run.state is _UNTOLD:
                 run.state = _TOLD
-        elif isinstance(item, Preemption):
-            notices.append(item)
-        else:
+        elif isinstance(item, ContainerEnd):
             ended.append(item)
+        elif item is not None:  # that would be MACHINES
+            notices.append(item)
     return (
         tuple(containers), tuple(ended), tuple(addresses.items()), tuple(racks.items()),
         tuple(notices),
     )  # fmt: skip
+
+
+def machines_of(books: Books) -> tuple[tuple[tuple[Vector, int], ...], tuple[float, ...]]:
+    """Return the nodes in service as a master's planner sees them.
+
+    These are capacities with their counts, and the speed of each where any has one of its own.
+    """
+    classes: dict[Vector, int] = {}
+    if not books.unlike:
+        for (capacity, _), count in sorted(books.classes.items()):
+            classes[capacity] = classes.get(capacity, 0) + count
+        return tuple(classes.items()), ()
+    paced: dict[tuple[Vector, float], int] = {}
+    for node in books.nodes.values():
+        if node.state is RmNodeState.RUNNING:
+            key = (node.capacity, node.speed)
+            paced[key] = paced.get(key, 0) + 1
+    kinds = sorted(paced.items())
+    machines = tuple([(capacity, count) for (capacity, _), count in kinds])
+    return machines, tuple([speed for (_, speed), _ in kinds])
 
 
 def _told(attempt: Attempt, item: Container) -> None:

@@ -73,7 +73,7 @@ class Books:
     # more than 30 attributes: without slots each would be looked up in a dictionary
     __slots__ = (
         "_rooms", "_rooms_at", "_shares", "app_at", "apps", "claimed", "classes", "cluster_ts",
-        "dirty_attempts", "dirty_nodes", "ended", "ended_small", "epoch", "hears_ends",
+        "dirty_attempts", "dirty_nodes", "early", "ended", "ended_small", "epoch", "hears_ends",
         "hears_grants", "hears_matches", "holdings", "labels", "least", "least_master", "ledger",
         "marks", "master_demand", "master_usage", "master_vector", "matcher", "matching",
         "next_app", "next_serial", "next_token", "node_at", "nodes", "now", "on_owed", "open_jobs",
@@ -113,6 +113,8 @@ class Books:
         # held before a restart and not seen since, by node: whose, waited for since
         self.unseen_containers: dict[NodeId, dict[ContainerId, tuple[Attempt, float]]] = {}
         self.returning_masters: dict[NodeId, list[Attempt]] = {}  # that lived before a restart
+        # registered while nodes were still to come back after a restart: told when one does
+        self.early: dict[AttemptId, Attempt] = {}
         self.refused_ends = 0  # that nodes told of containers which never ran there
         self.waiting: deque[Attempt] = deque()  # attempts whose master has no container yet
         self.master_usage: Floats = np.zeros((len(self.queues), len(types)))  # by queue
@@ -165,6 +167,11 @@ class Books:
         self.dirty_attempts[attempt.attempt_id] = attempt
         if self.on_owed is not None:
             self.on_owed(attempt.attempt_id)
+
+    @property
+    def nodes_return(self) -> bool:
+        """Whether this manager started anew, and nodes of before may be away without being lost."""
+        return self.epoch > 0 and self.now - self.started_s < self.settings.node_expiry_s
 
     @property
     def anything_waits(self) -> bool:

@@ -9,8 +9,11 @@ import psutil
 from nm.process.records import Record, Records
 from testkit.live import Cluster, Part, chain, until, wait_for_nodes
 from weft.client.api import Client
+from weft.effects import ProcessEnded, Started
 from weft.job import Job
 from weft.jobfile import job_from_dict
+from weft.live.tapefile import find_tapes
+from weft.tape.rows import Handled
 
 
 def node(cluster: Cluster, manager: Part, *flags: str) -> Part:
@@ -109,6 +112,44 @@ def test_what_was_killed_meanwhile_is_told_and_runs_again(cluster: Cluster, tmp_
         assert (failed["container"], failed["outcome"]) == (victim.container_id, "FAILED")
         assert failed["message"] == "ended by SIGKILL", "the spawner waited for it meanwhile"
     assert log.read_text().count("begin") == 4
+
+
+def test_a_node_that_is_back_says_what_tasks_ended_before_it_registers_and_of_masters_after(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Else it registers as running what ended; one without its master is taken to have had none."""
+    out, tapes = tmp_path / "out", tmp_path / "tapes"
+    out.mkdir()
+    manager = cluster.manager()
+    first = node(cluster, manager)
+    with Client(manager.address) as client:
+        wait_for_nodes(client, 1)
+        app = client.submit(commands(out))
+        log = out / "log"
+        until(lambda: log.exists() and log.read_text().count("begin") == 3, "all tasks run")
+        until(lambda: len(records(cluster)) == 4, "all are written down")
+        found = records(cluster)
+        first.kill()
+        (out / "go0").touch()
+        (master,) = [one.pid for one in found if one.master]
+        os.kill(master, 9)
+        (task,) = [one.pid for one in found if not one.master and one.task == 0]
+        until(lambda: not (psutil.pid_exists(task) or psutil.pid_exists(master)), "both are gone")
+        second = node(cluster, manager, f"--tape={tapes}")
+        for one in (1, 2):
+            (out / f"go{one}").touch()
+        report = client.wait([app])[app]
+        assert report.final_status == "SUCCEEDED", report.diagnostics
+    assert second.stop() == 0
+    (tape,) = [tape for tape in find_tapes(tapes) if tape.role == "nm"]
+    events = [row.event for row in tape.rows() if isinstance(row, Handled)]
+    began = next(place for place, event in enumerate(events) if isinstance(event, Started))
+    before = [event.task for event in events[:began] if isinstance(event, ProcessEnded)]
+    assert before == [0]
+    after = [event for event in events[began:] if isinstance(event, ProcessEnded)]
+    assert (after[0].container_id, after[0].task) == (
+        next(one.container_id for one in found if one.master), -1
+    )  # fmt: skip
 
 
 def test_a_second_node_manager_of_the_same_name_is_refused_and_the_first_goes_on(

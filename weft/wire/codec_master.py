@@ -237,6 +237,9 @@ def _fill_granted(to: pb.AllocateResponse, message: ContainersGranted) -> None:
         to.racks.add(node_id=node, rack=rack)
     for container, by_s in message.preempt:
         to.preempt.add(container_id=container, by_s=by_s)
+    for capacity, count in message.machines:
+        to.machines.add(capacity=capacity, count=count)
+    to.speeds.extend(message.speeds)
 
 
 def _decode_container(item: pb.Container) -> Container:
@@ -257,6 +260,8 @@ def _decode_granted(item: pb.AllocateResponse) -> ContainersGranted:
         item.epoch,
         tuple([(r.node_id, r.rack) for r in item.racks]),
         tuple([Preemption(p.container_id, p.by_s) for p in item.preempt]),
+        tuple([(tuple(m.capacity), m.count) for m in item.machines]),
+        tuple(item.speeds),
     )
 
 

@@ -557,6 +557,8 @@ class AllocateResponse(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     RACKS_FIELD_NUMBER: _builtins.int
     PREEMPT_FIELD_NUMBER: _builtins.int
+    MACHINES_FIELD_NUMBER: _builtins.int
+    SPEEDS_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.int
     response_id: _builtins.int
     resync: _builtins.bool
@@ -589,6 +591,14 @@ class AllocateResponse(_message.Message):
     def preempt(self) -> _containers.RepeatedCompositeFieldContainer[Global___Preemption]:
         """containers that the master is about to lose"""
 
+    @_builtins.property
+    def machines(self) -> _containers.RepeatedCompositeFieldContainer[Global___MachineCount]:
+        """of today, where more came since; none: unchanged"""
+
+    @_builtins.property
+    def speeds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """of each of `machines`; none: all at 1"""
+
     def __init__(
         self,
         *,
@@ -604,10 +614,12 @@ class AllocateResponse(_message.Message):
         epoch: _builtins.int = ...,
         racks: _abc.Iterable[Global___NodeRack] | None = ...,
         preempt: _abc.Iterable[Global___Preemption] | None = ...,
+        machines: _abc.Iterable[Global___MachineCount] | None = ...,
+        speeds: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "addresses", b"addresses", "attempt_id", b"attempt_id", "containers", b"containers", "ended", b"ended", "epoch", b"epoch", "headroom", b"headroom", "preempt", b"preempt", "racks", b"racks", "response_id", b"response_id", "resync", b"resync", "share", b"share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "addresses", b"addresses", "attempt_id", b"attempt_id", "containers", b"containers", "ended", b"ended", "epoch", b"epoch", "headroom", b"headroom", "machines", b"machines", "preempt", b"preempt", "racks", b"racks", "response_id", b"response_id", "resync", b"resync", "share", b"share", "speeds", b"speeds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

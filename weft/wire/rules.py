@@ -281,6 +281,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "ended": _list(messages.ContainerEnd, counts=_tasks),
         "share": SHARE, "headroom": SHARE, "addresses": _row(NAMED, NAME), "resync": GIVEN,
         "epoch": COUNT, "racks": _row(NAMED, NAME), "preempt": _list(messages.Preemption),
+        "machines": _row(DEMAND, COUNT), "speeds": _list(SPEED),
     },
     messages.AttemptUnregistered: {"attempt_id": ATTEMPT},
     messages.AttemptStopped: {"attempt_id": ATTEMPT, "reason": TEXT},
