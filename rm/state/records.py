@@ -268,9 +268,7 @@ class Attempt:
         # keys: a grant's is the container's number, an end's the same below zero, that of a task's
         # end inside a reusable container (number, stage, task, attempt)
         # or of a word that it will be preempted (number, -1); MACHINES: None, told as they are then
-        self.outbox: Outbox[int | tuple[int, ...], Container | ContainerEnd | Preemption | None] = (
-            outbox
-        )
+        self.outbox: Outbox[Any, Container | ContainerEnd | Preemption | None] = outbox
         self.master: Holding | None = None
         self.master_id: ContainerId = 0  # stays when `master` is gone: by it the end is recognised
         self.holdings = holdings
