@@ -98,7 +98,7 @@ def test_figure_15_picks_and_scores(case: dict[str, Any], monkeypatch: pytest.Mo
         stated = [(t["demand"], t["duration"], t["oScore"]) for t in tasks if "oScore" in t]
         if stated:  # the what-if itself is proved by the family `overbook`
             options["overbook"] = ",".join(names)
-            monkeypatch.setattr("rm.match.graphene._weigh", lambda site, standing, desk, *_: [
+            monkeypatch.setattr("rm.match.graphene._weigh.code", lambda site, standing, desk, *_: [
                 desk.over.__setitem__(place, score)
                 for place in range(desk.tally[FIT], desk.tally[ROWS])
                 for wanted, _, score in stated
