@@ -17,7 +17,7 @@ from weft import access
 from weft.access import ANY_NODE, TRUSTED, Caller, Role
 from weft.errors import InputError
 from weft.ids import NodeId
-from weft.wire.handlers import Wrapped
+from weft.wire.handlers import Wrapped, quiet
 from weft.wire.tls import NO_ROLE
 
 UserOf = Callable[[str], tuple[Role, str]]
@@ -109,7 +109,7 @@ class Admission(grpc.aio.ServerInterceptor):
         """`known`: every peer shows a certificate of the cluster's authority."""
         self._known = known
         self._users = users
-        self._wrapped = Wrapped()
+        self._wrapped = Wrapped(quiet)
 
     async def intercept_service(
         self,

@@ -1,35 +1,84 @@
 """A gRPC method with something around it, whatever its kind."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
 
 Serve = Callable[[Any, Any], Awaitable[Any]]
 
 
-def rewrapped(handler: Any, around: Callable[[Serve], Any]) -> Any:
-    """Return a method handler like this one that serves by `around(what it served by)`."""
+def rewrapped(handler: Any, around: Callable[[Serve], Any], read: Any = None) -> Any:
+    """Return a method handler like this one that serves by `around(what it served by)`.
+
+    `read` makes requests of bytes, where not the handler's own way does.
+    """
     kind = f"{_word(handler.request_streaming)}_{_word(handler.response_streaming)}"
     make = getattr(grpc, f"{kind}_rpc_method_handler")
     return make(
         around(getattr(handler, kind)),
-        request_deserializer=handler.request_deserializer,
+        request_deserializer=read or handler.request_deserializer,
         response_serializer=handler.response_serializer,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """Stands for a request that is none."""
+
+    problem: str
+
+
+def _read(deserialize: Callable[[bytes], Any], data: bytes) -> Any:
+    try:
+        return deserialize(data)
+    except DecodeError as error:
+        return _Unreadable(str(error))
+
+
+def quiet(handler: Any, around: Callable[[Serve], Any]) -> Any:
+    """Return `rewrapped(handler, around)` that refuses bytes which are no message.
+
+    A peer that is lost while something is on its way to it has left. gRPC prints a traceback for
+    either otherwise, by which anybody on the wire could fill a disk.
+    """
+
+    def quieted(serve: Serve) -> Any:
+        async def answer(request: Any, context: Any) -> Any:
+            try:
+                if not isinstance(request, _Unreadable):
+                    return await serve(request, context)
+                problem = request.problem
+            except DecodeError as error:
+                problem = str(error)
+            except grpc.aio.InternalError as error:  # no way to the peer any more
+                raise asyncio.CancelledError from error
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"not understood: {problem}")
+
+        return around(answer)
+
+    streams = handler.request_streaming  # then requests are read within the call
+    read = None if streams else partial(_read, handler.request_deserializer)
+    return rewrapped(handler, quieted, read)
 
 
 class Wrapped:
     """The handlers that one interceptor made, by method: gRPC asks for them at every call."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[Any, Callable[[Serve], Any]], Any] = rewrapped) -> None:
         self._made: dict[str, tuple[Any, Any]] = {}
+        self._make = make
 
     def of(self, method: str, handler: Any, around: Callable[[Serve], Any]) -> Any:
-        """Return `rewrapped(handler, around)`, made anew only where the handler is another."""
+        """Return a handler with this around it, made anew only where the handler is another."""
         known = self._made.get(method)
         if known is None or known[0] is not handler:
-            known = self._made[method] = (handler, rewrapped(handler, around))
+            known = self._made[method] = (handler, self._make(handler, around))
         return known[1]
 
 
