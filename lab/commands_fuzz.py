@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import yaml
@@ -23,11 +23,21 @@ BATCH = 10  # seeds that a process is given at once
 Found = tuple[int, "Verdict"]
 
 
+class Given(NamedTuple):
+    """What is given for all seeds; what is empty is each seed's own."""
+
+    preset: str = ""
+    pace: str = ""
+    script: str = ""  # the text of a faults file
+    asker: str = ""
+
+
 @click.command()
 @click.option("--seeds", default="0:100", show_default=True, metavar="A:B", help="A to B - 1.")
 @click.option(
     "--preset", "preset_", default="", help="One scheduler for all; else each seed's own."
 )
+@click.option("--asker", default="", help="Instead of the scheduler's; else some seeds' `reuse`.")
 @click.option("--pace", type=click.Choice(["yarn", "prompt"]), help="Else each seed's own.")
 @click.option("--faults", default="", metavar="FILE", help="This script instead of the seeds'.")
 @click.option("--jobs", "workers", default=0, help="Processes; 0: one a core.")
@@ -35,7 +45,7 @@ Found = tuple[int, "Verdict"]
 @click.option("--no-shrink", is_flag=True, help="Print failing seeds as they are.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdicts as one document.")
 def fuzz(
-    seeds: str, preset_: str, pace: str | None, faults: str, workers: int, out: str,
+    seeds: str, preset_: str, asker: str, pace: str | None, faults: str, workers: int, out: str,
     no_shrink: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Search for faults that lose work, run it twice or leave something behind.
@@ -47,14 +57,17 @@ def fuzz(
     first, last = _range(seeds)
     if preset_:
         preset(preset_)
+    if asker:
+        _check_asker(asker)
     script = Path(faults).read_text(encoding="utf-8") if faults else ""
+    given = Given(preset_, pace or "", script, asker)
     began_s = time.perf_counter()
     totals: Counter[str] = Counter()
     failed: list[dict[str, Any]] = []
-    for seed, verdict in _search(range(first, last), preset_, pace or "", script, workers):
+    for seed, verdict in _search(range(first, last), given, workers):
         totals.update(events=verdict.events, tasks=verdict.tasks, repeated=verdict.repeated, runs=1)
         if verdict.problem:
-            failed.append(_report(seed, preset_, pace or "", script, not no_shrink, out, as_json))
+            failed.append(_report(seed, given, not no_shrink, out, as_json))
     wall_s = time.perf_counter() - began_s
     rate = totals["runs"] / wall_s * 60 if wall_s else 0.0
     if as_json:
@@ -66,6 +79,15 @@ def fuzz(
         )
     if failed:
         raise WeftError(f"{len(failed)} of {totals['runs']} seeds broke a rule")
+
+
+def _check_asker(name: str) -> None:
+    from am.ask.registry import asker
+
+    try:
+        asker(name)
+    except InputError as error:
+        raise InputError("--asker", error.problem) from None
 
 
 def _range(text: str) -> tuple[int, int]:
@@ -80,46 +102,43 @@ def _range(text: str) -> tuple[int, int]:
     return a, b
 
 
-def _search(seeds: range, preset_: str, pace: str, script: str, workers: int) -> Iterator[Found]:
+def _search(seeds: range, given: Given, workers: int) -> Iterator[Found]:
     batches = [seeds[i : i + BATCH] for i in range(0, len(seeds), BATCH)]
     several = min(workers or os.cpu_count() or 1, len(batches))
     if several == 1:
         for batch in batches:
-            yield from _batch(batch, preset_, pace, script)
+            yield from _batch(batch, given)
         return
     with ProcessPoolExecutor(several) as pool:
-        count = len(batches)
-        for found in pool.map(_batch, batches, [preset_] * count, [pace] * count, [script] * count):
+        for found in pool.map(_batch, batches, [given] * len(batches)):
             yield from found
 
 
-def _batch(seeds: range, preset_: str, pace: str, script: str) -> list[Found]:
+def _batch(seeds: range, given: Given) -> list[Found]:
     from sim.fuzz import run
 
-    return [(seed, run(case_of(seed, preset_, pace, script))) for seed in seeds]
+    return [(seed, run(case_of(seed, *given))) for seed in seeds]
 
 
-def case_of(seed: int, preset_: str, pace: str, script: str) -> "Case":
+def case_of(seed: int, preset_: str, pace: str, script: str, asker: str = "") -> "Case":
     """Return the case of a seed; `script`: the text of a faults file in place of its own."""
     from sim.faults import faults_from_dict
     from sim.swarm import case
 
-    own = case(seed, preset_, pace)
+    own = case(seed, preset_, pace, asker=asker)
     if not script:
         return own
     nodes = [spec.node_id for spec in own.cluster.nodes]
     document = yaml.safe_load(script)
     faults = faults_from_dict(document, nodes, len(own.jobs))
     plain = not document.get("fuzz", {}).get("varied", False)
-    return case(seed, preset_, pace, faults, plain=plain)
+    return case(seed, preset_, pace, faults, asker=asker, plain=plain)
 
 
-def _report(
-    seed: int, preset_: str, pace: str, script: str, shrinks: bool, out: str, quiet: bool
-) -> dict[str, Any]:
+def _report(seed: int, given: Given, shrinks: bool, out: str, quiet: bool) -> dict[str, Any]:
     from sim.fuzz import run, shrink
 
-    case = case_of(seed, preset_, pace, script)
+    case = case_of(seed, *given)
     verdict = run(case)
     if shrinks:
         case = shrink(case, verdict.kind)
@@ -141,7 +160,11 @@ def script_of(case: "Case", verdict: "Verdict") -> str:
     pace = "prompt" if case.prompt else "yarn"
     head = {"seed": case.seed, "preset": case.preset, "pace": pace, "problem": verdict.problem}
     head["varied"] = True
-    how = f"# weft fuzz --seeds {case.seed} --preset {case.preset} --pace {pace} --faults THIS\n"
+    asker = f" --asker {case.asker}" if case.asker else ""
+    own = f"--preset {case.preset}{asker} --pace {pace}"
+    how = f"# weft fuzz --seeds {case.seed} {own} --faults THIS\n"
+    if asker:
+        head["asker"] = case.asker
     return how + yaml.safe_dump({"fuzz": head, **faults_to_dict(case.faults)}, sort_keys=False)
 
 

@@ -20,7 +20,7 @@ from sim.settings import SimSettings
 from sim.swarm import Case
 from weft.buggify import Buggify
 from weft.messages import MANAGER
-from weft.presets import preset
+from weft.presets import choose
 
 BAD_S = 900.0  # links stay bad and rare paths are taken for so long;
 CALM_S = 300.0  # a job that has not ended by so much later hangs
@@ -55,7 +55,7 @@ def settings_of(case: Case) -> SimSettings:
     rare = case.faults.rare
     chance = Buggify(np.random.default_rng([case.seed, 23]), rare) if rare else None
     return SimSettings(
-        preset(case.preset),
+        choose(case.preset, asker=case.asker),
         seed=case.seed,
         prompt=case.prompt,
         checks=True,

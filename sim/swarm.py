@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from am.ask.registry import HoldAsker, asker
+from am.ask.registry import HoldAsker
+from am.ask.registry import asker as asker_named
 from sim.faults import Fault, FaultKind, Faults
 from sim.network import LinkSettings
 from sim.variety import varied
@@ -19,6 +20,7 @@ from weft.plain import Table
 from weft.presets import PRESETS
 
 HORIZON_S = 45.0  # faults begin before
+IN_NO_PRESET, OWN_ASKER = "reuse", 0.08  # the asker of this part of the seeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Case:
     cluster: ClusterSpec
     jobs: tuple[Job, ...]
     faults: Faults
+    asker: str = ""  # another than the preset's
     manager: Table = field(default_factory=dict)  # settings of this seed
     master: Table = field(default_factory=dict)
 
@@ -41,11 +44,13 @@ def case(
     pace: str = "",
     faults: Faults | None = None,
     *,
+    asker: str = "",
     plain: bool = False,
 ) -> Case:
     """Return the case of a seed; what is given replaces the seed's own (`pace`: yarn, prompt).
 
-    `plain`: without what `sim.variety` adds to it.
+    `asker` takes the place of the preset's; the one that no preset has is some seeds' own, where
+    no preset is given. `plain`: without what `sim.variety` adds to it.
     """
     rng = np.random.default_rng([seed, 21])
     names = list(PRESETS)
@@ -53,18 +58,23 @@ def case(
     prompt = bool(rng.random() < 0.5)
     cluster = _cluster(rng)
     jobs = _jobs(rng)
+    chosen = preset or own
+    if not preset and not asker and np.random.default_rng([seed, 26]).random() < OWN_ASKER:
+        asker = IN_NO_PRESET
     if faults is None:
         nodes = [spec.node_id for spec in cluster.nodes]
         faults = swarm(np.random.default_rng([seed, 22]), nodes, len(jobs))
-        if isinstance(asker(PRESETS[preset or own].asker), HoldAsker):
+        if isinstance(asker_named(asker or PRESETS[chosen].asker), HoldAsker):
             faults = _losing_masters(np.random.default_rng([seed, 25]), faults, jobs)
     if pace:
         prompt = pace == "prompt"
-    chosen = preset or own
     if plain:
-        return Case(seed, chosen, prompt, cluster, jobs, faults)
+        return Case(seed, chosen, prompt, cluster, jobs, faults, asker)
     more = varied(np.random.default_rng([seed, 24]), cluster, jobs)
-    return Case(seed, chosen, prompt, more.cluster, more.jobs, faults, more.manager, more.master)
+    own_cluster, own_jobs = more.cluster, more.jobs
+    return Case(
+        seed, chosen, prompt, own_cluster, own_jobs, faults, asker, more.manager, more.master
+    )
 
 
 def _cluster(rng: np.random.Generator) -> ClusterSpec:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab.commands_fuzz import case_of
+from am.ask.registry import ASKERS
+from lab.commands_fuzz import Given, case_of, script_of
 from rm.nodes import silence
 from sim.faults import Fault, FaultKind, Faults, faults_from_dict, faults_to_dict
 from sim.fuzz import run, shrink
@@ -24,6 +25,25 @@ def test_no_seed_breaks_a_promise_whatever_the_scheduler(name: str) -> None:
             assert not verdict.problem, f"weft fuzz --seeds {seed} --preset {name} --pace {pace}"
 
 
+def test_every_asker_is_searched_also_one_of_no_preset() -> None:
+    cases = [case(seed) for seed in range(300)]
+    assert {one.asker or PRESETS[one.preset].asker for one in cases} == set(ASKERS)
+    assert {one.asker for one in cases} == {"", "reuse"}
+
+
+def test_no_seed_breaks_a_promise_with_an_asker_of_no_preset() -> None:
+    given = Given("tez_p90", "", "", "reuse")
+    for seed in range(6):
+        one = case_of(seed, *given)
+        verdict = run(one)
+        assert not verdict.problem, f"weft fuzz --seeds {seed} --preset tez_p90 --asker reuse"
+        text = script_of(one, verdict)
+        assert f"--seeds {seed} --preset tez_p90 --asker reuse --pace" in text
+        again = case_of(seed, *given._replace(script=text))
+        assert replace(again, faults=one.faults) == one
+        assert faults_to_dict(again.faults) == faults_to_dict(one.faults)
+
+
 KEPT = sorted((Path(__file__).parent / "kept_faults").glob("*.yaml"))
 
 
@@ -32,7 +52,7 @@ def test_a_script_that_broke_a_promise_once_breaks_none(path: Path) -> None:
     """As `weft fuzz` printed it; its head says of which seed, and what was wrong."""
     text = path.read_text()
     head = yaml.safe_load(text)["fuzz"]
-    one = case_of(head["seed"], head["preset"], head["pace"], text)
+    one = case_of(head["seed"], head["preset"], head["pace"], text, head.get("asker", ""))
     assert not run(one).problem
 
 
