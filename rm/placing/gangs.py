@@ -154,6 +154,8 @@ def nodes_for(books: Books, gang: Gang, need: Need) -> list[int]:
     First those that are nearly empty already; if they are too many, the largest.
     """
     capacity, free = capacity_of(books), free_of(books)
+    if not len(capacity):  # a manager started anew hears masters before it hears any node
+        return []
     empty = capacity.copy()
     for (
         app

@@ -11,7 +11,13 @@ from weft.cluster import QueueSpec
 from weft.effects import TimerFired
 from weft.facts import Placed, PreemptionChosen
 from weft.ids import app_of_attempt
-from weft.messages import ContainerEnd, ContainersGranted, Outcome
+from weft.messages import (
+    AttemptRegistered,
+    ContainerEnd,
+    ContainersAsked,
+    ContainersGranted,
+    Outcome,
+)
 from weft.requests import Explain, GetApplication
 
 QUEUES = QueueSpec("root", children=(QueueSpec("a", 0.5), QueueSpec("b", 0.5)))
@@ -278,6 +284,25 @@ def test_a_gang_gets_room_for_all_of_it() -> None:
     rig.allocate(gang)
     assert len(gang.containers) == 6
     assert small.containers
+
+
+def test_a_gang_that_asks_before_any_node_is_back_is_no_error() -> None:
+    """A manager that was started anew ended of it, at each start again."""
+    rig = rig_of()
+    gang = rig.start(job("gang", stage("s", tasks=9), stage("g", 6, gang=True), queue="b"))
+    rig.allocate(gang, ask(1, 9))
+    rig.beat()
+    rig.allocate(gang)
+    held = tuple((c.container_id, c.node_id) for c in gang.containers.values())
+    assert held
+    again = Rig("capacity", rig.manager.books.settings, QUEUES, records=rig.records)
+    again.tell(AttemptRegistered(gang.attempt_id, held=held))
+    asked = ask(2, 6, gang=True, stage=1)
+    again.tell(ContainersAsked(gang.attempt_id, 1, (), (asked,), epoch=1))
+    assert again.manager.books.rows.gangs
+    assert not round_(again)
+    report = again.ask_manager(Explain(app_of_attempt(gang.attempt_id)))
+    assert [found.pending for found in report.stages][-1] == 6
 
 
 def test_tasks_that_ended_in_their_time_have_succeeded() -> None:
