@@ -48,6 +48,8 @@ def move_attempt(
     """Step an attempt's life cycle and note it."""
     attempt.state = ATTEMPT.next(attempt.state, event)
     attempt.diagnostics = diagnostics or attempt.diagnostics
+    if attempt.state in DEAD:
+        books.early.pop(attempt.attempt_id, None)
     books.note(AttemptChanged(attempt.attempt_id, attempt.state.name, diagnostics))
 
 
