@@ -11,6 +11,7 @@ from rm.containers import (
     hold,
     may_have_run,
     order_stop,
+    relay_lost,
 )
 from rm.forgetting import rack_of, slot_of_forgotten
 from rm.leaving import count_class, drain, examine, step
@@ -198,7 +199,11 @@ def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
         or node.state is RmNodeState.DECOMMISSIONED  # it was given up, and the master told
     ):
         _keep_for_nobody(books, node, number, item.demand)
-        books.holdings.by_id[number].claimed = not may_have_run(books, node, number)
+        ran = may_have_run(books, node, number)
+        books.holdings.by_id[number].claimed = not ran
+        own = attempt is not None and attempt_of_container(number) == attempt.attempt_id
+        if attempt is not None and own and ran and attempt.recovered:
+            relay_lost(books, attempt, number)  # it may have heard of it after it registered
         return
     _book_as_is(books, node, attempt, number, item.demand)
     holding = books.holdings[number]
@@ -218,18 +223,19 @@ def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
 def _claims(books: Books, node: Node, attempt: Attempt, item: RunningContainer) -> bool:
     """Return whether a container that a node brings along belongs to an attempt.
 
-    It does if it is the attempt's own, or an earlier one's that it took over (it said so) or may
-    yet take over.
+    It does if it is the attempt's own, or an earlier one's that it took over or may yet take over.
+    A master that registered has said which it holds, and was told of those that came too late.
     """
     number, owner = item.container_id, attempt_of_container(item.container_id)
     if not may_have_run(books, node, number):
         return False
-    if owner == attempt.attempt_id:
-        return attempt.recovered
-    if not hands_over(books, attempt.app):
+    own = owner == attempt.attempt_id
+    if not (attempt.recovered if own else hands_over(books, attempt.app)):
         return False
-    if attempt.state is AttemptState.RUNNING:
+    if attempt.state is AttemptState.RUNNING and number != attempt.master_id:
         return number in books.unseen_containers.get(node.node_id, {})
+    if own:
+        return True
     if not item.tasks:
         return False  # an earlier master's own, or a reusable one that is idle
     return any(one.attempt_id == owner and one.takes_over for one in attempt.app.attempts)

@@ -56,3 +56,31 @@ def test_a_master_that_came_before_the_nodes_were_back_goes_by_all_of_them(sched
     (row,) = simulation.run().jobs
     assert row.state == "FINISHED"
     assert row.finish_s < 100.0  # 185 under COBRA by one machine
+
+
+@pytest.mark.parametrize("scheduler", ["cobra", "srs", "drs"])
+@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
+def test_what_was_given_up_before_its_node_came_back_is_not_kept_for_its_master(
+    scheduler: str, again: bool
+) -> None:
+    """Its master had been told that it is lost, and it held its room for nobody."""
+    jobs = [Job("one", (Stage("a", 80, 30.0, {"vcores": 1, "memory_mb": 1024}),))]
+    for prompt, name in ((False, "n1"), (True, "n2")):  # the master runs elsewhere
+        script = [
+            Fault(5.0, FaultKind.PARTITION, (name,), for_s=22.0 if again else 17.0),
+            Fault(5.5, FaultKind.RESTART_MANAGER, for_s=0.5),
+            *([Fault(20.0, FaultKind.RESTART_MANAGER, for_s=0.5)] if again else []),
+        ]
+        settings = SimSettings(
+            preset(scheduler), prompt=prompt, faults=Faults(tuple(script)), checks=True,
+            until_s=50.0, manager={"node_expiry_s": 10.0, "master_expiry_s": 12.0},
+        )  # fmt: skip
+        cluster = cluster_from_text("3x4vcores,4096memory_mb")
+        simulation = Simulation(cluster, jobs, settings)
+        simulation.run()
+        (master,) = [a.core for name, a in simulation.actors.items() if name.startswith("am:")]
+        held = {number for number, _ in master._work.holdings()}  # type: ignore[attr-defined]
+        found = [h for h in simulation.manager.books.holdings.values() if h.attempt is not None]
+        kept = {h.container_id for h in found if h is not h.attempt.master}
+        assert kept
+        assert kept <= held

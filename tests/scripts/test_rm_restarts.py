@@ -238,3 +238,25 @@ def test_what_fits_on_nodes_that_are_still_to_come_is_not_refused_for_good() -> 
     rig.tell(NodeUnregistered("n2"))
     rig.now += 60.0
     assert rig.ask_manager(SubmitApplication(gang, "")).code == "invalid_argument"
+
+
+def test_what_a_master_that_registered_does_not_hold_is_stopped_and_it_is_told() -> None:
+    """It gave the container up, or heard of it only after it had registered."""
+    rig = Rig(settings=FREE)
+    for name in ("n1", "n2"):
+        rig.add_node(name, boot=1)
+    master = rig.start(job("j", stage("w", 3)))
+    (home,) = [name for name, node in rig.nodes.items() if node.masters]
+    (own,) = rig.nodes[home].masters
+    away = {"n1": "n2", "n2": "n1"}[home]
+    known, unknown = (container_id(master.attempt_id, number) for number in (7, 8))
+    again = restarted(rig)
+    vector = again.manager.books.master_vector
+    again.tell(node_registered(home, boot=1, running=(RunningContainer(own, vector, ()),)))
+    again.tell(AttemptRegistered(master.attempt_id, "", ((known, away),)))
+    runs = tuple(RunningContainer(number, (1.0, 1024.0), ()) for number in (known, unknown))
+    again.tell(node_registered(away, boot=1, running=runs))
+    assert again.manager.books.holdings[known].attempt is not None
+    assert again.manager.books.holdings[unknown].attempt is None
+    assert wait(again, 2, master.attempt_id) == [unknown]
+    assert again.nodes[away].stops == [unknown]
