@@ -288,6 +288,29 @@ def test_a_closed_pipe_ends_a_command_as_sigpipe_would() -> None:
     assert ended.stderr == b""
 
 
+def on_a_full_disk(command: list[str], kept: str) -> tuple[int, str]:
+    """The exit code and the words of a command whose standard output takes nothing."""
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [sys.executable, *command], stdout=full, stderr=subprocess.PIPE, check=False,
+            timeout=60, text=True, env={**os.environ, "PYTHONUNBUFFERED": kept},
+        )  # fmt: skip
+    return ended.returncode, ended.stderr
+
+
+@pytest.mark.parametrize("kept", ["", "1"], ids=["buffered", "unbuffered"])
+def test_a_full_disk_below_standard_output_is_named_once(kept: str) -> None:
+    weft = ["-c", "from weft.client.cli import main; main()"]
+    for command in (["--version"], ["simulate", "--help"], ["fuzz", "--seeds", "0:1", "--json"]):
+        code, text = on_a_full_disk([*weft, *command], kept)
+        assert (code, text) == (1, "weft: standard output: No space left on device\n")
+
+
+def test_a_process_whose_first_line_finds_a_full_disk_says_so() -> None:
+    code, text = on_a_full_disk(["-m", "rm", "--port=0"], "")
+    assert (code, text) == (1, "error: standard output: No space left on device\n")
+
+
 @pytest.mark.parametrize("command", [[*PLAN, "--out"], [*SIMULATE, "--trace"]], ids=" ".join)
 def test_a_pipe_or_device_is_not_replaced_by_a_file(
     command: list[str], said: Callable[[list[str]], tuple[int, str]]

@@ -1,7 +1,9 @@
 """The `weft` command: commands are imported when they are called, so that a start is cheap."""
 
+import io
 import sys
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -98,8 +100,41 @@ def weft() -> None:
     """Weft: a resource manager in the style of YARN for jobs made of dependent tasks."""
 
 
+class _StandardOutput(io.FileIO):
+    """Standard output, named by its errors; what comes after one goes nowhere."""
+
+    _over = False
+
+    def write(self, data: Any, /) -> int:
+        size = memoryview(data).nbytes
+        if self._over or not size:  # kept for it, as the process ends; a look at what it takes
+            return size
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self._over = True
+            raise OSError(error.errno, error.strerror, "standard output") from None
+
+
+def _name_output() -> None:
+    """Have errors of standard output name it, where this process has one of its own."""
+    own = sys.stdout
+    if not isinstance(own, io.TextIOWrapper) or own is not sys.__stdout__:
+        return
+    raw = _StandardOutput(own.fileno(), "wb", closefd=False)
+    kept = isinstance(own.buffer, io.BufferedWriter)
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(raw) if kept else raw,  # `python -u` has it so
+        encoding=own.encoding, errors=own.errors, line_buffering=own.line_buffering,
+        write_through=own.write_through,
+    )  # fmt: skip
+
+
 def main() -> None:
     """Run the command; one clear line on stderr: exit 2 for bad input, 1 for a failure."""
+    _name_output()
     output = sys.stdout
     try:
         # a shell that completes a word asks with this in the environment

@@ -168,8 +168,12 @@ class Process:
             {"ready": self.settings.role, "pid": os.getpid(), "metrics": self.metrics_address}
             | what
         )
-        with contextlib.suppress(BrokenPipeError):
-            print(line, flush=True)
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                print(line, flush=True)
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is kept of it
+            raise WeftError(f"standard output: {error.strerror}") from None
         if self.settings.ready_file is not None:
             fresh = self.settings.ready_file.with_suffix(".new")
             fresh.write_text(line + "\n", "utf-8")
