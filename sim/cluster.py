@@ -41,7 +41,6 @@ from weft.effects import (
     SetTimer,
     Started,
     Stop,
-    TimerFired,
 )
 from weft.errors import InputError, WeftError
 from weft.facts import Fact, facts_of
@@ -91,6 +90,8 @@ class Simulation:
         self._taps: list[Callable[[Address, object], None]] = []  # told of every message
         skip = settings.skip_idle and not self._lossy
         self._idle = IdleBeats(self.engine, self._hand_over, skip=skip)
+        if skip:
+            self.engine.left_out = {HEARTBEAT: self._idle.leaves_out, LIVENESS: self._idle.seen}
         # beats that are left out are not answered, which is no reason to stand still
         self._node_settings = settings.node
         if skip:
@@ -135,7 +136,7 @@ class Simulation:
 
     def run(self) -> Recorder:
         """Drive to the end of the last job (or `until_s`)."""
-        self.engine.run(self._hand_over, self._fire, self.settings.until_s)
+        self.engine.run(self._hand_over, self.settings.until_s)
         if self.checkers is not None:
             self.checkers.finish(
                 (row.app, row.state) for row in self.recorder.jobs if row.end != "FAILED"
@@ -169,7 +170,7 @@ class Simulation:
 
     def go_on(self, until_s: float) -> None:
         """Run on after the end of the last job."""
-        self.engine.run(self._hand_over, self._fire, until_s)
+        self.engine.run(self._hand_over, until_s)
 
     def mend(self) -> None:
         """Bring back whatever is away."""
@@ -193,14 +194,6 @@ class Simulation:
         for actor in self.actors.values():
             if actor.alive:
                 actor.core.check()  # type: ignore[attr-defined]
-
-    def _fire(self, actor: Actor, event: TimerFired, now: float) -> None:
-        if event.key == HEARTBEAT:
-            if self._idle.leaves_out(actor):
-                return
-        elif event.key == LIVENESS:
-            self._idle.seen()
-        self._hand_over(actor, event, now)
 
     def _hand_over(self, actor: Actor, event: object, now: float) -> None:
         """Let a core take an event in, and carry out its effects in order."""

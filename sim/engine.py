@@ -91,22 +91,24 @@ class Beat:
 
 
 Deliver = Callable[[Actor, object, float], None]
-Fire = Callable[[Actor, TimerFired, float], None]
+LeftOut = Callable[[Actor], bool]
 
 
 class Engine:
     """The heap of future events and the queue of present ones."""
 
     __slots__ = (
-        "_due", "_heap", "_keys", "_serial", "_stopped", "before", "events", "events_max", "now",
-        "ready",
+        "_due", "_heap", "_keys", "_serial", "_stopped", "before", "events", "events_max",
+        "left_out", "now", "ready",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.now = 0.0
         self.events = 0
         self.events_max = inf
-        self.before: Callable[[float], None] | None = None  # told where time is about to move
+        # told where time is about to move; answers whether it did something before
+        self.before: Callable[[float], bool] | None = None
+        self.left_out: dict[Hashable, LeftOut] = {}  # asked where a timer of that key is due
         self._heap: list[tuple[float, int, Actor, object]] = []
         # what is still to be delivered at the present instant
         self.ready: deque[tuple[Actor, object, int]] = deque()
@@ -130,52 +132,56 @@ class Engine:
         """Set, replace or (None) cancel the timer of a key."""
         if delay_s is None:
             actor.timers.pop(key, None)
+            return
+        serial = self._serial = actor.timers[key] = self._serial + 1
+        event = self._keys.get(key) or self._event_of(key)
+        time_s = self.now + delay_s
+        if time_s > self.now:
+            heappush(self._heap, (time_s, serial, actor, event))
         else:
-            self.set_timer_at(actor, key, self.now + delay_s)
+            self.ready.append((actor, event, serial))
 
     def set_timer_at(
         self, actor: Actor, key: Hashable, time_s: float, rank: int | None = None
     ) -> None:
         """Set a timer for an absolute time; a negative `rank` goes before all else then."""
         if rank is None:
-            serial = self._serial = self._serial + 1
-        else:
-            serial = rank
-        actor.timers[key] = serial
-        event = self._keys.get(key)
-        if event is None:
-            event = self._keys[key] = TimerFired(key)
+            rank = self._serial = self._serial + 1
+        actor.timers[key] = rank
+        event = self._keys.get(key) or self._event_of(key)
         if time_s <= self.now:
-            self.ready.append((actor, event, serial))
+            self.ready.append((actor, event, rank))
         else:
-            heappush(self._heap, (time_s, serial, actor, event))
+            heappush(self._heap, (time_s, rank, actor, event))
+
+    def _event_of(self, key: Hashable) -> TimerFired:
+        event = self._keys[key] = TimerFired(key)
+        return event
 
     def stop(self) -> None:
         """Let `run` return after the present event."""
         self._stopped = True
 
-    def run(self, deliver: Deliver, fire: Fire, until_s: float = inf) -> None:
-        """Deliver messages and fire timers in order, until none is left, `stop` or time is up."""
-        heap, ready, before, events_max = self._heap, self.ready, self.before, self.events_max
-        now = self.now
+    def run(self, deliver: Deliver, until_s: float = inf) -> None:
+        """Deliver messages and timers in order, until none is left, `stop` or time is up."""
+        heap, ready, before, left_out = self._heap, self.ready, self.before, self.left_out
+        now, events_max = self.now, self.events_max
         self._stopped, self._due = False, bool(heap) and heap[0][0] <= now
         while not self._stopped:
             if ready and not self._due:
                 actor, event, serial = ready.popleft()
             elif heap:
                 time_s = heap[0][0]
-                if before is not None and time_s > now:
-                    before(time_s)  # may put something before it
-                    now = self.now
-                    if ready:
+                if time_s > now:
+                    if before is not None and before(time_s):  # put something before it
+                        now = self.now
                         self._due = heap[0][0] <= now
                         continue
-                    time_s = heap[0][0]
-                if time_s > until_s:
-                    self.now = until_s
-                    return
-                now, serial, actor, event = heappop(heap)
-                self.now = now
+                    if time_s > until_s:
+                        self.now = until_s
+                        return
+                    self.now = now = time_s
+                _, serial, actor, event = heappop(heap)
                 self._due = bool(heap) and heap[0][0] <= now
             else:
                 return
@@ -185,12 +191,13 @@ class Engine:
             if events >= events_max:
                 raise InvariantError(f"no rest after {events} events")
             if type(event) is TimerFired:
-                timers = actor.timers
-                if timers.get(event.key) != serial:
+                key, timers = event.key, actor.timers
+                if timers.get(key) != serial:
                     continue  # replaced or cancelled
-                del timers[event.key]
+                del timers[key]
                 self.events = events + 1
-                fire(actor, event, now)
+                if key in left_out and left_out[key](actor):
+                    continue
             else:
                 self.events = events + 1
-                deliver(actor, event, now)
+            deliver(actor, event, now)

@@ -55,11 +55,12 @@ class IdleBeats:
         self._least: Floats | None = None
         self._tight_nodes = 0  # how many of them have no room for it
         self._nodes = 0
+        self._prompt = False  # the manager's pace
         self.left_out = 0
 
     def watch(self, books: Books) -> None:
         """Follow what a manager owes."""
-        self._books = books
+        self._books, self._prompt = books, books.settings.prompt
         if self._skip:
             books.on_owed = self._owed
             self._engine.before = self._before
@@ -103,10 +104,10 @@ class IdleBeats:
     def leaves_out(self, actor: Actor) -> bool:
         """Return whether the beat that is due changes nothing; the core is parked then."""
         books, beat = self._books, actor.beat
-        if not self._skip or books is None or beat is None or not beat.interval_s:
-            return False
-        if self._engine.ready or not beat.core.silent:
+        if self._engine.ready or beat is None or not beat.core.silent:
             return False  # a message on its way now may change what this beat would do
+        if books is None or not beat.interval_s:
+            return False
         key = beat.key
         node = books.nodes.get(key) if isinstance(key, str) else None
         if node is not None:
@@ -121,7 +122,7 @@ class IdleBeats:
                 self._parked += bytes(beat.slot + 1)
             self._parked[beat.slot] = 1
         else:
-            if books.settings.prompt:  # there, any message makes the manager match
+            if self._prompt:  # there, any message makes the manager match
                 return False
             app = books.apps.get(app_of_attempt(key)) if not isinstance(key, str) else None
             attempt = None if app is None else app.attempt
@@ -142,16 +143,17 @@ class IdleBeats:
         if beat is not None and beat.parked and not beat.core.silent:
             self._wake(beat, self._engine.now)
 
-    def seen(self) -> None:
-        """Note parked actors as heard, before the manager looks for silent ones."""
+    def seen(self, actor: Actor) -> bool:
+        """Note parked actors as heard, before the manager looks for silent ones, which it does."""
         books, now = self._books, self._engine.now
-        if books is None or not self._skip:
-            return
+        if books is None:
+            return False
         books.ledger.heard_of_all(np.flatnonzero(np.frombuffer(self._parked, np.bool_)), now)
         for number in self._masters.values():
             app = books.apps.get(number)
             if app is not None and app.attempt is not None:
                 app.attempt.seen_s = now
+        return False
 
     def _owed(self, key: Key) -> None:
         """Wake a parked node or master that the manager owes something.
@@ -182,8 +184,8 @@ class IdleBeats:
 
     # -- parked nodes on the way -------------------------------------------------------------------
 
-    def _before(self, limit_s: float) -> None:
-        """Let the first parked node that matters beat before time moves to `limit_s`.
+    def _before(self, limit_s: float) -> bool:
+        """Let the first parked node that matters beat before time moves to `limit_s`, if one does.
 
         One at most: its beat is an event, after which anything may be different, and time then
         tries to move on again. Most often no node matters, and the way to know that without a look
@@ -194,20 +196,17 @@ class IdleBeats:
         """
         books, ring = self._books, self._ring
         if books is None or not ring:
-            return
-        rows, matching = books.rows, books.matching
-        prompt = books.settings.prompt
+            return False
+        rows, matching, prompt = books.rows, books.matching, self._prompt
         due_s = inf if prompt else matching.reserve_at
         tight: Floats | None = None
         if not books.waiting:
             if not rows.live:
-                if limit_s >= due_s:
-                    self._first_after(due_s, limit_s)
-                return
+                return limit_s >= due_s and self._first_after(due_s, limit_s)
             if not (prompt or limit_s >= due_s or (rows.gangs and matching.gangs_due)):
                 tight = rows.floor()  # room for which is all that may make a beat matter
                 if tight is self._least and self._tight_nodes == len(ring):
-                    return
+                    return False
         now, interval = self._engine.now, self._interval_s
         start = bisect_right(ring, (now % interval - _NEAR_S, -1))
         passed: list[Beat] = []  # those at the start of the scan that beat just now come last
@@ -219,17 +218,14 @@ class IdleBeats:
                 passed.append(beat)
                 continue
             if time_s > limit_s:
-                return
+                return False
             if time_s >= due_s or self._matters(beat, tight):
-                self._beat(beat, time_s)
-                return
+                return self._beat(beat, time_s)
         for beat in passed:
             time_s = beat.after(now)
             if time_s <= limit_s and (time_s >= due_s or self._matters(beat, tight)):
-                self._beat(beat, time_s)
-                return
-        if limit_s >= due_s:
-            self._first_after(due_s, limit_s)
+                return self._beat(beat, time_s)
+        return limit_s >= due_s and self._first_after(due_s, limit_s)
 
     def _tighten(self, beat: Beat, floor: Floats) -> None:
         """Note that a node lacks room for the asks' floor; parked, it gains none until it beats."""
@@ -252,7 +248,7 @@ class IdleBeats:
             return ring[start:end]
         return chain(islice(ring, start, None), islice(ring, 0, end))
 
-    def _first_after(self, from_s: float, limit_s: float) -> None:
+    def _first_after(self, from_s: float, limit_s: float) -> bool:
         """Let the first parked node from a time on beat, if that is before the limit."""
         ring, now = self._ring, self._engine.now
         from_s = now if from_s <= now else nextafter(from_s, 0.0)
@@ -260,15 +256,15 @@ class IdleBeats:
         count = len(ring)
         near = [place % count for place in range(start - 1, start + 3)]
         first_s, place = min([(ring[place][2].after(from_s), place) for place in near])
-        if first_s <= limit_s:
-            self._beat(ring[place][2], first_s)
+        return first_s <= limit_s and self._beat(ring[place][2], first_s)
 
-    def _beat(self, beat: Beat, time_s: float) -> None:
+    def _beat(self, beat: Beat, time_s: float) -> bool:
         self._engine.now = time_s
         beat.after(self._engine.now - 0.5 * beat.interval_s)
         self._unpark(beat)
         self._engine.events += 1
         self._deliver(beat.actor, BEAT, time_s)
+        return True
 
     def _matters(self, beat: Beat, floor: Floats | None = None) -> bool:
         """Return whether a node's beat could lead to a grant; True where it is not certain.

@@ -180,15 +180,17 @@ class LateEngine(Engine):
 
     def set_timer(self, actor: Actor, key: Hashable, delay_s: float | None) -> None:
         """Set, replace or (None) cancel the timer of a key."""
-        if delay_s is not None:
-            role = kind_of(actor.address)
-            if role and isinstance(key, str):
-                delay_s = max(0.0, delay_s)
-                late_s = self._draws.delays.at((actor.address, key), self.now + delay_s)
-                if late_s is None:
-                    late_s = self._draws.next(timer_name(role, key))
-                delay_s += late_s
-        super().set_timer(actor, key, delay_s)
+        if delay_s is None:
+            super().set_timer(actor, key, None)
+            return
+        role = kind_of(actor.address)
+        if role and isinstance(key, str):
+            delay_s = max(0.0, delay_s)
+            late_s = self._draws.delays.at((actor.address, key), self.now + delay_s)
+            if late_s is None:
+                late_s = self._draws.next(timer_name(role, key))
+            delay_s += late_s
+        self.set_timer_at(actor, key, self.now + delay_s)
 
     def set_timer_at(
         self, actor: Actor, key: Hashable, time_s: float, rank: int | None = None
@@ -237,7 +239,7 @@ class MeasuredSimulation(Simulation):
             before = (recorder.decisions, recorder.finished_tasks, recorder.open_jobs)
             to_come = any(not row.app and row.finish_s < 0 for row in recorder.jobs)
             until_s = min(self.settings.until_s, self.engine.now + patience_s)
-            self.engine.run(self._hand_over, self._fire, until_s)
+            self.engine.run(self._hand_over, until_s)
             after = (recorder.decisions, recorder.finished_tasks, recorder.open_jobs)
             if before == after and not to_come:
                 break

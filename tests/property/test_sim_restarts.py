@@ -34,7 +34,7 @@ def test_a_node_that_refuses_what_is_granted_is_avoided(prompt: bool) -> None:
         faults=Faults(network=LinkSettings(0.01, 0.01)),
     )  # fmt: skip
     simulation = Simulation(cluster_from_text("4x8vcores,8192memory_mb"), jobs, settings)
-    simulation.engine.run(simulation._hand_over, simulation._fire, 3.0)
+    simulation.engine.run(simulation._hand_over, 3.0)
     node = simulation.actors[node_address("n1")].core
     node._runner.book.add(999 << 40 | 1, (1.0, 7000.0), False, False)  # type: ignore[attr-defined]
     recorder = simulation.run()
