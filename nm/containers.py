@@ -61,11 +61,13 @@ class HeldContainer:
         # the task, or the run of tasks, of what is not reusable
         self.work: RunningTask | None = None
         # what only a reusable container keeps; one for each task would cost more than the rest
-        self._several: dict[TaskKey, RunningTask] = {} if reusable else _NONE_RUN
+        self._several: dict[TaskKey, RunningTask] = _NONE_RUN
         # tasks that already ended inside: a master that missed their ends asks for them
-        self.ended: dict[TaskKey, TaskEnd] = {} if reusable else _NONE_ENDED
+        self.ended: dict[TaskKey, TaskEnd] = _NONE_ENDED
         self.used = _UNUSED  # amount x s since the last measurement, of ended tasks; replaced
-        self.metered = {} if reusable else _UNMETERED  # work done at the last measurement, s
+        self.metered = _UNMETERED  # work done at the last measurement, s
+        if reusable:
+            self._several, self.ended, self.metered = {}, {}, {}
 
     @property
     def owner(self) -> AttemptId:
@@ -282,12 +284,14 @@ class NodeContainers:
             for r, _ in self._rigid:
                 for _ in range(count):
                     self.granted[r] -= held.granted[r]
-        self.bury(end, now)
+        self._remember(end, first, count, now)
 
     def bury(self, end: ContainerEnd, now: float) -> None:
         """Remember that a container ended, or must never start; or all of a run."""
+        self._remember(end, end.container_id, len(end.tasks) or 1, now)
+
+    def _remember(self, end: ContainerEnd, first: ContainerId, count: int, now: float) -> None:
         buried, tombstones = self._buried, self.tombstones
-        first, count = end.container_id, len(end.tasks) or 1
         if count == 1:
             tombstones[first] = end
         else:

@@ -147,13 +147,17 @@ class NodeManager:
         effects: list[Effect] = []
         if self.state is _STOPPED:
             return effects
+        runner = self._runner
         if self._timer_s <= now:  # what was due before comes first, even if its timer is late
-            self._runner.end_due(now, effects)
-        handler = self._handlers.get(type(event))
-        if handler is None:
-            raise UnknownEventError("a node manager", event)
-        handler(event, now, effects)
-        if self._runner.emulation.next_end_s != self._timer_s:
+            runner.end_due(now, effects)
+        if type(event) is TimerFired:  # most of what there is
+            self._on_timer(event, now, effects)
+        else:
+            handler = self._handlers.get(type(event))
+            if handler is None:
+                raise UnknownEventError("a node manager", event)
+            handler(event, now, effects)
+        if runner.emulation.next_end_s != self._timer_s:
             self._set_timer(now, effects)
         elif self._early:
             self._early = False
@@ -303,7 +307,9 @@ class NodeManager:
             return
         runner = self._runner
         number, items = self._outbox.take(now)
-        if not self._probe[0] or now - self._probe[1] > PROBE_BEATS * self._heartbeat_s:
+        if settings.lease and (
+            not self._probe[0] or now - self._probe[1] > PROBE_BEATS * self._heartbeat_s
+        ):
             self._probe = (number, now)
         ended: tuple[Any, ...] = tuple(items)
         tasks_ended: tuple[TaskEnd, ...] = ()

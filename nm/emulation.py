@@ -115,7 +115,13 @@ class Emulation:
         Every task that was due by `now` must have been taken (`due`) before.
         """
         if not self._running and (demand == self._alone or self._fits_alone(demand)):
-            return self._start_alone(item, demand, work_s, now)
+            self._totals = self._alone_totals.copy()
+            self.used = self._alone_use
+            serial = self._serial = self._serial + 1
+            work = self._running[serial] = RunningTask(item, demand, work_s, now, serial)
+            end_s = self.next_end_s = work.end_s
+            self._heap.append((end_s, serial, work))
+            return work
         totals, limits = self._totals, self._limits
         self.used = ()
         over = False
@@ -149,18 +155,6 @@ class Emulation:
         self._alone, self._alone_totals = demand, totals
         self._alone_use = tuple(map(min, totals, self.capacity))
         return True
-
-    def _start_alone(
-        self, item: TaskLaunch, demand: Vector, work_s: float, now: float
-    ) -> RunningTask:
-        """Start a task where nothing runs, within the limits: its sums and its end are known."""
-        self._totals = self._alone_totals.copy()
-        self.used = self._alone_use
-        serial = self._serial = self._serial + 1
-        work = self._running[serial] = RunningTask(item, demand, work_s, now, serial)
-        end_s = self.next_end_s = work.end_s
-        self._heap.append((end_s, serial, work))
-        return work
 
     def start_run(
         self, item: TaskLaunch, demand: Vector, work_s: float, now: float
@@ -239,6 +233,14 @@ class Emulation:
         """
         ended: list[tuple[RunningTask, float]] = []
         until = now + SLACK + abs(now) * 1e-12  # a timer's rounding must not cost another timer
+        running = self._running
+        if len(running) == 1 and not self._contended and self.next_end_s <= until:
+            end_s, serial, work = self._heap[0]
+            del running[serial]
+            self._heap.clear()
+            work.serial, self._runs, self.next_end_s = -1, 0, inf
+            self._totals, self.used = list(self._idle), self._idle
+            return [(work, end_s if end_s < now else now)]
         while self.next_end_s <= until:
             end_s, _, work = heappop(self._heap)
             end_s = min(end_s, now)

@@ -332,7 +332,9 @@ class Runner:
                 continue
             if held.count > 1:
                 held = self.held(work.item.container_id) or held
-            if self._doomed and _key_of(work.item) in self._doomed:
+            if not (self._doomed or held.reusable):
+                self._task_over(held, work, end_s, effects)
+            elif self._doomed and _key_of(work.item) in self._doomed:
                 self._end_task(held, work, _FAILED, end_s, effects, 1, FAILED_BY_CHANCE)
             else:
                 self._end_task(held, work, _SUCCEEDED, end_s, effects)
@@ -346,6 +348,19 @@ class Runner:
         # a key of its own: the end of its first container alone must not stand in for the run's
         self.outbox.put((first, len(tasks)), end)
         return end
+
+    def _task_over(
+        self, held: HeldContainer, work: RunningTask, now: float, effects: list[Effect]
+    ) -> None:
+        """Book the plain case of `_end_task`: an emulated task that did all of its work."""
+        item, run_s = work.item, now - work.start_s
+        container, stage, task, attempt = item.container_id, item.stage, item.task, item.attempt
+        effects.append(
+            Note(TaskStopped(container, self.node_id, stage, task, attempt, _SUCCEEDED, run_s))
+        )
+        end = ContainerEnd(container, _SUCCEEDED, 0, stage, task, attempt, run_s)
+        self.book.close(held, end, now)
+        self.outbox.put(container, end)
 
     def _end_task(
         self,

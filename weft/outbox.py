@@ -72,7 +72,7 @@ class Outbox(Generic[K, V]):
     def take(self, now: float) -> tuple[int, list[V]]:
         """Take the next batch and its number: fresh items, and those unanswered for too long."""
         number = self._next
-        self._next += 1
+        self._next = number + 1
         if self._flying:
             for old in [
                 n for n, (sent, _) in self._flying.items() if now - sent >= self.resend_after_s
