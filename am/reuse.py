@@ -348,9 +348,9 @@ class PoolExecution:
         if self.gangs.stages or self.takeover.waiting:
             self.single.start_answered(event, now)
         for item in event.items:
-            if item.stage < 0:
-                self.launcher.answered(item.container_id)
             pooled = self.pool.get(item.container_id)
+            if item.stage < 0 and (pooled is None or item.error or not self._misses(event, pooled)):
+                self.launcher.answered(item.container_id)
             if pooled is None:
                 self._leaving.pop(item.container_id, None)
                 continue
@@ -363,6 +363,17 @@ class PoolExecution:
             held = pooled.tasks.get((item.stage, item.task))
             if held is not None and (item.stage, item.task) not in pooled.before:
                 self.launcher.unanswered.pop(held.key, None)
+
+    def _misses(self, event: StartAnswered, pooled: Pooled) -> bool:
+        """Return whether the end of a task that a node does not run any more was not heard of.
+
+        It was said beside the answer and may have been lost, so the node is asked again.
+        """
+        runs = {(i.stage, i.task) for i in event.items if i.container_id == pooled.container_id}
+        return any(
+            key not in runs and held.key not in self.launcher.unanswered
+            for key, held in pooled.tasks.items()
+        )
 
     # -- ends --------------------------------------------------------------------------------------
 

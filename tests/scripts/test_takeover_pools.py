@@ -323,6 +323,30 @@ def test_a_manager_that_restarts_meanwhile_is_told_of_all_of_them() -> None:
     assert {number for number, _ in registered.held} == {A, B, C}
 
 
+def test_a_node_is_asked_again_for_ends_that_did_not_come_with_its_answer() -> None:
+    """The master waited for ever for a task that its node had told the end of, unheard."""
+    master = Successor()
+    master.tell(0.1, StartAnswered("n1", SECOND, N1))
+    master.tell(0.2, StartAnswered("n2", SECOND, pool(C, first_try=2)))
+    began = tuple(ItemAnswer(c, 0, t) for c, t in ((B, 3), (C, 4), (C, 5)))
+    master.tell(0.3, StartAnswered("n1", SECOND, began))
+    master.tell(1.0, ContainersGranted(SECOND, 0, resync=True, epoch=1))
+    job_ = job("j", stage("a", 8, 20.0), stage("b", 2, 20.0, parents=["a"]))
+    effects = master.tell(1.1, accepted(job_, attempt_id=SECOND, epoch=1))
+    assert A in next(m.containers for m in sent(effects, QueryContainers) if m.node_id == "n1")
+
+    def asked_again(now: float) -> set[int]:
+        effects = master.tell(now, TimerFired("heartbeat"))
+        return {one for m in sent(effects, QueryContainers) for one in m.containers}
+
+    master.tell(1.2, StartAnswered("n1", SECOND, pool(A, (0, 0, 0), first_try=4)))
+    assert asked_again(5.0) >= {A}, "task 1 runs there no more"
+    end = TaskEnd(A, 0, 1, 1, Outcome.SUCCEEDED, 0, 5.0)
+    master.tell(5.1, TasksEnded("n1", SECOND, (end,)))
+    master.tell(5.1, StartAnswered("n1", SECOND, pool(A, (0, 0, 0), first_try=4)))
+    assert A not in asked_again(9.0)
+
+
 def test_a_job_ends_with_what_was_taken_over() -> None:
     master = Successor(tasks=3)
     master.tell(0.1, StartAnswered("n1", SECOND, N1))
