@@ -91,7 +91,8 @@ class ApplicationMaster:
             if state.verdict is not None:
                 self._verdict = AttemptFinished(self.attempt_id, *state.verdict)
                 self._step(MasterEvent.FINISH)
-            work.launcher.flush(self._out)
+            if work.launcher.due:
+                work.launcher.flush(self._out)
             if state.notes:
                 self._out.extend(Note(fact) for fact in state.notes)
                 state.notes.clear()
@@ -330,9 +331,8 @@ class ApplicationMaster:
                 self._ask(work, now)
         elif key == HEARTBEAT:
             self._heartbeat(now)
-        elif key == WAKE:
-            if work is not None:
-                work.wake()
+        elif key == WAKE and work is not None:
+            work.wake()
         elif key == REGISTER:
             if self._registering and self.state is not MasterState.STOPPED:
                 self._register()

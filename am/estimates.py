@@ -107,16 +107,18 @@ class Estimates:
         self.finished[stage] += len(runs_s)
         settings, base_s = self._settings, self.base_s[stage]
         all_s, told, tell = self.runs_s[stage], self.told[stage], False
+        bound = settings.tell_above * told
         spent, weight, factor = self._spent[stage], self._weight[stage], self.factor[stage]
         moved: list[float] = []
         for own_s, run_s in zip(declared_s, runs_s, strict=True):
             all_s += run_s
             spent += run_s / (own_s if own_s > 0 else base_s)
             weight += 1.0
-            before, factor = factor, spent / weight
-            moved.append(factor - before)
-            if abs(factor - told) > settings.tell_above * told:
-                told, tell = factor, True
+            now = spent / weight
+            moved.append(now - factor)
+            factor = now
+            if abs(factor - told) > bound:
+                told, tell, bound = factor, True, settings.tell_above * factor
         self.runs_s[stage] = all_s
         if not settings.refine:
             return False, ()

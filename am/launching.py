@@ -3,7 +3,7 @@
 The truth (`actual_*`) is copied into launches here and nowhere else: node managers run it.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from am.progress import StageProgress
 from am.task_groups import TaskGroup
@@ -90,21 +90,13 @@ class Truth:
         self.command = stage.command
         self.environment = (("WEFT_JOB", job.name), ("WEFT_STAGE", stage.name))
 
-    def launch(
-        self,
-        container_id: ContainerId,
-        node: NodeId,
-        group: TaskGroup,
-        task: int,
-        attempt: int,
-        reusable: Vector = (),
-        tasks: tuple[int, ...] = (),
-    ) -> TaskLaunch:
-        """Return the order for one task; `remote` when its preferred nodes do not include the node.
+    def launch(self, order: "Order") -> TaskLaunch:
+        """Return the order for a task, or for a run of them, which only plain ones make.
 
-        `reusable`: what the container holds, when it outlives the task. `tasks`: of a run, which
-        only plain ones make.
+        It is `remote` when its preferred nodes do not include the node.
         """
+        held = order[0]
+        group, task, size = held.group, held.task, held.size
         duration_s, demand, command = self.duration_s, self.demand, self.command
         if self.durations_s:
             duration_s = self.durations_s[task]
@@ -113,9 +105,10 @@ class Truth:
             duration_s, command = stage.actual_duration_of(task), stage.command_of(task)
             demand = demand or self._types.vector(stage.actual_demand_of(task))
         return TaskLaunch(
-            container_id, group.stage, task, attempt, duration_s, demand, command,
-            self.environment if command else (), bool(reusable),
-            bool(group.nodes) and node not in group.nodes, reusable or group.grant, tasks,
+            held.container_id, group.stage, task, held.attempt, duration_s, demand, command,
+            self.environment if command else (), bool(size),
+            bool(group.nodes) and held.node not in group.nodes, size or group.grant,
+            tuple([one.task for one in order]) if len(order) > 1 else (),
         )  # fmt: skip
 
 
@@ -137,8 +130,8 @@ class Launcher:
     """Held containers by id; start orders are repeated until the node answers."""
 
     __slots__ = (
-        "_attempt", "_batches", "_queries", "_stops", "asked", "held", "lossless", "stopped",
-        "truths", "unanswered",
+        "_attempt", "_batches", "_queries", "_stops", "asked", "due", "held", "lossless",
+        "stopped", "truths", "unanswered",
     )  # fmt: skip
 
     def __init__(self, attempt_id: AttemptId, *, lossless: bool = False) -> None:
@@ -153,6 +146,7 @@ class Launcher:
         self._batches: dict[tuple[NodeId, int], list[Order]] = {}  # by node and process
         self._queries: dict[NodeId, list[ContainerId]] = {}
         self._stops: dict[NodeId, list[ContainerId]] = {}
+        self.due = False  # `flush` has something to send
 
     def prepare(self, job: Job, types: ResourceTypes) -> None:
         """Read the truth of every stage."""
@@ -165,20 +159,35 @@ class Launcher:
             self.unanswered[held.key] = held
         self._order(held)
 
-    def start_run(self, run: Order) -> None:
-        """Order one task each in containers of one node with consecutive ids."""
-        first = run[0]
-        started: dict[Hashable, LaunchedTask] = {held.key: held for held in run}
-        self.held.update(started)
-        if not self.lossless:
-            self.unanswered.update(started)
-        if self.truths[first.group.stage].plain and all(h.attempt == first.attempt for h in run):
-            self._batches.setdefault((first.node, first.boot), []).append(run)
-            return
-        for held in run:
-            self._order(held)
+    def start_runs(self, stage: int, runs: Sequence[Order]) -> None:
+        """Order tasks of a stage: a run's containers are of one node, with consecutive ids."""
+        all_held, batches, plain = self.held, self._batches, self.truths[stage].plain
+        unanswered = None if self.lossless else self.unanswered
+        self.due = True
+        for run in runs:
+            first, alike = run[0], True
+            all_held[first.container_id] = first
+            if len(run) > 1:
+                alike, tries = plain, first.attempt
+                for held in run:
+                    all_held[held.container_id] = held
+                    if held.attempt != tries:
+                        alike = False
+            if unanswered is not None:
+                for held in run:
+                    unanswered[held.container_id] = held
+            to = (first.node, first.boot)
+            batch = batches.get(to)
+            if batch is None and alike:
+                batches[to] = [run]
+            elif batch is not None and alike and len(run) > 1:
+                batch.append(run)
+            else:
+                for held in run:
+                    self._order(held)
 
     def _order(self, held: LaunchedTask) -> None:
+        self.due = True
         to = (held.node, held.boot)
         batch = self._batches.get(to)
         if batch is None:
@@ -187,13 +196,6 @@ class Launcher:
             batch[-1].append(held)
         else:
             batch.append([held])
-
-    def _launch(self, order: Order) -> TaskLaunch:
-        held = order[0]
-        return self.truths[held.group.stage].launch(
-            held.container_id, held.node, held.group, held.task, held.attempt, held.size,
-            tuple([one.task for one in order]) if len(order) > 1 else (),
-        )  # fmt: skip
 
     @property
     def waits(self) -> bool:
@@ -207,6 +209,7 @@ class Launcher:
 
     def stop_container(self, node: NodeId, container_id: ContainerId) -> None:
         """Order the end of a container by its id."""
+        self.due = True
         stops = self._stops.setdefault(node, [])
         if container_id not in stops:
             stops.append(container_id)
@@ -218,6 +221,7 @@ class Launcher:
 
     def query(self, node: NodeId, container_id: ContainerId, now: float) -> None:
         """Ask what runs and what ended in a container, until its node answers."""
+        self.due = True
         self._queries.setdefault(node, []).append(container_id)
         self.asked[container_id] = (node, now)
 
@@ -254,9 +258,15 @@ class Launcher:
 
     def flush(self, effects: list[Effect]) -> None:
         """Turn the collected orders into one message per node."""
+        self.due = False
         if self._batches:
+            truths = self.truths
             for (node, boot), batch in self._batches.items():
-                items = tuple([self._launch(order) for order in batch])
+                items: tuple[TaskLaunch, ...]
+                if len(batch) == 1:
+                    items = (truths[batch[0][0].group.stage].launch(batch[0]),)
+                else:
+                    items = tuple([truths[one[0].group.stage].launch(one) for one in batch])
                 message = StartContainers(self._attempt, node, items, boot)
                 effects.append(Send(node_address(node), message))
             self._batches = {}

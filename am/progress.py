@@ -30,25 +30,10 @@ class StageProgress:
     """
 
     __slots__ = (
-        "barrier_children",
-        "barriers",
-        "chain_children",
-        "copies",
-        "failures",
-        "finished",
-        "group_of",
-        "groups",
-        "missing",
-        "pair_children",
-        "position",
-        "rank_of",
-        "ready_at",
-        "running",
-        "state",
-        "tasks",
-        "tries",
-        "work",
-    )
+        "barrier_children", "barriers", "chain_children", "copies", "failures", "finished",
+        "group_of", "groups", "missing", "pair_children", "position", "rank_of", "ready_at",
+        "running", "state", "tasks", "tries", "work",
+    )  # fmt: skip
 
     def __init__(self, position: int, tasks: int) -> None:
         self.position = position
@@ -258,20 +243,30 @@ class Progress:
 
     def take_run(self, group: TaskGroup, count: int) -> list[int]:
         """Start the best `count` ready tasks of a group that has so many, none of them a copy."""
-        stage, ready = self.stages[group.stage], group.ready
+        stage, ready, numbers = self.stages[group.stage], group.ready, group.tasks
         own, state, norm = group.declared_s, stage.state, group.norm
         factor = self.factor[stage.position]
         unstarted_s, stage_work, all_work = group.unstarted_s, stage.work, self.work
-        tasks: list[int] = []
-        for _ in range(count):
-            task = group.tasks[heappop(ready)]
-            tasks.append(task)
+        if count == len(ready):
+            tasks = [numbers[rank] for rank in sorted(ready)]
+            ready.clear()
+        else:
+            tasks = [numbers[heappop(ready)] for _ in range(count)]
+        for task in tasks:
             state[task] = RUNNING
-            seconds = own if isinstance(own, float) else own[task]
-            work = -seconds * norm  # summed one by one, as each rounds by itself
-            unstarted_s -= seconds
-            stage_work += work
-            all_work += work * factor
+        if isinstance(own, float):
+            work = -own * norm  # summed one by one, as each rounds by itself
+            change = work * factor
+            for _ in tasks:
+                unstarted_s -= own
+                stage_work += work
+                all_work += change
+        else:
+            for task in tasks:
+                work = -own[task] * norm
+                unstarted_s -= own[task]
+                stage_work += work
+                all_work += work * factor
         group.unstarted -= count
         group.unstarted_s, stage.work, self.work = unstarted_s, stage_work, all_work
         stage.running += count

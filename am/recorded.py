@@ -99,6 +99,7 @@ class RecordedLauncher:
         self._unanswered: dict[ContainerId, float] = {}  # when they were ordered last
         self._starts: list[ContainerId] = []
         self._stops: list[tuple[NodeId, ContainerId]] = []
+        self.due = True  # `flush` looks for itself
 
     @property
     def waits(self) -> bool:
@@ -138,10 +139,8 @@ class RecordedLauncher:
             running = self.held.get(number)
             if running is None:
                 continue
-            demand = running.row.demand
-            launch = TaskLaunch(
-                number, _NO_TASK, _NO_TASK, 0, running.held_s, demand, granted=demand
-            )
+            need = running.row.demand
+            launch = TaskLaunch(number, _NO_TASK, _NO_TASK, 0, running.held_s, need, granted=need)
             order = StartContainers(self._attempt, running.node, (launch,), running.boot)
             effects.append(Send(node_address(running.node), order))
         for node, number in self._stops:

@@ -5,11 +5,10 @@ start at once.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from itertools import groupby
 from typing import Final
 
 from am.job_state import JobState
-from am.launching import LaunchedTask
+from am.launching import LaunchedTask, Order
 from am.progress import RUNNING
 from am.takeover import Found, Takeover
 from am.task_groups import TaskGroup
@@ -56,15 +55,25 @@ class SingleTasks:
             if self.gangs.stages
             else set[int]()
         )
-        for ask_id, alike in groupby(containers, lambda one: one.ask_id):
-            told = tuple(alike)
-            if spoilt or not self._take_alike(ask_id, told, now):
-                for one in told:
-                    if spoilt or one.count == 1 or not self._take_alike(ask_id, (one,), now):
-                        for container in containers_of((one,)):
-                            self._take_one(container, spoilt, now)
+        first, ask_id = 0, containers[0].ask_id if containers else 0
+        for place, container in enumerate(containers):
+            if container.ask_id != ask_id:
+                self._take_under(ask_id, containers[first:place], spoilt, now)
+                first, ask_id = place, container.ask_id
+        self._take_under(ask_id, containers[first:], spoilt, now)
         if state.follows_share:
             state.review = True
+
+    def _take_under(
+        self, ask_id: int, told: Sequence[Container], spoilt: Collection[int], now: float
+    ) -> None:
+        """Take containers granted under one ask: all at once, or by runs, or one by one."""
+        if not spoilt and self._take_alike(ask_id, told, now):
+            return
+        for one in told:
+            if spoilt or one.count == 1 or not self._take_alike(ask_id, (one,), now):
+                for container in containers_of((one,)):
+                    self._take_one(container, spoilt, now)
 
     def _take_one(self, container: Container, spoilt: Collection[int], now: float) -> None:
         """Start a task in a container, or give it back."""
@@ -112,35 +121,35 @@ class SingleTasks:
         group, stage = row.group, progress.stages[row.group.stage]
         numbers: list[ContainerId] = []
         for one in told:
-            numbers.extend(range(one.container_id, one.container_id + one.count))
+            if one.count == 1:
+                numbers.append(one.container_id)
+            else:
+                numbers.extend(range(one.container_id, one.container_id + one.count))
         count = len(numbers)
         if len(group.ready) < count or stage.copies or not state.seen.isdisjoint(numbers):
             return False
         if len(set(numbers)) < count or not self.book.granted_run(row, count):
             return False
         state.seen.update(numbers)
-        tasks, tries, launcher = progress.take_run(group, count), stage.tries, self.launcher
+        tasks, tries = progress.take_run(group, count), stage.tries
         first = 0
+        runs: list[Order] = []
         for one in told:
+            number, node, boot = one.container_id, one.node_id, one.boot
             if one.count == 1:
                 task = tasks[first]
-                first += 1
                 attempt = tries.get(task, 0) if tries else 0
-                launcher.start(
-                    LaunchedTask(
-                        one.container_id, one.node_id, group, stage, task, attempt, now, one.boot
-                    )
-                )
+                runs.append([LaunchedTask(number, node, group, stage, task, attempt, now, boot)])
+                first += 1
                 continue
-            run = [
-                LaunchedTask(
-                    number, one.node_id, group, stage, task, tries.get(task, 0) if tries else 0,
-                    now, one.boot,
-                )
-                for number, task in enumerate(tasks[first : first + one.count], one.container_id)
-            ]  # fmt: skip
+            run: Order = []
+            for task in tasks[first : first + one.count]:
+                attempt = tries.get(task, 0) if tries else 0
+                run.append(LaunchedTask(number, node, group, stage, task, attempt, now, boot))
+                number += 1
             first += one.count
-            launcher.start_run(run)
+            runs.append(run)
+        self.launcher.start_runs(group.stage, runs)
         return True
 
     def granted_late(self, container_id: ContainerId, ask_id: int) -> None:
@@ -258,13 +267,15 @@ class SingleTasks:
             if unanswered:
                 unanswered.pop(number, None)
             return held
-        for place, task in enumerate(end.tasks):
-            one = all_held.get(number + place)
+        members = range(number, number + len(end.tasks))
+        for member, task in zip(members, end.tasks, strict=True):
+            one = all_held.get(member)
             if one is None or one.group is not group or one.task != task or state[task] != RUNNING:
                 return None
-        for member in range(number, number + len(end.tasks)):
+        for member in members:
             del all_held[member]
-            if unanswered:
+        if unanswered:
+            for member in members:
                 unanswered.pop(member, None)
         return held
 
