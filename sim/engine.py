@@ -10,7 +10,6 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any, Protocol
 
-from weft.dag import Floats
 from weft.effects import TimerFired
 from weft.errors import InvariantError
 from weft.ids import AttemptId, NodeId
@@ -56,7 +55,7 @@ class Beat:
 
     __slots__ = (
         "actor", "core", "interval_s", "key", "number", "offset_s", "parked", "phase_s", "rank",
-        "slot", "tight",
+        "slot",
     )  # fmt: skip
 
     def __init__(self, actor: Actor, core: Beating, key: Key, first_s: float, rank: int) -> None:
@@ -64,8 +63,6 @@ class Beat:
         self.core = core
         self.key = key
         self.rank = rank  # negative: before all else at the same time
-        # the floor of the asks below which a parked node's room is
-        self.tight: Floats | None = None
         self.phase_s = first_s
         self.interval_s = 0.0  # unknown before the second beat
         self.number = 0  # of the next beat on the grid

@@ -34,6 +34,7 @@ from weft.ids import AppId, app_of_attempt
 BEAT = TimerFired(HEARTBEAT)
 _NODES_FIRST, _MASTERS_NEXT = -(1 << 62), -(1 << 61)
 _SLOTS = 1 << 62  # more than there are
+_LOOKS = 8  # at single nodes, for one floor, before all are looked at
 _NEAR_S = 1e-7  # rounding of times in the search for a place in the ring
 
 
@@ -51,9 +52,11 @@ class IdleBeats:
         self._parked = bytearray()  # by slot of a node: 1 where it is in the ring
         self._interval_s = 0.0  # of their beats
         self._masters: dict[Key, AppId] = {}  # the applications of those that are parked
-        # the newest floor of the asks that parked nodes were held against
+        self._tight = bytearray()  # by slot: 1 where a node in the ring has no room for `_least`
+        self._tight_nodes = 0  # how many
+        # the newest floor of the asks that parked nodes were held against, and how many one by one
         self._least: Floats | None = None
-        self._tight_nodes = 0  # how many of them have no room for it
+        self._looked = 0
         self._nodes = 0
         self._prompt = False  # the manager's pace
         self.left_out = 0
@@ -111,16 +114,22 @@ class IdleBeats:
         key = beat.key
         node = books.nodes.get(key) if isinstance(key, str) else None
         if node is not None:
-            beat.slot = node.slot
-            beat.tight = None
-            if node.outbox.owes or self._matters(beat):
+            if node.outbox.owes:
                 return False
+            expected = heartbeat_outlook(books, node, self._engine.now)
+            if expected == MAY_GRANT:
+                return False
+            beat.slot = slot = node.slot
             beat.offset_s = beat.phase_s % beat.interval_s
             self._interval_s = beat.interval_s
-            insort(self._ring, (beat.offset_s, beat.slot, beat))
-            if beat.slot >= len(self._parked):
-                self._parked += bytes(beat.slot + 1)
-            self._parked[beat.slot] = 1
+            insort(self._ring, (beat.offset_s, slot, beat))
+            if slot >= len(self._parked):
+                more = bytes(slot + 1)
+                self._parked += more
+                self._tight += more
+            self._parked[slot] = 1
+            if expected == NO_ROOM:
+                self._tighten(slot, books.rows.floor())
         else:
             if self._prompt:  # there, any message makes the manager match
                 return False
@@ -133,8 +142,6 @@ class IdleBeats:
             self._masters[key] = attempt.app.app_id
         beat.parked = actor.parked = True
         self.left_out += 1
-        if beat.tight is not None and beat.tight is self._least:
-            self._tight_nodes += 1
         return True
 
     def heard(self, actor: Actor) -> None:
@@ -174,7 +181,8 @@ class IdleBeats:
         if beat.slot < 0:
             del self._masters[beat.key]
             return
-        if beat.tight is not None and beat.tight is self._least:
+        if self._tight[beat.slot]:
+            self._tight[beat.slot] = 0
             self._tight_nodes -= 1
         ring = self._ring
         place = bisect_left(ring, (beat.offset_s, beat.slot, beat))
@@ -191,7 +199,7 @@ class IdleBeats:
         tries to move on again. Most often no node matters, and the way to know that without a look
         at each is the floor of the asks, the least that any of them needs: a node without room for
         the floor stays without, as a parked node gains none. While the floor is the same object,
-        those that were held against it are passed over (`tight`), all of them in one comparison
+        those that were held against it are passed over (`_tight`), all of them in one comparison
         where each was.
         """
         books, ring = self._books, self._ring
@@ -199,19 +207,20 @@ class IdleBeats:
             return False
         rows, matching, prompt = books.rows, books.matching, self._prompt
         due_s = inf if prompt else matching.reserve_at
-        tight: Floats | None = None
+        floor: Floats | None = None
         if not books.waiting:
             if not rows.live:
                 return limit_s >= due_s and self._first_after(due_s, limit_s)
             if not (prompt or limit_s >= due_s or (rows.gangs and matching.gangs_due)):
-                tight = rows.floor()  # room for which is all that may make a beat matter
-                if tight is self._least and self._tight_nodes == len(ring):
+                floor = rows.floor()  # room for which is all that may make a beat matter
+                if floor is self._least and self._tight_nodes == len(ring):
                     return False
         now, interval = self._engine.now, self._interval_s
         start = bisect_right(ring, (now % interval - _NEAR_S, -1))
         passed: list[Beat] = []  # those at the start of the scan that beat just now come last
-        for _, _, beat in self._on_the_way(start, now, limit_s):
-            if tight is not None and beat.tight is tight:
+        tight = self._tight
+        for _, slot, beat in self._on_the_way(start, now, limit_s):
+            if tight[slot] and floor is self._least:
                 continue
             time_s = beat.after(now)
             if time_s - now >= interval - 2 * _NEAR_S:
@@ -219,21 +228,33 @@ class IdleBeats:
                 continue
             if time_s > limit_s:
                 return False
-            if time_s >= due_s or self._matters(beat, tight):
+            if time_s >= due_s or self._matters(beat, floor):
                 return self._beat(beat, time_s)
         for beat in passed:
             time_s = beat.after(now)
-            if time_s <= limit_s and (time_s >= due_s or self._matters(beat, tight)):
+            if time_s <= limit_s and (time_s >= due_s or self._matters(beat, floor)):
                 return self._beat(beat, time_s)
         return limit_s >= due_s and self._first_after(due_s, limit_s)
 
-    def _tighten(self, beat: Beat, floor: Floats) -> None:
-        """Note that a node lacks room for the asks' floor; parked, it gains none until it beats."""
+    def _tighten(self, slot: int, floor: Floats) -> None:
+        """Note that a parked node lacks room for the asks' floor, and after a few look at all.
+
+        Most floors last for many beats, and then one look at all parked nodes, which gain no room
+        until they beat, costs less than one at each where its beat lies on the way.
+        """
+        marks = self._tight
         if floor is not self._least:
-            self._least, self._tight_nodes = floor, 0
-        if beat.parked and beat.tight is not floor:
+            self._least, self._tight_nodes, self._looked = floor, 0, 0
+            marks[:] = bytes(len(marks))
+        if not marks[slot]:
+            marks[slot] = 1
             self._tight_nodes += 1
-        beat.tight = floor
+        self._looked += 1
+        if self._looked == _LOOKS and self._books is not None:
+            parked, found = np.frombuffer(self._parked, np.bool_), np.frombuffer(marks, np.bool_)
+            self._tight_nodes = self._books.ledger.without_room(
+                parked, floor, self._books.slack, found
+            )
 
     def _on_the_way(
         self, start: int, now: float, limit_s: float
@@ -279,5 +300,5 @@ class IdleBeats:
         else:
             expected = outlook(books, node)
         if expected == NO_ROOM:
-            self._tighten(beat, books.rows.floor())
+            self._tighten(beat.slot, books.rows.floor())
         return expected == MAY_GRANT

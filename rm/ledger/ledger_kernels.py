@@ -21,6 +21,18 @@ def too_small(available: Floats, capacity: Floats, node: int, least: Floats, sla
 
 
 @kernel
+def without_room(
+    among: Bools, available: Floats, capacity: Floats, least: Floats, slack: Floats, out: Bools
+) -> int:
+    """Mark in `out` (nodes,) which of the nodes `among` (nodes,) are too small; return how many."""
+    count = 0
+    for node in range(min(len(among), len(available))):
+        out[node] = among[node] and too_small(available, capacity, node, least, slack)
+        count += out[node]
+    return count
+
+
+@kernel
 def with_room(
     start: int, up: Bools, available: Floats, capacity: Floats, least: Floats, slack: Floats,
     out: Ints,
