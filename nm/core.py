@@ -21,6 +21,7 @@ from weft.effects import (
     Heard,
     NodeExamined,
     NodeSlowed,
+    Note,
     ProcessEnded,
     ProcessesFound,
     Send,
@@ -30,6 +31,7 @@ from weft.effects import (
     StopRequested,
     TimerFired,
 )
+from weft.facts import Remark
 from weft.ids import AttemptId, ContainerId, NodeId
 from weft.messages import (
     MANAGER,
@@ -71,10 +73,10 @@ class NodeManager:
 
     __slots__ = (
         "_acks", "_again", "_beat_s", "_beating", "_boot", "_cluster_ts", "_early", "_expiry_s",
-        "_handlers", "_heard_s", "_heartbeat_s", "_lacking", "_life", "_outbox", "_probe",
-        "_prompt", "_registration", "_reporting", "_request", "_rng", "_runner", "_said_health",
-        "_settings", "_timer_s", "_token", "_told_health", "_types", "_unhealthy", "_use",
-        "node_id", "state",
+        "_handlers", "_heard_s", "_heartbeat_s", "_lacking", "_lapsed", "_life", "_outbox",
+        "_probe", "_prompt", "_registration", "_reporting", "_request", "_rng", "_runner",
+        "_said_health", "_settings", "_timer_s", "_token", "_told_health", "_types", "_unhealthy",
+        "_use", "node_id", "state",
     )  # fmt: skip
 
     def __init__(
@@ -110,6 +112,7 @@ class NodeManager:
         self._request = (first, 0.0)  # the newest registration: number, when it was first sent
         self._expiry_s = inf
         self._heard_s = 0.0  # when the newest report was sent that the manager answered
+        self._lapsed = False  # and that was too long ago for anything to begin here
         self._probe = (0, 0.0)  # a report whose answer is waited for: number, when it was sent
         self._heartbeat_s = self._beat_s = 0.0  # as told; as the timer that is set has it
         self._again = SetTimer(0.0, HEARTBEAT)  # the same for every beat, until the pace changes
@@ -373,7 +376,7 @@ class NodeManager:
         if (
             event.start or event.stop or event.over or event.spare
         ) and self._types is not None:  # else it is said again
-            if not event.start or self._may_start(now):
+            if not event.start or self._may_start(now, effects):
                 if not self._settings.lossless:
                     self._acks.append(event.response_id)
                 for launch in event.start:
@@ -405,19 +408,26 @@ class NodeManager:
             effects.append(SetTimer(next_s - now if next_s > now else 0.0, TASKS))
         self._early = False
 
-    def _may_start(self, now: float) -> bool:
+    def _may_start(self, now: float, effects: list[Effect]) -> bool:
         """Return whether what the manager granted here may begin, be it a task or a master.
 
         Not while the node registers, as the manager is being told what runs here; nor without an
         answer for the expiry: the manager has given up its grants, and has the node register again.
         """
         lapsed = self._settings.lease and now - self._heard_s >= self._expiry_s
+        if lapsed is not self._lapsed:
+            self._lapsed, fields = lapsed, (("node", self.node_id),)
+            remark = Remark("info", "starts tasks again", fields)
+            if lapsed:
+                text = f"starts no tasks: no report was answered for {now - self._heard_s:.1f} s"
+                remark = Remark("warning", text, fields)
+            effects.append(Note(remark))
         return self.state is _RUNNING and not lapsed
 
     # -- orders of masters -------------------------------------------------------------------------
 
     def _on_start(self, event: StartContainers, now: float, effects: list[Effect]) -> None:
-        if self._types is None or not self._may_start(now):
+        if self._types is None or not self._may_start(now, effects):
             return  # the sender repeats
         answers: list[ItemAnswer] = []
         lossless = self._settings.lossless  # then who hears nothing knows that it runs

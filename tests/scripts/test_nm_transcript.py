@@ -21,7 +21,7 @@ from weft.effects import (
     StopRequested,
     TimerFired,
 )
-from weft.facts import TaskStopped
+from weft.facts import Remark, TaskStopped
 from weft.ids import EPOCH_BITS, attempt_id, container_id
 from weft.messages import (
     MasterLaunch,
@@ -333,10 +333,16 @@ def test_a_node_that_had_no_answer_for_the_expiry_starts_nothing_until_it_is_acc
     node.handle(NodeAnswered("n1", 1, acks=(first.request_id,), life=1), 12.0)
     assert start(node, 13.0, granted(1, 2)) == [""], "what was sent at 4 s was answered"
     late = StartContainers(ATTEMPT, "n1", (granted(1, 3),))
-    assert not sent(node.handle(late, 14.5))
+    refused = node.handle(late, 14.5)
+    (remark,) = noted(refused, Remark)
+    assert (remark.level, remark.text[-7:]) == ("warning", " 10.5 s")
+    assert not sent(refused)
+    assert not node.handle(late, 14.6), "said once"
     (asked,) = sent(node.handle(NodeAnswered("n1", 0, resync=True, life=1), 14.9))
     node.handle(answering(asked.message, 10.0), 15.0)
-    assert start(node, 15.5, granted(1, 3)) == [""]
+    taken = node.handle(late, 15.5)
+    assert [item.error for item in sent(taken)[0].message.items] == [""]
+    assert [remark.text for remark in noted(taken, Remark)] == ["starts tasks again"]
 
 
 def answering(registered: NodeRegistered, expiry_s: float) -> NodeAccepted:
