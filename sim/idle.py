@@ -24,7 +24,7 @@ from math import inf, nextafter
 import numpy as np
 
 from nm.core import HEARTBEAT
-from rm.placing.allocation import MAY_GRANT, NO_ROOM, heartbeat_outlook, outlook
+from rm.placing.allocation import MAY_GRANT, NO_ROOM, heartbeat_outlook, outlook, slots_with_room
 from rm.state.books import Books
 from sim.engine import Actor, Beat, Beating, Deliver, Engine, Key
 from weft.dag import Floats
@@ -250,11 +250,14 @@ class IdleBeats:
             marks[slot] = 1
             self._tight_nodes += 1
         self._looked += 1
-        if self._looked == _LOOKS and self._books is not None:
-            parked, found = np.frombuffer(self._parked, np.bool_), np.frombuffer(marks, np.bool_)
-            self._tight_nodes = self._books.ledger.without_room(
-                parked, floor, self._books.slack, found
-            )
+        books = self._books
+        if self._looked == _LOOKS and books is not None:
+            marks[:] = self._parked
+            among = bytes(marks).ljust(books.ledger.node_count, b"\0")
+            fits = slots_with_room(books, np.frombuffer(among, np.bool_), floor)
+            for wide in fits:
+                marks[wide] = 0
+            self._tight_nodes = len(self._ring) - len(fits)
 
     def _on_the_way(
         self, start: int, now: float, limit_s: float

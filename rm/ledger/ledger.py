@@ -20,7 +20,6 @@ from rm.ledger.ledger_kernels import (
     free,
     grant,
     too_small,
-    without_room,
 )
 from rm.ledger.queues import QueueTree
 from weft.compiled import direct
@@ -214,14 +213,6 @@ class Ledger:
     def heard_of_all(self, slots: list[int] | Ints, now: float) -> None:
         """Note that nodes were heard at `now`."""
         self.nodes.w["seen_s"][slots] = now
-
-    def without_room(self, among: Bools, least: Floats, slack: Floats, out: Bools) -> int:
-        """Mark in `out` (slots,) which nodes `among` (slots,) are too small for `least` (d,).
-
-        Return how many; divisible resources may be overbooked by `slack` (d,) of the capacity.
-        """
-        nodes = self.nodes.w
-        return without_room(among, nodes["available"], nodes["capacity"], least, slack, out)
 
     def forgive(self, pause_s: float, now: float) -> None:
         """Take a pause of the manager from the silence of all nodes."""

@@ -21,30 +21,18 @@ def too_small(available: Floats, capacity: Floats, node: int, least: Floats, sla
 
 
 @kernel
-def without_room(
-    among: Bools, available: Floats, capacity: Floats, least: Floats, slack: Floats, out: Bools
-) -> int:
-    """Mark in `out` (nodes,) which of the nodes `among` (nodes,) are too small; return how many."""
-    count = 0
-    for node in range(min(len(among), len(available))):
-        out[node] = among[node] and too_small(available, capacity, node, least, slack)
-        count += out[node]
-    return count
-
-
-@kernel
 def with_room(
-    start: int, up: Bools, available: Floats, capacity: Floats, least: Floats, slack: Floats,
+    start: int, among: Bools, available: Floats, capacity: Floats, least: Floats, slack: Floats,
     out: Ints,
 ) -> int:  # fmt: skip
-    """Fill `out` (nodes,) with the nodes in service that are not too small; return how many.
+    """Fill `out` (nodes,) with the nodes `among` (nodes,) that are not too small; return how many.
 
     They come in the order of their numbers, from `start` on and then from 0.
     """
     count, nodes = 0, out.shape[0]
     for place in range(nodes):
         node = (start + place) % nodes
-        if up[node] and not too_small(available, capacity, node, least, slack):
+        if among[node] and not too_small(available, capacity, node, least, slack):
             out[count] = node
             count += 1
     return count

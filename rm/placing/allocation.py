@@ -12,6 +12,7 @@ from rm.containers import (
     next_ids,
 )
 from rm.ledger.asks import AskEntry
+from rm.ledger.columns import Bools
 from rm.ledger.ledger_kernels import with_room
 from rm.match.candidates import limit_of
 from rm.match.filter_kernels import fits
@@ -100,16 +101,25 @@ def match_all(books: Books) -> None:
         floor = np.minimum(floor, books.least_master)
     nodes, cursor = ledger.nodes, books.matching.cursor
     books.matching.begin_pass()
-    slots, start = np.empty(n, np.int64), cursor if cursor < n else 0
-    count = _with_room.code(
-        start, nodes.up, nodes.available, nodes.capacity, floor, books.slack, slots
-    )
     granted, most = 0, books.settings.round_grants_max
-    for slot in slots[:count].tolist():
+    for slot in slots_with_room(books, nodes.up, floor, cursor if cursor < n else 0):
         granted = match_node(books, books.node_at[slot], granted)
         if granted >= most or not books.anything_waits:
             break
     books.matching.cursor = (cursor + 1) % n
+
+
+def slots_with_room(books: Books, among: Bools, floor: Floats, start: int = 0) -> list[int]:
+    """Return the slots of nodes `among` (slots,) that have room for a floor (d,), from one on.
+
+    `among` is an array that nobody writes on, as the ledger's own are shown.
+    """
+    nodes, slots = books.ledger.nodes, np.empty(books.ledger.node_count, np.int64)
+    count = _with_room.code(
+        start, among, nodes.available, nodes.capacity, floor, books.slack, slots
+    )
+    found: list[int] = slots[:count].tolist()
+    return found
 
 
 def outlook(books: Books, node: Node) -> int:
