@@ -1,9 +1,12 @@
 """Virtual time: events in the order of (time, serial), so that a run is a function of its input.
 
-What happens at the present instant skips the heap: it is younger than everything in the heap that
-is due now, so a queue keeps the same order for less.
+What happens at the present instant has a queue of its own: it is younger than everything in the
+calendar that is due now. The calendar has slices of time: only the present one is in order, and the
+next is put in order, all of it at once, when its time comes (a calendar queue; Brown 1988). With
+thousands of timers that costs less than a heap of them all.
 """
 
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Hashable
 from heapq import heappop, heappush
@@ -14,6 +17,8 @@ from weft.effects import TimerFired
 from weft.errors import InvariantError
 from weft.ids import AttemptId, NodeId
 
+SLICES = 16.0  # of the calendar, a second
+NEVER = 1 << 80  # the slice of what is due at no time
 Effects = list[Any]  # of a core, and of `sim.outages`, which puts one of its own among them
 Key = NodeId | AttemptId  # of what beats
 Door = Callable[[Any, float], Effects]
@@ -87,16 +92,17 @@ class Beat:
         return phase + number * interval
 
 
+Entry = tuple[float, int, Actor, object]  # time in s, serial, who is told what
 Deliver = Callable[[Actor, object, float], None]
 LeftOut = Callable[[Actor], bool]
 
 
 class Engine:
-    """The heap of future events and the queue of present ones."""
+    """The calendar of future events and the queue of present ones."""
 
     __slots__ = (
-        "_due", "_heap", "_keys", "_serial", "_stopped", "before", "events", "events_max",
-        "left_out", "now", "ready",
+        "_due", "_keys", "_later", "_near", "_serial", "_slice", "_slices", "_stopped", "before",
+        "events", "events_max", "left_out", "now", "ready",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -106,13 +112,16 @@ class Engine:
         # told where time is about to move; answers whether it did something before
         self.before: Callable[[float], bool] | None = None
         self.left_out: dict[Hashable, LeftOut] = {}  # asked where a timer of that key is due
-        self._heap: list[tuple[float, int, Actor, object]] = []
+        self._near: list[Entry] = []  # what is due up to the end of the present slice, in order
+        self._slice = 0  # its number
+        self._later: dict[int, list[Entry]] = {}  # what is due after it, by slice
+        self._slices: list[int] = []  # a heap of those slices
         # what is still to be delivered at the present instant
         self.ready: deque[tuple[Actor, object, int]] = deque()
         self._serial = 0
         self._keys: dict[Hashable, TimerFired] = {}
         self._stopped = False
-        self._due = False  # the first of the heap is to be delivered before what is `ready`
+        self._due = False  # the first of `_near` is to be delivered before what is `ready`
 
     def soon(self, actor: Actor, event: object) -> None:
         """Deliver an event now, after all that is due now."""
@@ -121,7 +130,7 @@ class Engine:
     def at(self, time_s: float, actor: Actor, event: object) -> None:
         """Deliver an event at a time that is not before now."""
         self._serial += 1
-        heappush(self._heap, (time_s, self._serial, actor, event))
+        self._put(time_s, (time_s, self._serial, actor, event))
         if time_s <= self.now:
             self._due = True
 
@@ -134,7 +143,7 @@ class Engine:
         event = self._keys.get(key) or self._event_of(key)
         time_s = self.now + delay_s
         if time_s > self.now:
-            heappush(self._heap, (time_s, serial, actor, event))
+            self._put(time_s, (time_s, serial, actor, event))
         else:
             self.ready.append((actor, event, serial))
 
@@ -149,7 +158,31 @@ class Engine:
         if time_s <= self.now:
             self.ready.append((actor, event, rank))
         else:
-            heappush(self._heap, (time_s, rank, actor, event))
+            self._put(time_s, (time_s, rank, actor, event))
+
+    def _put(self, time_s: float, entry: Entry) -> None:
+        """Put an entry into the calendar."""
+        try:
+            number = int(time_s * SLICES)
+        except OverflowError:
+            number = NEVER
+        if number <= self._slice:
+            insort(self._near, entry)
+            return
+        entries = self._later.get(number)
+        if entries is None:
+            self._later[number] = [entry]
+            heappush(self._slices, number)
+        else:
+            entries.append(entry)
+
+    def _turn(self) -> bool:
+        """Turn to the next slice of the calendar, as the present one is over; False: none is."""
+        if not self._slices:
+            return False
+        self._slice = heappop(self._slices)
+        self._near += sorted(self._later.pop(self._slice))
+        return True
 
     def _event_of(self, key: Hashable) -> TimerFired:
         event = self._keys[key] = TimerFired(key)
@@ -161,40 +194,39 @@ class Engine:
 
     def run(self, deliver: Deliver, until_s: float = inf) -> None:
         """Deliver messages and timers in order, until none is left, `stop` or time is up."""
-        heap, ready, before, left_out = self._heap, self.ready, self.before, self.left_out
+        near, ready, before, left_out = self._near, self.ready, self.before, self.left_out
         now, events_max = self.now, self.events_max
-        self._stopped, self._due = False, bool(heap) and heap[0][0] <= now
+        self._stopped, self._due = False, bool(near) and near[0][0] <= now
         while not self._stopped:
             if ready and not self._due:
                 actor, event, serial = ready.popleft()
-            elif heap:
-                time_s = heap[0][0]
+            elif near or self._turn():
+                time_s = near[0][0]
                 if time_s > now:
                     if before is not None and before(time_s):  # put something before it
                         now = self.now
-                        self._due = heap[0][0] <= now
+                        self._due = near[0][0] <= now
                         continue
                     if time_s > until_s:
                         self.now = until_s
                         return
                     self.now = now = time_s
-                _, serial, actor, event = heappop(heap)
-                self._due = bool(heap) and heap[0][0] <= now
+                _, serial, actor, event = near.pop(0)
+                self._due = bool(near) and near[0][0] <= now
             else:
                 return
             if not actor.alive:
                 continue
-            events = self.events
-            if events >= events_max:
-                raise InvariantError(f"no rest after {events} events")
             if type(event) is TimerFired:
                 key, timers = event.key, actor.timers
                 if timers.get(key) != serial:
                     continue  # replaced or cancelled
                 del timers[key]
-                self.events = events + 1
+                events = self.events = self.events + 1
                 if key in left_out and left_out[key](actor):
                     continue
             else:
-                self.events = events + 1
+                events = self.events = self.events + 1
+            if events > events_max:
+                raise InvariantError(f"no rest after {events_max} events")
             deliver(actor, event, now)
