@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -41,6 +42,12 @@ def add(_: Any, server: Any) -> None:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(NAME, methods),))
 
 
+def printed(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was logged, but for what gRPC has left of an earlier test, whose loop is closed."""
+    texts = [logging.Formatter().format(record) for record in caplog.records]
+    return [text for text in texts if not text.endswith("RuntimeError: Event loop is closed")]
+
+
 async def status_of(channel: grpc.aio.Channel, method: str, data: bytes) -> grpc.StatusCode:
     path = f"/{NAME}/{method}"
     call: Any
@@ -77,7 +84,7 @@ def test_what_is_no_message_is_refused_and_printed_nowhere(
             return await status_of(channel, method, UNREADABLE), ended
 
     status, ended = asyncio.run(main())
-    assert not caplog.records
+    assert not printed(caplog)
     assert status is grpc.StatusCode.INVALID_ARGUMENT
     assert ended == [(f"{NAME}/{method}", "INVALID_ARGUMENT")]
 
@@ -106,5 +113,5 @@ def test_a_peer_that_leaves_while_it_is_answered_is_no_error(
             return ended
 
     ended = asyncio.run(main())
-    assert not caplog.records
+    assert not printed(caplog)
     assert {status for _, status in ended} == {"CANCELLED"}
