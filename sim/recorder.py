@@ -5,6 +5,7 @@ The recorder hears facts only, so what it says was seen from outside the cores.
 
 import hashlib
 import struct
+from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -32,12 +33,13 @@ from weft.facts import (
     facts_of,
 )
 from weft.ids import (
+    ATTEMPT_BITS,
+    CONTAINER_BITS,
     AppId,
     AttemptId,
     ContainerId,
     NodeId,
     app_of_attempt,
-    app_of_container,
     attempt_of_container,
     number_of_container,
 )
@@ -47,10 +49,12 @@ from weft.plain import Json, Table
 from weft.record import as_dict
 
 CHUNK = 1 << 20  # bytes of decisions that are hashed in one go
-_STOPPED = struct.Struct("<qqqqqqqdd")
-_ROW = np.dtype("i8,i8,i8,i8,i8,i8,i8,f8,f8")
+_STOPPED = struct.Struct("<qqqqqqdd")
+_ROW = np.dtype("i8,i8,i8,i8,i8,i8,f8,f8")
 _PLACED = struct.Struct("<dqqii")
 _CLOSED = struct.Struct("<dqiiii")
+_CONTAINER_AT, _TASK_AT, _TASK_BYTES = 8, 24, 4  # where rows of decisions have them
+_BYTES = bytes(range(256))
 _SUCCEEDED: Final = Outcome.SUCCEEDED
 _PREEMPTED: Final = Outcome.PREEMPTED
 _ALTRUISTIC: Final = AskType.ALTRUISTIC
@@ -125,7 +129,9 @@ class Recorder:
     _hash: Any = field(default_factory=hashlib.sha256)
     _bytes: bytearray = field(default_factory=bytearray)  # of decisions that were not hashed yet
     _names: _Names = field(default_factory=_Names)
-    _stops: bytearray = field(default_factory=bytearray)  # a row a task, as `_STOPPED` packs it
+    # a row of each end of tasks, as `_STOPPED` packs it, and the numbers of its tasks
+    _stops: bytearray = field(default_factory=bytearray)
+    _stopped_tasks: "array[int]" = field(default_factory=partial(array, "q"))
 
     def listeners(self) -> dict[type, Take]:
         """Return who takes each kind of fact: a simulation asks once, and makes no other calls."""
@@ -162,26 +168,25 @@ class Recorder:
         number = self.nodes.get(node)
         if number is None:
             number = self.nodes[node] = len(self.nodes)
-        app = app_of_container(container)
         self._stops += _STOPPED.pack(
-            app, fact.stage, fact.task, fact.attempt, outcome, number, container,
-            now - fact.run_s, now,
-        )  # fmt: skip
+            1, fact.stage, fact.attempt, outcome, number, container, now - fact.run_s, now
+        )
+        self._stopped_tasks.append(fact.task)
         if outcome is _SUCCEEDED:
             self.finished_tasks += 1
 
     def _stopped_run(self, now: float, fact: StoppedRun) -> None:
-        first, stage, attempt, outcome = fact.container, fact.stage, fact.attempt, fact.outcome
+        outcome, tasks = fact.outcome, fact.tasks
         number = self.nodes.get(fact.node)
         if number is None:
             number = self.nodes[fact.node] = len(self.nodes)
-        rows, pack, start_s = self._stops, _STOPPED.pack, now - fact.run_s
-        app, container = app_of_container(first), first
-        for task in fact.tasks:
-            rows += pack(app, stage, task, attempt, outcome, number, container, start_s, now)
-            container += 1
+        self._stops += _STOPPED.pack(
+            len(tasks), fact.stage, fact.attempt, outcome, number, fact.container,
+            now - fact.run_s, now,
+        )  # fmt: skip
+        self._stopped_tasks.extend(tasks)
         if outcome is _SUCCEEDED:
-            self.finished_tasks += len(fact.tasks)
+            self.finished_tasks += len(tasks)
 
     def _placed(self, now: float, fact: Placed) -> None:
         if fact.kind is _ALTRUISTIC:
@@ -197,10 +202,9 @@ class Recorder:
         first, count, ask, stage, kind = fact.container, fact.count, fact.ask, fact.stage, fact.kind
         if kind is _ALTRUISTIC:
             self.altruistic.extend(range(first, first + count))
-        rows, pack, name = self._bytes, _PLACED.pack, self._names[fact.node]
-        for container in range(first, first + count):
-            rows += pack(now, container, ask, stage, kind)
-            rows += name
+        rows = self._bytes
+        row = _PLACED.pack(now, first, ask, stage, kind) + self._names[fact.node]
+        rows += _rows_of_run(row, first, count)
         self.decisions += count
         if len(rows) >= CHUNK:
             self._digest_rows()
@@ -219,15 +223,19 @@ class Recorder:
             self._digest_rows()
 
     def _closed_run(self, now: float, fact: ClosedRun) -> None:
-        container, outcome, stage, attempt = fact.container, fact.outcome, fact.stage, fact.attempt
+        first, outcome, tasks = fact.container, fact.outcome, fact.tasks
+        count = len(tasks)
         if outcome is _PREEMPTED:
-            self.preempted.update(range(container, container + len(fact.tasks)))
-        rows, pack, name = self._bytes, _CLOSED.pack, self._names[fact.node]
-        for task in fact.tasks:
-            rows += pack(now, container, outcome, stage, task, attempt)
-            rows += name
-            container += 1
-        self.decisions += len(fact.tasks)
+            self.preempted.update(range(first, first + count))
+        row = _CLOSED.pack(now, first, outcome, fact.stage, tasks[0], fact.attempt)
+        row += self._names[fact.node]
+        closed = _rows_of_run(row, first, count)
+        numbers, step = struct.pack(f"<{count}i", *tasks), len(row)
+        for at in range(_TASK_BYTES):
+            closed[_TASK_AT + at :: step] = numbers[at::_TASK_BYTES]
+        rows = self._bytes
+        rows += closed
+        self.decisions += count
         if len(rows) >= CHUNK:
             self._digest_rows()
 
@@ -287,8 +295,12 @@ class Recorder:
     def columns(self) -> TaskColumns:
         """Return the ends of all tasks as arrays."""
         rows = np.frombuffer(bytes(self._stops), dtype=_ROW)
-        columns = [rows[name].copy() for name in _ROW.names or ()]
-        app, stage, task, attempt, outcome, node, container, start_s, end_s = columns
+        counts = rows["f0"]
+        columns = [np.repeat(rows[name], counts) for name in (_ROW.names or ())[1:]]
+        stage, attempt, outcome, node, container, start_s, end_s = columns
+        task = np.array(self._stopped_tasks, np.int64)
+        container += np.arange(len(task)) - np.repeat(np.cumsum(counts) - counts, counts)
+        app = container >> (ATTEMPT_BITS + CONTAINER_BITS)
         if self.preempted:
             taken = np.isin(container, list(self.preempted)) & (outcome == Outcome.KILLED)
             outcome[taken] = Outcome.PREEMPTED
@@ -300,6 +312,17 @@ class Recorder:
         """Return a hash of the decision log: who was placed where and when, and how it ended."""
         self._digest_rows()
         return str(self._hash.copy().hexdigest())
+
+
+def _rows_of_run(row: bytes, first: ContainerId, count: int) -> bytearray:
+    """Return the rows of `count` containers with consecutive ids, of which `row` is the first."""
+    rows, step, low = bytearray(row * count), len(row), first & 255
+    if low + count <= len(_BYTES):  # they mostly differ in one byte
+        rows[_CONTAINER_AT::step] = _BYTES[low : low + count]
+        return rows
+    for place in range(count):
+        struct.pack_into("<q", rows, _CONTAINER_AT + place * step, first + place)
+    return rows
 
 
 def _each(take: Mapping[type, Take], now: float, noted: Fact | RunFact) -> None:
