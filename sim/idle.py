@@ -16,7 +16,7 @@ they come before all else, nodes in the order of their start, then masters. With
 faults nothing is parked, and in prompt pace no master is.
 """
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from itertools import chain, islice
 from math import inf, nextafter
@@ -33,7 +33,6 @@ from weft.ids import AppId, app_of_attempt
 
 BEAT = TimerFired(HEARTBEAT)
 _NODES_FIRST, _MASTERS_NEXT = -(1 << 62), -(1 << 61)
-_SLOTS = 1 << 62  # more than there are
 _LOOKS = 8  # at single nodes, for one floor, before all are looked at
 _NEAR_S = 1e-7  # rounding of times in the search for a place in the ring
 
@@ -48,7 +47,9 @@ class IdleBeats:
         self._books: Books | None = None
         self._beats: dict[Key, Beat] = {}  # by node id, or attempt id
         self._joined: dict[Actor, tuple[Key, Beating]] = {}
-        self._ring: list[tuple[float, int, Beat]] = []  # parked nodes by place in the interval
+        # parked nodes by their places in the interval, then by slot, and these places
+        self._ring: list[Beat] = []
+        self._places: list[float] = []
         self._parked = bytearray()  # by slot of a node: 1 where it is in the ring
         self._interval_s = 0.0  # of their beats
         self._masters: dict[Key, AppId] = {}  # the applications of those that are parked
@@ -122,7 +123,7 @@ class IdleBeats:
             beat.slot = slot = node.slot
             beat.offset_s = beat.phase_s % beat.interval_s
             self._interval_s = beat.interval_s
-            insort(self._ring, (beat.offset_s, slot, beat))
+            self._park(beat)
             if slot >= len(self._parked):
                 more = bytes(slot + 1)
                 self._parked += more
@@ -176,6 +177,15 @@ class IdleBeats:
         self._unpark(beat)
         self._engine.set_timer_at(beat.actor, HEARTBEAT, beat.after(now), beat.rank)
 
+    def _park(self, beat: Beat) -> None:
+        """Put a node's beats into the ring."""
+        ring, places, offset_s = self._ring, self._places, beat.offset_s
+        at = bisect_right(places, offset_s)
+        while at and places[at - 1] == offset_s and ring[at - 1].slot > beat.slot:
+            at -= 1
+        ring.insert(at, beat)
+        places.insert(at, offset_s)
+
     def _unpark(self, beat: Beat) -> None:
         beat.parked = beat.actor.parked = False
         if beat.slot < 0:
@@ -184,10 +194,12 @@ class IdleBeats:
         if self._tight[beat.slot]:
             self._tight[beat.slot] = 0
             self._tight_nodes -= 1
-        ring = self._ring
-        place = bisect_left(ring, (beat.offset_s, beat.slot, beat))
-        if place < len(ring) and ring[place][2] is beat:
-            del ring[place]
+        ring, places = self._ring, self._places
+        at = bisect_left(places, beat.offset_s)
+        while at < len(ring) and ring[at] is not beat and places[at] == beat.offset_s:
+            at += 1
+        if at < len(ring) and ring[at] is beat:
+            del ring[at], places[at]
             self._parked[beat.slot] = 0
 
     # -- parked nodes on the way -------------------------------------------------------------------
@@ -216,11 +228,11 @@ class IdleBeats:
                 if floor is self._least and self._tight_nodes == len(ring):
                     return False
         now, interval = self._engine.now, self._interval_s
-        start = bisect_right(ring, (now % interval - _NEAR_S, -1))
+        start = bisect_left(self._places, now % interval - _NEAR_S)
         passed: list[Beat] = []  # those at the start of the scan that beat just now come last
         tight = self._tight
-        for _, slot, beat in self._on_the_way(start, now, limit_s):
-            if tight[slot] and floor is self._least:
+        for beat in self._on_the_way(start, now, limit_s):
+            if tight[beat.slot] and floor is self._least:
                 continue
             time_s = beat.after(now)
             if time_s - now >= interval - 2 * _NEAR_S:
@@ -259,15 +271,13 @@ class IdleBeats:
                 marks[wide] = 0
             self._tight_nodes = len(self._ring) - len(fits)
 
-    def _on_the_way(
-        self, start: int, now: float, limit_s: float
-    ) -> Iterable[tuple[float, int, Beat]]:
+    def _on_the_way(self, start: int, now: float, limit_s: float) -> Iterable[Beat]:
         """Yield parked nodes whose beats may lie in (now, limit_s], in the order of those."""
         ring, interval = self._ring, self._interval_s
         end_s = limit_s % interval + _NEAR_S
         if limit_s - now >= interval - 2 * _NEAR_S or end_s >= interval:
             return chain(islice(ring, start, None), islice(ring, 0, start))
-        end = bisect_right(ring, (end_s, _SLOTS))
+        end = bisect_right(self._places, end_s)
         if end_s > now % interval:
             return ring[start:end]
         return chain(islice(ring, start, None), islice(ring, 0, end))
@@ -276,11 +286,11 @@ class IdleBeats:
         """Let the first parked node from a time on beat, if that is before the limit."""
         ring, now = self._ring, self._engine.now
         from_s = now if from_s <= now else nextafter(from_s, 0.0)
-        start = bisect_right(ring, (from_s % self._interval_s - _NEAR_S, -1))
+        start = bisect_left(self._places, from_s % self._interval_s - _NEAR_S)
         count = len(ring)
         near = [place % count for place in range(start - 1, start + 3)]
-        first_s, place = min([(ring[place][2].after(from_s), place) for place in near])
-        return first_s <= limit_s and self._beat(ring[place][2], first_s)
+        first_s, place = min([(ring[place].after(from_s), place) for place in near])
+        return first_s <= limit_s and self._beat(ring[place], first_s)
 
     def _beat(self, beat: Beat, time_s: float) -> bool:
         self._engine.now = time_s
