@@ -56,6 +56,8 @@ def pick(
     only = 0  # where there is one leaf queue
     while not limits.is_leaf[only]:
         only += 1
+    # where nothing but room changes, who is first stays first as long as another of it fits
+    stays = not (limits.several or limits.binds) and declined.shape[0] == 0
     while n < picked.shape[0]:
         _first(found, line, left, declined, best)
         leaf = only
@@ -65,10 +67,14 @@ def pick(
         chosen = best[leaf] if leaf >= 0 else -1
         if chosen < 0:
             break
-        picked[n] = chosen
-        n += 1
-        left[chosen] -= 1
-        _place(found, limits, chosen)
+        again = True
+        while again:
+            picked[n] = chosen
+            n += 1
+            left[chosen] -= 1
+            _place(found, limits, chosen)
+            again = stays and n < picked.shape[0] and left[chosen] > 0
+            again = again and fits_share(found.packing[chosen], found.free)
     return n
 
 
