@@ -32,10 +32,11 @@ import numpy as np
 
 from rm.ledger.view import View
 from rm.match.limit_kernels import guarantees
-from weft.compiled import mypyc_attr
+from weft.compiled import mypyc_attr, steady
 from weft.dag import Floats
 from weft.record import record
 
+_guarantees = steady(guarantees)
 Scores = tuple[tuple[str, float], ...]
 
 
@@ -143,7 +144,7 @@ class BaseMatcher:
     def shares(self, view: View, now: float) -> Floats:
         """Return the capacity of the leaf queue x C / active applications in it."""
         apps, tree = view.apps, view.queues
-        return guarantees(
+        return _guarantees.code(
             view.app_slots, apps.active, apps.queue, view.by_queue.apps, tree.capacity, view.total
         )
 
