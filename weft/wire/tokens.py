@@ -15,6 +15,8 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from weft.access import URI, Role, role_of
@@ -40,6 +42,8 @@ _HANDED_BYTES = _HANDED.size + MAC_BYTES
 _RUN = struct.Struct(">BIdQI")  # of so many containers with consecutive ids, granted together
 _RUN_BYTES = _RUN.size + MAC_BYTES
 DERIVED_MAX = 100_000  # nodes' keys that are remembered
+SECRETS_MAX = 10_000  # the same, of what signatures with them begin with
+_BLOCK = 64  # bytes that SHA-256 takes at a time
 _TOKEN_MAX = 2_000  # bytes
 
 
@@ -100,7 +104,29 @@ def sign(secret: bytes, kind: Kind, key: int, ends_s: float, subject: int | str)
     """Make a token."""
     what = _NUMBER.pack(subject) if isinstance(subject, int) else subject.encode()
     said = _HEAD.pack(kind, key, ends_s) + what
-    return said + hmac.digest(secret, said, "sha256")
+    return said + signature(secret, said)
+
+
+@lru_cache(SECRETS_MAX)
+def _begun(secret: bytes) -> tuple[Any, Any]:
+    """Return the inner and the outer hash of RFC 2104 as they are before there is a text."""
+    block = (secret if len(secret) <= _BLOCK else sha256(secret).digest()).ljust(_BLOCK, b"\0")
+    inner, outer = (bytes([byte ^ pad for byte in block]) for pad in (0x36, 0x5C))
+    return sha256(inner), sha256(outer)
+
+
+def signature(secret: bytes, said: bytes) -> bytes:
+    """Return the HMAC-SHA256 of a text.
+
+    What each secret begins with is kept, as `hmac` looks up and begins everything anew each time:
+    17 us instead of 6 where other work was done in between.
+    """
+    inner, outer = _begun(secret)
+    inner, outer = inner.copy(), outer.copy()
+    inner.update(said)
+    outer.update(inner.digest())
+    made: bytes = outer.digest()
+    return made
 
 
 def read(token: bytes) -> Claim:
@@ -117,9 +143,7 @@ def check(token: bytes, kinds: tuple[Kind, ...], keys: Mapping[int, bytes], now_
     secret = keys.get(claim.key)
     if claim.kind not in kinds or secret is None:
         raise InputError("token", "is of another kind" if secret else "is signed by no key of ours")
-    if not hmac.compare_digest(
-        hmac.digest(secret, token[:-MAC_BYTES], "sha256"), token[-MAC_BYTES:]
-    ):
+    if not hmac.compare_digest(signature(secret, token[:-MAC_BYTES]), token[-MAC_BYTES:]):
         raise InputError("token", "is not signed by its key")
     if not now_s < claim.ends_s:
         raise InputError("token", "has expired")
@@ -155,11 +179,12 @@ def container_problem(
     if len(token) == _NUMBERED_BYTES:
         kind, key, ends_s, number = _NUMBERED.unpack_from(token)
         secret = keys.get(key)
-        if kind == wanted and number == container and secret is not None and now_s < ends_s:
-            signature = hmac.digest(secret, token[:-MAC_BYTES], "sha256")
-            if hmac.compare_digest(signature, token[-MAC_BYTES:]):
-                own = not attempt or attempt == attempt_of_container(container)
-                return "" if own else f"container {container} was not handed to attempt {attempt}"
+        good = kind == wanted and number == container and secret is not None and now_s < ends_s
+        if good and hmac.compare_digest(
+            signature(secret or b"", token[:-MAC_BYTES]), token[-MAC_BYTES:]
+        ):
+            own = not attempt or attempt == attempt_of_container(container)
+            return "" if own else f"container {container} was not handed to attempt {attempt}"
     try:
         claim = check(token, (wanted,), keys, now_s)
         if wanted == Kind.CONTAINER and len(token) == _RUN_BYTES:
@@ -303,7 +328,7 @@ class Keys:
             said = _NUMBERED.pack(kind, key.number, ends_s, container)
         else:
             said = _HANDED.pack(kind, key.number, ends_s, container, attempt)
-        return said + hmac.digest(secret, said, "sha256")
+        return said + signature(secret, said)
 
     def user(self, role: Role, name: str, now_s: float, lasts_s: float) -> str:
         """Return the token of a user or operator, as text."""
