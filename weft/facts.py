@@ -4,6 +4,9 @@ Ids are plain numbers and names, so that a fact is a line of JSON as it stands. 
 do with a run of identical containers as one fact (`RunFact`); watchers are told of each by itself.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from weft.ids import AppId, AttemptId, ContainerId, NodeId
 from weft.messages import AskType, Outcome
 from weft.record import record
@@ -214,13 +217,16 @@ Fact = (
     | Remark
 )
 RunFact = PlacedRun | ClosedRun | StartedRun | StoppedRun
+_COUNTS: dict[type, Callable[[Any], int]] = {
+    PlacedRun: lambda noted: noted.count,
+    **dict.fromkeys((ClosedRun, StartedRun, StoppedRun), lambda noted: len(noted.tasks)),
+}
 
 
 def count_of(noted: Fact | RunFact) -> int:
     """Return how many facts that is (`facts_of`)."""
-    if isinstance(noted, PlacedRun):
-        return noted.count
-    return len(noted.tasks) if isinstance(noted, ClosedRun | StartedRun | StoppedRun) else 1
+    count = _COUNTS.get(type(noted))
+    return 1 if count is None else count(noted)
 
 
 def facts_of(noted: Fact | RunFact) -> tuple[Fact, ...]:

@@ -11,10 +11,11 @@ from weft.facts import (
     count_of,
 )
 from weft.ids import NodeId
-from weft.live.exposition import DURATION_BUCKETS_S, Exposition
+from weft.live.exposition import DURATION_BUCKETS_S, Exposition, Histogram
 from weft.messages import Outcome
 
 ENDED = "Tasks and masters that ended"
+RUNNING = "Tasks and masters that run now"
 
 
 class NodeMetrics:
@@ -22,32 +23,40 @@ class NodeMetrics:
 
     def __init__(self, exposition: Exposition) -> None:
         self._out = exposition
-        for outcome in Outcome:  # a counter that begins at 0 shows its first event as a rate
-            exposition.count("weft_tasks_ended", ENDED, 0, (("outcome", outcome.name),))
+        self._started = exposition.counter("weft_tasks_started", "Tasks and masters started")
+        self._running = exposition.summed("weft_tasks_running", RUNNING)
+        self._ended = {  # a counter that begins at 0 shows its first event as a rate
+            outcome: exposition.counter("weft_tasks_ended", ENDED, (("outcome", outcome.name),))
+            for outcome in Outcome
+        }
+        self._took: dict[Outcome, Histogram] = {}
 
     def note(self, fact: Fact | RunFact) -> None:
         """Take one fact in, or that of a run."""
-        out = self._out
-        if isinstance(fact, TaskStarted | StartedRun):
-            count = count_of(fact)
-            out.count("weft_tasks_started", "Tasks and masters started", count)
-            out.add("weft_tasks_running", "Tasks and masters that run now", count)
-        elif isinstance(fact, TaskStopped | StoppedRun):
-            count, labels = count_of(fact), (("outcome", fact.outcome.name),)
-            out.count("weft_tasks_ended", ENDED, count, labels)
-            out.add("weft_tasks_running", "Tasks and masters that run now", -count)
+        if isinstance(fact, TaskStopped | StoppedRun):
+            count, outcome = count_of(fact), fact.outcome
+            self._ended[outcome].add(count)
+            self._running.add(-count)
             if fact.stage >= 0:
-                text = "Time that tasks ran, s of cluster time"
-                out.histogram("weft_task_run_seconds", text, labels, DURATION_BUCKETS_S).observe(
-                    fact.run_s, count
-                )
+                took = self._took.get(outcome)
+                if took is None:
+                    took = self._took[outcome] = self._out.histogram(
+                        "weft_task_run_seconds", "Time that tasks ran, s of cluster time",
+                        (("outcome", outcome.name),), DURATION_BUCKETS_S,
+                    )  # fmt: skip
+                took.observe(fact.run_s, count)
+        elif isinstance(fact, TaskStarted | StartedRun):
+            count = count_of(fact)
+            self._started.add(count)
+            self._running.add(count)
         elif isinstance(fact, Gauge):
-            out.gauge(fact.name, fact.name.replace("_", " "), fact.value, fact.labels)
+            name = fact.name
+            self._out.gauge(name, name.replace("_", " "), fact.value, fact.labels)
 
     def found(self, processes: int) -> None:
         """Count processes of an earlier run of this node manager that are kept."""
         self._out.count("weft_processes_found", "Processes of an earlier run", processes)
-        self._out.add("weft_tasks_running", "Tasks and masters that run now", processes)
+        self._running.add(processes)
 
     def monitored(self, took_s: float) -> None:
         """Observe how long one look at what all containers use took (COBRA table IV)."""

@@ -31,8 +31,12 @@ class ManagerMetrics:
         self._out = exposition
         self._apps: dict[int, tuple[str, float]] = {}  # state, first seen at
         self._nodes: dict[str, str] = {}
-        for outcome in Outcome:  # a counter that begins at 0 shows its first event as a rate
-            exposition.count("weft_containers_ended", ENDED, 0, (("outcome", outcome.name),))
+        self._ended = {  # a counter that begins at 0 shows its first event as a rate
+            outcome: exposition.counter(
+                "weft_containers_ended", ENDED, (("outcome", outcome.name),)
+            )
+            for outcome in Outcome
+        }
         self._yielded: set[ContainerId] = set()  # granted to ALTRUISTIC asks, not ended
         exposition.gauge("weft_leftover_containers", LEFTOVER, 0.0)
 
@@ -44,20 +48,20 @@ class ManagerMetrics:
     def note(self, fact: Fact | RunFact, now: float = 0.0) -> None:
         """Take one fact in, or that of a run; `now` is in s on the cluster's clock."""
         out = self._out
-        if isinstance(fact, Placed | PlacedRun):
+        if isinstance(fact, Closed | ClosedRun):
+            count = count_of(fact)
+            if self._yielded:
+                ended = self._yielded.intersection(range(fact.container, fact.container + count))
+                self._yielded -= ended
+                out.add("weft_leftover_containers", LEFTOVER, -len(ended))
+            self._ended[fact.outcome].add(count)
+        elif isinstance(fact, Placed | PlacedRun):
             text, count = "Containers granted", count_of(fact)
             out.count("weft_containers_granted", text, count, (("queue", fact.queue),))
             out.count("weft_grants", "Grants by kind of ask", count, (("kind", fact.kind.name),))
             if fact.kind is AskType.ALTRUISTIC:
                 self._yielded.update(range(fact.container, fact.container + count))
                 out.add("weft_leftover_containers", LEFTOVER, count)
-        elif isinstance(fact, Closed | ClosedRun):
-            count = count_of(fact)
-            if self._yielded:
-                ended = self._yielded.intersection(range(fact.container, fact.container + count))
-                self._yielded -= ended
-                out.add("weft_leftover_containers", LEFTOVER, -len(ended))
-            out.count("weft_containers_ended", ENDED, count, (("outcome", fact.outcome.name),))
         elif isinstance(fact, PreemptionChosen):
             text = (
                 "Containers that were told they would be taken back, by the queue that holds them"

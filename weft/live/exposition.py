@@ -57,6 +57,20 @@ class Histogram:
         return rows
 
 
+class Series:
+    """One series of a counter or gauge, for what counts each task."""
+
+    __slots__ = ("_all", "_labels")
+
+    def __init__(self, series: dict[Labels, float], labels: Labels) -> None:
+        self._all = series
+        self._labels = labels
+
+    def add(self, amount: float = 1.0) -> None:
+        """Add to it."""
+        self._all[self._labels] = self._all.get(self._labels, 0.0) + amount
+
+
 class Exposition:
     """All series of one process. Fed on the loop's thread, read on the endpoint's."""
 
@@ -74,13 +88,13 @@ class Exposition:
 
     # -- feeding -----------------------------------------------------------------------------------
 
-    def meter(self, event: str, took_s: float, waited_s: float) -> None:
-        """Count one event that was handled by a core."""
+    def meter(self, event: str, took_s: float, waited_s: float, times: int = 1) -> None:
+        """Count events of a type that were handled by a core, each in `took_s`."""
         histogram = self._took.get(event)
         if histogram is None:
             histogram = self._took[event] = Histogram()
-        histogram.observe(took_s)
-        self._waited.observe(waited_s)
+        histogram.observe(took_s, times)
+        self._waited.observe(waited_s, times)
 
     def took(self, event: str) -> Histogram:
         """Return the latency of one type of event."""
@@ -106,6 +120,16 @@ class Exposition:
     def count(self, name: str, text: str, amount: float = 1.0, labels: Labels = ()) -> None:
         """Add to a counter; `_total` is appended to its name."""
         self._set("counter", name, text, labels, amount, add=True)
+
+    def counter(self, name: str, text: str, labels: Labels = ()) -> Series:
+        """Return a counter's series, which begins at 0; of few and lasting labels."""
+        self.count(name, text, 0, labels)
+        return Series(self._families[name][2], labels)
+
+    def summed(self, name: str, text: str, labels: Labels = ()) -> Series:
+        """Return a gauge's series to be added to, as `counter` does."""
+        self.add(name, text, 0, labels)
+        return Series(self._families[name][2], labels)
 
     def histogram(
         self,

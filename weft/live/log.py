@@ -2,16 +2,29 @@
 
 import logging
 import sys
-from typing import Any
+from typing import Any, get_args
 
 import structlog
 
-from weft.facts import AppChanged, AttemptChanged, Fact, MasterPlanned, NodeChanged, Remark, RunFact
+from weft.facts import (
+    AppChanged,
+    AttemptChanged,
+    Closed,
+    Fact,
+    MasterPlanned,
+    NodeChanged,
+    Placed,
+    Remark,
+    RunFact,
+    TaskStarted,
+    TaskStopped,
+)
 from weft.live.factlines import fact_to_dict
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 # The other facts come once or more for every task: they are metrics, and lines of the event log.
 _LOGGED = (AppChanged, AttemptChanged, NodeChanged, MasterPlanned)
+_OF_TASKS = {Placed, Closed, TaskStarted, TaskStopped, *get_args(RunFact)}
 
 
 def configure(role: str, as_json: bool = False, level: str = "info") -> Any:
@@ -43,6 +56,8 @@ def _keep(_: Any, __: str, event: Any) -> Any:
 
 def log_fact(logger: Any, fact: Fact | RunFact, now: float) -> None:
     """Log a fact that is worth a line."""
+    if type(fact) in _OF_TASKS:
+        return
     if isinstance(fact, Remark):
         report = logger.warning if fact.level == "warning" else logger.info
         report(fact.text, **dict(fact.fields))
