@@ -45,6 +45,7 @@ from weft.requests import (
 from weft.wire import rules
 from weft.wire.gate import Gate
 from weft.wire.idle import IdleTold
+from weft.wire.joining import acknowledges
 from weft.wire.lanes import Lane
 from weft.wire.server import Server
 from weft.wire.services import add_client_service, add_master_service, add_tracker_service
@@ -55,6 +56,8 @@ SUBMIT_BURST_S = 10.0  # so many seconds' submissions may come at once
 ROUTES_MAX = 100_000  # nodes and masters that are answered over one stream
 SILENCE_BEATS = 3  # a stream that was not heard for so many heartbeats may have ended
 SILENCE_MIN_S = 2.0
+# Of wall clock, and of a heartbeat: what only acknowledges waits so long for more to leave with it.
+ACKNOWLEDGE_S, ACKNOWLEDGE_BEATS = 0.05, 0.05
 CLIENT = client_address("")
 _NOBODY: Any = None  # before the service is attached, nothing comes so far
 
@@ -87,6 +90,7 @@ class ManagerService(Outside):
         self._behind: dict[Lane, set[Address]] = {}
         beat_s = process.clock.wall_s(heartbeat_s)
         self._owners = Owners(max(SILENCE_MIN_S, SILENCE_BEATS * beat_s))
+        self._acknowledge_s = min(ACKNOWLEDGE_S, ACKNOWLEDGE_BEATS * beat_s)
         self._clients: dict[Address, asyncio.Future[Any]] = {}
         self._tokens = itertools.count(1)
         self._reading: set[Address] = set()  # of the clients, those whose request changes nothing
@@ -292,7 +296,7 @@ class ManagerService(Outside):
             else:
                 lost += 1
         for lane, batch in batches.items():
-            lane.send(batch)
+            lane.send(batch, self._acknowledge_s if all(map(acknowledges, batch)) else 0.0)
         if lost:
             text = "Messages to peers that are not connected"
             self._process.exposition.count("weft_messages_undeliverable", text, lost)

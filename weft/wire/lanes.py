@@ -57,9 +57,11 @@ class Lane:
     """Messages on their way to one peer."""
 
     __slots__ = (
+        "_due",
         "_on_drop",
+        "_taker",
+        "_timer",
         "_waiting",
-        "_wake",
         "closed",
         "peer",
         "subjects",
@@ -73,25 +75,41 @@ class Lane:
         self.who = who
         self.subjects: dict[Any, None] = {}  # the attempts or nodes that it may speak for
         self._waiting: list[Any] = []
-        self._wake = asyncio.Event()
+        self._due = False  # what waits is to leave now
+        self._taker: asyncio.Future[None] | None = None  # who waits for that
+        self._timer: asyncio.TimerHandle | None = None  # until it is
         self._on_drop = on_drop
         self.closed = False
         self.writing = False
 
-    def send(self, messages: Iterable[Any]) -> None:
-        """Queue messages; never blocks."""
+    def send(self, messages: Iterable[Any], within_s: float = 0.0) -> None:
+        """Queue messages; never blocks.
+
+        What need not leave at once does `within_s`, or with others that come before.
+        """
         before = len(self._waiting)
         self._waiting.extend(messages)
         if self.closed or before > WAITING_MAX:
             self._drop(before)
-        else:
-            self._wake.set()
+        elif within_s <= 0.0:
+            self._leave()
+        elif self._timer is None and not self._due:
+            self._timer = asyncio.get_running_loop().call_later(within_s, self._leave)
+
+    def _leave(self) -> None:
+        """Let what waits go."""
+        self._due = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._taker is not None and not self._taker.done():
+            self._taker.set_result(None)
 
     def begin(self, messages: Iterable[Any]) -> None:
         """Put messages before those that wait."""
         self._waiting[:0] = messages
         if self._waiting:
-            self._wake.set()
+            self._leave()
 
     @property
     def waiting(self) -> int:
@@ -120,9 +138,10 @@ class Lane:
         What holds a whole job (up to tens of MB) comes alone, so that not many are encoded to see
         that they do not fit together.
         """
-        while not self._waiting:
-            self._wake.clear()
-            await self._wake.wait()
+        while not (self._due and self._waiting):
+            self._due = False
+            self._taker = asyncio.get_running_loop().create_future()
+            await self._taker
         count = BATCH_MAX
         for position, message in enumerate(self._waiting[:BATCH_MAX]):
             if type(message) is AttemptAccepted:
@@ -130,6 +149,7 @@ class Lane:
                 break
         batch = self._waiting[:count]
         del self._waiting[:count]
+        self._due = bool(self._waiting)
         return batch
 
     async def pump(self, write: Callable[[Any], Any], encode: Callable[[list[Any]], Any]) -> None:

@@ -34,6 +34,7 @@ from weft.wire import (
 from weft.wire import channel as wire
 from weft.wire.codec import CodecError
 from weft.wire.gate import Gate
+from weft.wire.joining import joined
 from weft.wire.lanes import Lane, serve
 from weft.wire.server import Server
 from weft.wire.tokens import TimeTold
@@ -133,7 +134,7 @@ def add_tracker_service(
             return codec.decode_node_reports(batch, refused)
 
         def encode(orders: list[Any]) -> Any:
-            batch = codec.encode_node_orders([TimeTold(time.time()), *orders])
+            batch = codec.encode_node_orders([TimeTold(time.time()), *joined(orders)])
             batch.cluster_ts, batch.life = stamp()
             return batch
 
