@@ -99,6 +99,14 @@ def format_container(cluster_ts: int, container: ContainerId) -> str:
     )
 
 
+def format_containers(cluster_ts: int, first: ContainerId, count: int) -> list[str]:
+    """Return `format_container` of so many containers of one attempt, in a row."""
+    begin, number = format_container(cluster_ts, first)[:-6], number_of_container(first)
+    if number + count > 1_000_000:  # more digits
+        return [format_container(cluster_ts, first + place) for place in range(count)]
+    return [f"{begin}{each:06d}" for each in range(number, number + count)]
+
+
 _APP = re.compile(r"(?:application_(\d+)_)?(\d+)")
 
 

@@ -14,7 +14,6 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from nm.process.folders import KEPT, clean, log_size, logs, read_log, share
@@ -32,7 +31,8 @@ from nm.process.records import (
     named,
     of_run,
 )
-from nm.process.spawning import Run, Spawners, Spawning
+from nm.process.signals import how, is_there, send
+from nm.process.spawning import One, Run, Spawners, Spawning, Words
 from weft.effects import ProcessEnded
 from weft.ids import (
     AppId,
@@ -41,8 +41,9 @@ from weft.ids import (
     app_of_container,
     format_app,
     format_container,
+    format_containers,
 )
-from weft.messages import NODE_ENDED, MasterLaunch, Outcome, TaskLaunch, launches_of
+from weft.messages import NODE_ENDED, MasterLaunch, Outcome, TaskLaunch, started_by
 from weft.resources import Vector
 
 LAUNCHER = "weft.hadoop.launcher"  # it keeps files for all containers of an application
@@ -53,6 +54,7 @@ POLL_S, TRIES = 0.01, 500  # for how a process ended that another's spawner wait
 NO_COMMAND = "weft: this stage has no command; the task only sleeps for its {:g} s"
 _PYTHON = {"WEFT_PYTHON": sys.executable}  # one that can import weft
 TaskKey = tuple[int, int, int]
+Each = Sequence[tuple[ContainerId, TaskKey]]  # containers, each with the task that is to run there
 
 
 class _Process:
@@ -60,9 +62,9 @@ class _Process:
         "container_id", "key", "pid", "pidfd", "program", "stopping", "timer", "written",
     )  # fmt: skip
 
-    def __init__(self, container_id: ContainerId, key: TaskKey, pid: int) -> None:
+    def __init__(self, container_id: ContainerId, key: TaskKey, program: str, pid: int = 0) -> None:
         self.written = ""  # the name under which it is written down, and how it ends; or nothing
-        self.program = ""
+        self.program = program
         self.container_id = container_id
         self.key = key
         self.pid = pid  # also the number of its group; 0: it has not begun
@@ -74,16 +76,17 @@ class _Process:
 class ProcessHost:
     """The processes of one host's containers. Use it on the event loop's thread only.
 
-    `on_ended` is told of every end. Folders: `<root>/<application>/<container>/` with `stdout` and
-    `stderr`; in reusable containers one sub-folder a task. Stopping is SIGTERM to the group, then
-    SIGKILL after `grace_s` of wall-clock time. Choose a root on a quick file system: two files and
-    a folder a task can cost more than the process.
+    `on_ended` is told of every end, of several at once. Folders:
+    `<root>/<application>/<container>/` with `stdout` and `stderr`; in reusable containers one
+    sub-folder a task. Stopping is SIGTERM to the group, then SIGKILL after `grace_s` of wall-clock
+    time. Choose a root on a quick file system: two files and a folder a task can cost more than
+    the process.
     """
 
     def __init__(
         self,
         root: Path,
-        on_ended: Callable[[ProcessEnded], None],
+        on_ended: Callable[[Sequence[ProcessEnded]], None],
         *,
         cluster_ts: int = 0,
         grace_s: float = 5.0,
@@ -104,7 +107,9 @@ class ProcessHost:
         # who this node is to the others is no business of its tasks
         self._environment = {k: v for k, v in given.items() if not k.startswith(SECRET)}
         self._root = self._environment[ROOT_VARIABLE] = str(self.root)
-        self._names: tuple[str, ...] = ()  # the cluster's resource types, once they are known
+        # of the cluster's resource types, once they are known: use that nobody knows; positions
+        self._unknown: Vector = ()
+        self._vcores = self._memory = -1
         self._running: dict[ContainerId, dict[TaskKey, _Process]] = {}
         self._taken: dict[ContainerId, AttemptId] = {}  # whom containers obey that were taken over
         self._loop = asyncio.get_running_loop()
@@ -131,7 +136,9 @@ class ProcessHost:
     def follow(self, cluster_ts: int, names: Sequence[str]) -> None:
         """Learn the cluster's start, ms since the epoch, and its resource types."""
         self.cluster_ts = cluster_ts
-        self._names = tuple(names)
+        self._unknown = (-1.0,) * len(names)
+        places = {name: place for place, name in enumerate(names)}
+        self._vcores, self._memory = places.get("vcores", -1), places.get("memory_mb", -1)
         if self._limits is not None:
             self._limits.names = list(names)
 
@@ -147,18 +154,13 @@ class ProcessHost:
         variables.setdefault("WEFT_STAGE", str(item.stage))
         variables.setdefault("WEFT_ATTEMPT", str(item.attempt))
         variables["WEFT_NODE"] = node_id
-        told = "WEFT_TASK" in variables
-        demand = item.granted or item.demand
-        note = "" if item.command else NO_COMMAND.format(item.duration_s)
-        like = None if self._records is None else of_run(item, node_id, self.cluster_ts)
-        for one in launches_of(item):
-            key = (one.stage, one.task, one.attempt)
-            self.run(
-                one.container_id, command, variables,
-                more={} if told else {"WEFT_TASK": str(one.task)}, key=key, demand=demand,
-                folder=f"{one.stage}-{one.task}-{one.attempt}" if one.reusable else "",
-                note=note, item=one, node_id=node_id, like=like,
-            )  # fmt: skip
+        tasks = item.tasks or (item.task,)
+        keys = [(item.stage, task, item.attempt) for task in tasks]
+        self._run(
+            list(zip(started_by(item), keys, strict=True)), command, variables,
+            demand=item.granted or item.demand, item=item, node_id=node_id,
+            note="" if item.command else NO_COMMAND.format(item.duration_s),
+        )  # fmt: skip
 
     def run(
         self,
@@ -166,54 +168,85 @@ class ProcessHost:
         command: Sequence[str],
         variables: dict[str, str],
         *,
-        more: Mapping[str, str] = MappingProxyType({}),
-        key: TaskKey = (-1, -1, 0),
-        folder: str = "",
         demand: Vector = (),
-        note: str = "",
-        item: TaskLaunch | MasterLaunch | None = None,
+        item: MasterLaunch | None = None,
         node_id: str = "",
         own: bool = False,
-        like: tuple[float, str] | None = None,
     ) -> None:
         """Run any command in a container (a master, for example); `demand` limits it.
 
-        What is Weft's `own` is not kept from the node, whose certificate it shows. `note` is a line
-        that its stderr begins with. What is started for an `item` is written down, for the next
-        node manager to find, `like` the others of a run. The same `variables` of several are told
-        once, `more` of each.
+        What is Weft's `own` is not kept from the node, whose certificate it shows. What is started
+        for an `item` is written down, for the next node manager to find.
         """
-        name = format_container(self.cluster_ts, container_id)
-        app = format_app(self.cluster_ts, app_of_container(container_id))
-        parts = (app, name, folder) if folder else (app, name)
-        path = f"{self._root}/{'/'.join(parts)}"
-        added = {**more, "WEFT_CONTAINER": name, "WEFT_WORK_DIR": path, **_PYTHON}
-        held, isolation = command, self._isolation
+        each = [(container_id, (-1, -1, 0))]
+        self._run(each, command, variables, demand=demand, item=item, node_id=node_id, own=own)
+
+    def _run(
+        self,
+        each: Each,
+        command: Sequence[str],
+        variables: dict[str, str],
+        *,
+        demand: Vector,
+        item: TaskLaunch | MasterLaunch | None,
+        node_id: str,
+        note: str = "",
+        own: bool = False,
+    ) -> None:
+        """Run a command in each of some containers of one attempt, with consecutive ids."""
+        first = each[0][0]
+        app = format_app(self.cluster_ts, app_of_container(first))
+        names = format_containers(self.cluster_ts, first, len(each))
+        inner = isinstance(item, TaskLaunch) and item.reusable
+        told = "WEFT_TASK" not in variables
+        variables = {**variables, **_PYTHON}
+        isolation, limits = self._isolation, self._limits
         apart = None if own else isolation
-        variables_of = self._environment | variables | added if apart is not None else added
-        if apart is not None and startable(command[0], variables_of, Path(path)):
-            added.update(apart.environment())
-            held = apart.wrap(command, Path(path), self._seen(container_id, command))
-        group, enter, home, limits = "", "", "", self._limits
-        if limits is not None and demand:
-            group, enter = limits.enter(container_id, demand)
-            home = limits.home
+        group = enter = file = after = ""
+        written = [""] * len(each)
+        began_s, records = 0.0, None if item is None else self._records
+        if records is not None and item is not None:
+            began_s, after = of_run(item, node_id, self.cluster_ts)
+            written = [named(container, key, began_s) for container, key in each]
+            file = records.begin(written)
+        orders = []
+        for (container, key), name, called in zip(each, names, written, strict=True):
+            folder = f"{key[0]}-{key[1]}-{key[2]}" if inner else ""
+            instead = None
+            if apart is not None:
+                path = Path("/".join((self._root, app, name, folder)))
+                instead = self._apart(apart, container, command, variables, path)
+            if limits is not None and demand:
+                group, enter = limits.enter(container, demand)
+            process = _Process(container, key, command[0])
+            process.written = called
+            self._running.setdefault(container, {})[key] = process
+            self._number += 1
+            self._by_number[self._number] = process
+            text = ""
+            if records is not None:
+                text = before_start(container, key, group, self._taken.get(container, 0))
+            task = str(key[1]) if told and key[1] >= 0 else ""
+            one = One(self._number, name, folder, task, enter, called, text, instead)
+            orders.append(one)
         account = None if isolation is None else isolation.account
         owner = None if account is None else (account.uid, account.gid)
-        noted = ("", "", "", "")
-        if self._records is not None and item is not None:
-            began_s, after = like or of_run(item, node_id, self.cluster_ts)
-            called = named(container_id, key, began_s)
-            taken = self._taken.get(container_id, 0)
-            before = before_start(container_id, key, group, taken)
-            noted = (self._records.begin(called), called, before, after)
-        process = _Process(container_id, key, 0)
-        process.program, process.written = command[0], noted[1]
-        self._running.setdefault(container_id, {})[key] = process
-        self._number += 1
-        self._by_number[self._number] = process
-        order = Run(held, variables, added, parts, note, owner, 0o700, (enter, home), noted)
-        self._spawning.run(self._number, order)
+        home = "" if limits is None else limits.home
+        run = Run(command, variables, app, note, owner, 0o700, home, file, after)
+        self._spawning.run(run, orders)
+
+    def _apart(
+        self,
+        apart: Isolation,
+        container_id: ContainerId,
+        command: Sequence[str],
+        variables: dict[str, str],
+        path: Path,
+    ) -> tuple[Sequence[str], dict[str, str]] | None:
+        """Return the command, and more variables, that keep a task apart; None: it cannot start."""
+        if not startable(command[0], self._environment | variables, path):
+            return None
+        return apart.wrap(command, path, self._seen(container_id, command)), apart.environment()
 
     def _seen(self, container_id: ContainerId, command: Sequence[str]) -> list[Path]:
         """Return the folders that a container's tasks share: its own, and its application's."""
@@ -266,7 +299,7 @@ class ProcessHost:
         if not record.there:
             return False
         key = (record.stage, record.task, record.attempt)
-        process = _Process(record.container_id, key, record.pid)
+        process = _Process(record.container_id, key, "", record.pid)
         process.written = name_of(record)
         try:
             process.pidfd = os.pidfd_open(record.pid)
@@ -292,7 +325,7 @@ class ProcessHost:
         if code is not None and code != UNKNOWN:
             self._records.ended(name_of(record), code)
             outcome = Outcome.SUCCEEDED if code == 0 else Outcome.FAILED
-            return ProcessEnded(record.container_id, outcome, code, _how(code), (), *key)
+            return ProcessEnded(record.container_id, outcome, code, how(code), (), *key)
         self._records.ended(name_of(record), UNKNOWN)
         why = "it was gone when its node manager was back, and how it ended is not known"
         if record.host_boot != host_boot():
@@ -316,8 +349,8 @@ class ProcessHost:
                     self._terminate(process)
 
     def _terminate(self, process: _Process) -> None:
-        _signal(process.pid, signal.SIGTERM)
-        process.timer = self._loop.call_later(self._grace_s, _signal, process.pid, signal.SIGKILL)
+        send(process.pid, signal.SIGTERM)
+        process.timer = self._loop.call_later(self._grace_s, send, process.pid, signal.SIGKILL)
 
     async def close(self, grace_s: float | None = None) -> None:
         """Stop everything and wait until all of it is gone."""
@@ -329,7 +362,7 @@ class ProcessHost:
             await asyncio.sleep(0.01)
         for group in list(self._running.values()):
             for process in group.values():
-                _signal(process.pid, signal.SIGKILL)
+                send(process.pid, signal.SIGKILL)
         while self._running:
             await asyncio.sleep(0.005)
         self._spawning.close()
@@ -366,34 +399,38 @@ class ProcessHost:
 
     # -- ends --------------------------------------------------------------------------------------
 
-    def _hear(self, word: tuple[Any, ...]) -> None:
-        """Handle the spawner's word of what became of a process."""
-        what, number, *rest = word
-        if what == "began":
+    def _hear(self, words: Words) -> None:
+        """Handle what a spawner says became of processes."""
+        began, failed, ended = words
+        for number, pid in began:
             process = self._by_number[number]
-            process.pid = rest[0]
+            process.pid = pid
             self._note_taken(process)
             if process.stopping:
                 self._terminate(process)
-            return
+        ends = [self._failed(*one) for one in failed]
+        told = []
+        sandboxed = self._isolation is not None and self._isolation.sandboxed
+        for number, code, *spent, pid in ended:
+            process = self._by_number.pop(number)
+            process.pid = process.pid or pid
+            if process.written:
+                told.append(process.written)
+            ends.append(self._ended(process, exit_code(code) if sandboxed else code, spent))
+        if self._records is not None:
+            self._records.told(told)
+        if ends:
+            self._on_ended(ends)
+
+    def _failed(self, number: int, problem: int) -> ProcessEnded:
+        """Return the end of a process that could not be started; `problem` is the system's."""
         process = self._by_number.pop(number)
         if process.written and self._records is not None:
-            if what == "ended":
-                self._records.told(process.written)
-            else:
-                self._records.never(process.written)
-        if what == "ended":
-            code, cpu_s, memory_kb, lasted_s, pid = rest
-            process.pid = process.pid or pid
-            sandboxed = self._isolation is not None and self._isolation.sandboxed
-            spent = (cpu_s, memory_kb, lasted_s)
-            self._ended(process, exit_code(code) if sandboxed else code, spent)
-            return
+            self._records.never(process.written)
         self._left(process)
-        code = NOT_FOUND if rest[0] == errno.ENOENT else NOT_EXECUTABLE
-        problem = f"{process.program}: cannot be started: {os.strerror(rest[0])}"
-        end = ProcessEnded(process.container_id, Outcome.FAILED, code, problem, (), *process.key)
-        self._on_ended(end)
+        code = NOT_FOUND if problem == errno.ENOENT else NOT_EXECUTABLE
+        text = f"{process.program}: cannot be started: {os.strerror(problem)}"
+        return ProcessEnded(process.container_id, Outcome.FAILED, code, text, (), *process.key)
 
     def _lost(self, numbers: Sequence[int]) -> None:
         """End the processes of a spawner that is gone: nobody would know how they end.
@@ -407,11 +444,11 @@ class ProcessHost:
             if record is not None and self._records is not None:
                 process.pid = record.pid if record.alive else process.pid
                 code = self._records.code(process.written)
-            _signal(process.pid, signal.SIGKILL)
+            send(process.pid, signal.SIGKILL)
             code = UNKNOWN if code is None else code
             if process.written and self._records is not None:
                 self._records.ended(process.written, code)
-            self._ended(process, code, None)
+            self._on_ended([self._ended(process, code, None)])
 
     def _found_ended(self, process: _Process, tries: int = 0) -> None:
         """Handle the end of a process of an earlier node manager, once it is written down how."""
@@ -422,20 +459,20 @@ class ProcessHost:
             process.pidfd = -1
             kill_orphans(self.root, only=process.pid)  # what it leaves behind
         code = self._records.code(process.written)
-        if code is None and tries < TRIES and _is_there(process.pid):
+        if code is None and tries < TRIES and is_there(process.pid):
             self._loop.call_later(POLL_S, self._found_ended, process, tries + 1)
             return
         if code is None:
             code = -signal.SIGKILL if process.stopping else UNKNOWN
         self._records.ended(process.written, code)
-        self._ended(process, code, None)
+        self._on_ended([self._ended(process, code, None)])
 
-    def _ended(self, process: _Process, code: int, spent: tuple[float, int, float] | None) -> None:
-        """Tell of an end. `spent`: CPU in s, memory in kB (negative: not known), and how long."""
+    def _ended(self, process: _Process, code: int, spent: Sequence[Any] | None) -> ProcessEnded:
+        """Return an end. `spent`: CPU in s, memory in kB (negative: not known), and how long."""
         if process.timer is not None:
             process.timer.cancel()
         for_memory = self._left(process, failed=code != 0)
-        message = _how(code)
+        message = how(code)
         outcome = Outcome.SUCCEEDED if code == 0 else Outcome.FAILED
         if code != 0:
             outcome = Outcome.KILLED if process.stopping else Outcome.FAILED
@@ -444,20 +481,20 @@ class ProcessHost:
             if for_memory and not process.stopping:
                 outcome = Outcome.OUT_OF_MEMORY
                 message = f"out of memory: over the container's limit ({message})"
-        use = tuple(-1.0 for _ in self._names) if spent is None else self._use(*spent)
-        self._on_ended(
-            ProcessEnded(process.container_id, outcome, code, message, use, *process.key)
-        )
+        use = self._unknown if spent is None else self._use(*spent)
+        return ProcessEnded(process.container_id, outcome, code, message, use, *process.key)
 
     def _use(self, cpu_s: float, memory_kb: int, lasted_s: float) -> Vector:
         """Return what a process and those that it waited for used: mean cores, largest memory.
 
         Nothing is known of other resources.
         """
-        known = {"vcores": cpu_s / max(lasted_s, 1e-3)}
-        if memory_kb >= 0:
-            known["memory_mb"] = memory_kb / 1024.0
-        return tuple([known.get(name, -1.0) for name in self._names])
+        used = [*self._unknown]
+        if self._vcores >= 0:
+            used[self._vcores] = cpu_s / max(lasted_s, 1e-3)
+        if self._memory >= 0 and memory_kb >= 0:
+            used[self._memory] = memory_kb / 1024.0
+        return tuple(used)
 
     def _left(self, process: _Process, *, failed: bool = False) -> bool:
         """Forget a process that ended; True: it failed at its container's memory limit."""
@@ -480,33 +517,3 @@ class ProcessHost:
             for container, group in self._running.items()
         }
         return self._limits.measure(running)
-
-
-def _signal(group: int, number: signal.Signals) -> None:
-    if group <= 0:  # it has not begun
-        return
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
-
-
-def _is_there(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
-def _how(code: int) -> str:
-    if code == 0:
-        return ""
-    return f"exit code {code}" if code > 0 else f"ended by {_signal_name(-code)}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nm.process.host import ProcessHost
@@ -15,7 +15,7 @@ from weft.wire.codec import MasterEnded
 from weft.wire.lanes import Stream
 from weft.wire.links import host_stream
 
-OnEnded = Callable[[ProcessEnded], None]
+OnEnded = Callable[[Sequence[ProcessEnded]], None]
 TokenOf = Callable[[AttemptId], bytes]  # empty: there is none
 TOKENS = ".tokens"  # folder below the node's work folder
 
@@ -55,7 +55,7 @@ class HostedMasters:
     def stop(self, container: ContainerId) -> bool:
         """Kill a master; return False when there is none in this container."""
         if self._waiting.pop(container, None) is not None:
-            self._on_ended(ProcessEnded(container, Outcome.KILLED, 1, "killed before it started"))
+            self._on_ended([ProcessEnded(container, Outcome.KILLED, 1, "killed before it started")])
             return True
         if container not in self._running:
             return False
@@ -66,7 +66,7 @@ class HostedMasters:
         for container, outcome, exit_code, message in batch:
             if container in self._running:
                 self._running.discard(container)
-                self._on_ended(ProcessEnded(container, outcome, exit_code, message))
+                self._on_ended([ProcessEnded(container, outcome, exit_code, message)])
 
     def _state(self, up: bool, reason: str) -> None:
         self._on_state(up, reason)
@@ -82,7 +82,7 @@ class HostedMasters:
         lost, self._running = [*self._running, *late], set()
         for container in lost:
             message = f"the AM host is gone: {reason}"
-            self._on_ended(ProcessEnded(container, Outcome.FAILED, 1, message))
+            self._on_ended([ProcessEnded(container, Outcome.FAILED, 1, message)])
 
 
 class ProcessMasters:

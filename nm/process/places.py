@@ -3,9 +3,10 @@
 Imports next to nothing: the process that starts tasks (`nm.process.spawner`) is to stay small.
 """
 
+import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -75,6 +76,47 @@ def open_log(
     if own is not None:
         own(file)
     return file
+
+
+def enter(groups: str) -> None:
+    """Move this process, and so what it starts next, into control groups; raises OSError."""
+    for file in opened(groups):
+        try:
+            os.write(file, b"0")
+        finally:
+            os.close(file)
+
+
+def opened(groups: str) -> list[int]:
+    """Return the files by which control groups are entered, open; raises OSError."""
+    files: list[int] = []
+    try:
+        for path in groups.split(":"):
+            files.append(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+    except OSError:
+        for file in files:
+            os.close(file)
+        raise
+    return files
+
+
+def opening(name: str, number: int) -> tuple[int, int, str, int, int]:
+    """Return how a process that is started opens a new log file of the folder that it begins in."""
+    return (os.POSIX_SPAWN_OPEN, number, name, _APPEND & ~os.O_CLOEXEC | os.O_EXCL, 0o644)
+
+
+def found(program: str, environment: Mapping[bytes, bytes]) -> str:
+    """Return a program's file by the task's own PATH; raises OSError where there is none."""
+    if "/" in program:
+        return program
+    problem = errno.ENOENT
+    for folder in os.get_exec_path(environment):  # type: ignore[arg-type]
+        path = os.path.join(folder, program)
+        if os.path.isfile(path):
+            if os.access(path, os.X_OK):
+                return path
+            problem = errno.EACCES
+    raise OSError(problem, os.strerror(problem), program)
 
 
 class OpenFiles:

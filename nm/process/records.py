@@ -15,7 +15,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache, lru_cache
 from pathlib import Path
@@ -127,14 +127,15 @@ class Records:
         self._file_of: dict[str, str] = {}
         self._ended: dict[str, float] = {}  # names, since when (monotonic)
 
-    def begin(self, name: str) -> str:
-        """Return the file in which a process that is about to start is to be written down."""
+    def begin(self, names: Sequence[str]) -> str:
+        """Return the file in which processes that are about to start are to be written down."""
         if not self._newest or self._count >= FULL:
             self._made += 1
             self._count = 0
             self._newest = f"{self._folder}/{time.time_ns()}-{os.getpid()}-{self._made}.log"
-        self._count += 1
-        self._hold(self._newest, name)
+        self._count += len(names)
+        self._held.setdefault(self._newest, set()).update(names)
+        self._file_of.update(dict.fromkeys(names, self._newest))
         return self._newest
 
     def _hold(self, file: str, name: str) -> None:
@@ -164,7 +165,7 @@ class Records:
                 newest = one
                 if task in found:
                     old, newest = sorted((found[task], one), key=lambda each: each.began_s)
-                    self.told(name_of(old))
+                    self.told([name_of(old)])
                 found[task] = newest
             if not records:
                 path.unlink(missing_ok=True)
@@ -192,9 +193,9 @@ class Records:
             with contextlib.suppress(OSError):
                 self._write(self._file_of.get(name, ""), f"\nE {name} {code} .")
 
-    def told(self, name: str) -> None:
-        """Note that a process ended, as who waited for it told and wrote down."""
-        self._ended[name] = time.monotonic()
+    def told(self, names: Sequence[str]) -> None:
+        """Note that processes ended, as who waited for them told and wrote down."""
+        self._ended.update(dict.fromkeys(names, time.monotonic()))
 
     def never(self, name: str) -> None:
         """Drop a process that was not started."""

@@ -184,13 +184,11 @@ class NodeService(Outside):
 
     def _begin(self, specs: Sequence[NodeSpec], ends: Sequence[ProcessEnded]) -> None:
         """Start the nodes; what ended of tasks that they were given comes before they say so."""
-        for end in (end for end in ends if end.task >= 0):
-            self._ended(end)
+        self._ended([end for end in ends if end.task >= 0])
         for spec in specs:
             self.shell.post(node_address(spec.node_id), Started())
         # a node that is back without its master is taken for one that had none
-        for end in (end for end in ends if end.task < 0):
-            self._ended(end)
+        self._ended([end for end in ends if end.task < 0])
 
     def _take_back(self, node: Address, records: Sequence[Record]) -> None:
         """Have a node hold what an earlier process of it started; it registers with that."""
@@ -311,8 +309,7 @@ class NodeService(Outside):
 
     def _tell(self, address: Address, event: Any, *more: Any) -> None:
         """Tell a node what somebody orders; whether it may obey goes by when it was heard last."""
-        at_s = self._idle.news_for(address)
-        if at_s is not None:
+        if (at_s := self._idle.news_for(address)) is not None:
             self.shell.post(address, Heard(at_s))
         self.shell.post(address, event, *more)
 
@@ -325,13 +322,16 @@ class NodeService(Outside):
         text = "Messages to peers that are not connected"
         self._process.exposition.count("weft_messages_undeliverable", text, lost)
 
-    def _ended(self, event: ProcessEnded) -> None:
-        container = event.container_id
-        address, left = self._launched.pop(container, ("", 0))
-        if left > 1:
-            self._launched[container] = (address, left - 1)
-        if left:
-            self.shell.post(address, event)
+    def _ended(self, events: Sequence[ProcessEnded]) -> None:
+        ends: dict[Address, list[ProcessEnded]] = {}
+        for event in events:
+            address, left = self._launched.pop(event.container_id, ("", 0))
+            if left > 1:
+                self._launched[event.container_id] = (address, left - 1)
+            if left:
+                ends.setdefault(address, []).append(event)
+        for address, some in ends.items():
+            self.shell.post_all(address, some)
 
     # -- calls of masters --------------------------------------------------------------------------
 
@@ -461,7 +461,7 @@ class NodeService(Outside):
         if self._processes is None or self._settings.mode != "process":
             message = "an emulated node runs no commands, so no master that a job brings along"
             end = ProcessEnded(item.container_id, Outcome.FAILED, 126, message)
-            asyncio.get_running_loop().call_soon(self._ended, end)
+            asyncio.get_running_loop().call_soon(self._ended, [end])
             return
         variables = {**dict(item.environment), "WEFT_NODE": node}
         self._processes.run(

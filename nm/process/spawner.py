@@ -6,10 +6,11 @@ process: it waits for them, ends what is left of their groups, and writes down h
 the node manager wants that, so that the next one knows if this one's is gone. It outlives its node
 manager for as long as its tasks run.
 
-It hears and says lists of plain tuples (`marshal`, each list after its length). Orders:
-`("run", number, Run)` and `("environment", variables)`. Words: `("began", number, pid)`,
-`("failed", number, errno)`, `("ended", number, exit code, CPU s, memory kB or -1, how long in s,
-pid)`: the last is 0 where it was said before that it began.
+It hears and says plain tuples (`marshal`, each message after its length). Orders, a list:
+`("run", Run, list of One)` and `("environment", variables)`. Words, three lists: of those that
+began `(number, pid)`, of those that could not `(number, errno)`, and of those that ended `(number,
+exit code, CPU s, memory kB or -1, how long in s, pid)`: the last is 0 where it was said before that
+it began.
 
 Run by `nm.process.spawning`; it imports next to nothing.
 """
@@ -26,7 +27,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nm.process.places import TOP_MODE, make, open_log, step
+from nm.process.places import TOP_MODE, found, make, open_log, opened, opening, step
 
 LENGTH = 4  # bytes before each list
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # those who stop a node manager mean it
@@ -41,6 +42,7 @@ APPS_MAX = 8  # applications whose folders stay open
 GATHER_S = 0.005  # between two times that it says something, unless nothing runs any more
 DOORS_MAX = 100  # control groups whose files stay open: tasks need files, too
 Run = tuple[Any, ...]  # as `nm.process.spawning.Run` gives it
+One = tuple[Any, ...]  # the same
 
 
 class Spawner:
@@ -51,12 +53,13 @@ class Spawner:
         self._root = root
         self._parent = parent
         self._heard = bytearray()
-        self._words: list[tuple[Any, ...]] = []
+        self._failures: list[tuple[Any, ...]] = []
+        self._ends: list[tuple[Any, ...]] = []
         self._began: dict[int, int] = {}  # number -> pid of which that is not said yet
         self._said_s = 0.0  # when something was said last, monotonic
         # of all tasks, and with it what the last ones had in common
         self._environment: dict[bytes, bytes] = {}
-        self._common: tuple[dict[str, str], dict[bytes, bytes]] = ({}, {})
+        self._common: tuple[dict[str, str], dict[bytes, bytes]] = ({"": ""}, {})
         # pid -> number; the file in which it is written down, and its name there; since when
         self._running: dict[int, tuple[int, str, str, float]] = {}
         self._files: dict[str, int] = {}  # those files that are open
@@ -64,7 +67,9 @@ class Spawner:
         self._doors: dict[str, list[int]] = {}  # open files by which control groups are entered
         self._home = ""  # where it comes back to from control groups; empty: it is there
         self._apps: dict[str, int] = {}  # open folders of applications
-        self._nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self._quiet = (os.POSIX_SPAWN_DUP2, nothing, 0)
+        self._fresh = [self._quiet, opening("stdout", 1), opening("stderr", 2)]
 
     def run(self) -> None:
         """Serve until the node manager is gone and all tasks ended."""
@@ -110,8 +115,9 @@ class Spawner:
             del heard[:end]
             while orders and orders[0][0] == "environment":
                 self._environment = _encoded(orders.pop(0)[1])
-            for first in range(0, len(orders), TOGETHER):
-                self._start(orders[first : first + TOGETHER])
+            each = [(run, one) for _, run, ones in orders for one in ones]
+            for first in range(0, len(each), TOGETHER):
+                self._start(each[first : first + TOGETHER])
         return True
 
     def _say_soon(self) -> float | None:
@@ -120,7 +126,7 @@ class Spawner:
         What comes soon after is said with it: to be told costs the node manager, and all whom it
         tells, more than a process.
         """
-        if not (self._words or self._began):
+        if not (self._ends or self._failures or self._began):
             return None
         now = time.monotonic()
         left_s = self._said_s + GATHER_S - now
@@ -131,11 +137,9 @@ class Spawner:
         return None
 
     def _say(self) -> None:
-        words: list[tuple[Any, ...]] = [("began", *one) for one in self._began.items()]
-        words += self._words
-        self._words = []
-        self._began.clear()
-        if words and not self._gone:
+        words = (list(self._began.items()), self._failures, self._ends)
+        self._began, self._failures, self._ends = {}, [], []
+        if not self._gone:
             data = memoryview(packed(words))
             try:
                 while data:
@@ -145,31 +149,31 @@ class Spawner:
 
     # -- tasks -------------------------------------------------------------------------------------
 
-    def _start(self, orders: list[tuple[str, int, Run]]) -> None:
+    def _start(self, orders: list[tuple[Run, One]]) -> None:
         """Start processes, and then say and write down which began.
 
         Their folders and files are made before, so that no task's control group pays for another's.
         """
-        ready: list[tuple[int, Run, list[int]]] = []
-        for _, number, order in orders:
+        ready: list[tuple[Run, One, list[int]]] = []
+        for run, one in orders:
             try:
-                ready.append((number, order, self._files_of(order)))
+                ready.append((run, one, self._files_of(run, one)))
             except (OSError, ValueError) as error:
-                self._failed(number, error)
+                self._failed(one[0], error)
         lines: dict[str, str] = {}
-        for number, order, files in ready:
+        for run, one, files in ready:
             if os.getppid() != self._parent:
                 break  # the next node manager may have looked already
+            number, file = one[0], run[7]
             try:
-                pid, start = self._spawn(order, files)
+                pid, start = self._spawn(run, one, files)
             except (OSError, ValueError) as error:
                 self._failed(number, error)
                 continue
-            file, name, before, after = order[8]
             if file:
-                line = f'\nS {before}"pid":{pid},"start":{start}{after}'
+                line = f'\nS {one[6]}"pid":{pid},"start":{start}{run[8]}'
                 lines[file] = lines.get(file, "") + line
-            self._running[pid] = (number, file, name, time.monotonic())
+            self._running[pid] = (number, file, one[5], time.monotonic())
             self._began[number] = pid
         self._leave()
         for _, _, files in ready:
@@ -181,14 +185,20 @@ class Spawner:
     def _failed(self, number: int, error: OSError | ValueError) -> None:
         """Say that a process could not be started; a zero byte in a word is a ValueError."""
         code = errno.EINVAL if isinstance(error, ValueError) else error.errno or errno.EIO
-        self._words.append(("failed", number, code))
+        self._failures.append((number, code))
 
-    def _files_of(self, order: Run) -> list[int]:
-        """Return a task's folder and log files, open; raises OSError."""
-        folder, note, owner, mode = order[3:7]
+    def _files_of(self, run: Run, one: One) -> list[int]:
+        """Return a task's folder and log files, open; raises OSError.
+
+        The files of a new folder that are the task's as they are made it opens itself (`_spawn`).
+        """
+        app, note, owner, mode = run[2:6]
         own = None if owner is None else lambda place: os.fchown(place, *owner)
-        place, made = self._folder(folder, own, mode)
+        parts = (app, one[1], one[2]) if one[2] else (app, one[1])
+        place, made = self._folder(parts, own, mode)
         files = [place]
+        if made and own is None and not note:
+            return files
         try:
             files.append(open_log(place, "stdout", own, first=made))
             files.append(open_log(place, "stderr", own, first=made))
@@ -200,31 +210,54 @@ class Spawner:
             raise
         return files
 
-    def _spawn(self, order: Run, files: list[int]) -> tuple[int, int]:
+    def _spawn(self, run: Run, one: One, files: list[int]) -> tuple[int, int]:
         """Start a process in a group, a folder and with log files of its own.
 
         Return its number and when it started, as `started` does. Raises OSError.
         """
-        command, variables, more = order[:3]
-        groups, home = order[7]
-        if variables is not self._common[0]:
+        command, variables, app = run[:3]
+        _, container, folder, task, groups, _, _, instead = one
+        if variables != self._common[0]:
             self._common = (variables, {**self._environment, **_encoded(variables)})
-        environment = {**self._common[1], **_encoded(more)}
+        environment = self._common[1].copy()
+        path = f"{self._root}/{app}/{container}"
+        environment[b"WEFT_CONTAINER"] = container.encode()
+        environment[b"WEFT_WORK_DIR"] = os.fsencode(f"{path}/{folder}" if folder else path)
+        if task:
+            environment[b"WEFT_TASK"] = task.encode()
+        if instead is not None:
+            command = instead[0]
+            environment.update(_encoded(instead[1]))
         if self._home and not groups:
             self._leave()
         if groups:
-            self._home = home
+            self._home = run[6]
             self._enter(groups)
         os.fchdir(files[0])
-        actions = [(os.POSIX_SPAWN_DUP2, self._nothing, 0)]
-        actions += [(os.POSIX_SPAWN_DUP2, files[number], number) for number in (1, 2)]
-        before = _ticks()
-        pid = os.posix_spawn(
-            found(command[0], environment), command, environment,
-            file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=DEFAULTED,
-        )  # fmt: skip
+        program, before = found(command[0], environment), _ticks()
+        try:
+            pid = self._begin(program, command, environment, files)
+        except FileExistsError:  # somebody was quick to put a file there
+            files += [open_log(files[0], name, None) for name in ("stdout", "stderr")]
+            pid = self._begin(program, command, environment, files)
         # to ask costs more than all files of the task; most often there is but one answer
         return pid, before if before == _ticks() else started(pid)
+
+    def _begin(
+        self,
+        program: str,
+        command: Any,
+        environment: dict[bytes, bytes],
+        files: list[int],
+    ) -> int:
+        actions: list[Any] = self._fresh
+        if len(files) > 1:
+            actions = [self._quiet]
+            actions += [(os.POSIX_SPAWN_DUP2, files[number], number) for number in (1, 2)]
+        return os.posix_spawn(
+            program, command, environment,
+            file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=DEFAULTED,
+        )  # fmt: skip
 
     def _leave(self) -> None:
         """Move out of the folder and the control groups of the last process."""
@@ -261,7 +294,7 @@ class Spawner:
         return place, made
 
     def _enter(self, groups: str) -> None:
-        """Do as `enter`, by files that stay open, as groups serve many tasks."""
+        """Do as `places.enter`, by files that stay open, as groups serve many tasks."""
         doors = self._doors.pop(groups, None)
         if doors is None:
             doors = opened(groups)
@@ -296,7 +329,7 @@ class Spawner:
             if number >= 0:
                 cpu_s, lasted_s = spent.ru_utime + spent.ru_stime, now - began_s
                 unsaid = self._began.pop(number, 0)
-                self._words.append(("ended", number, code, cpu_s, memory_kb, lasted_s, unsaid))
+                self._ends.append((number, code, cpu_s, memory_kb, lasted_s, unsaid))
 
     def _write(self, path: str, text: str) -> None:
         """Add a line to a file that stays open, as many processes share it."""
@@ -312,8 +345,8 @@ class Spawner:
             pass  # a full disk: then nobody will find it again
 
 
-def packed(words: list[tuple[Any, ...]]) -> bytes:
-    """Return a list as it is sent."""
+def packed(words: Any) -> bytes:
+    """Return a message as it is sent."""
     data = marshal.dumps(words)
     return len(data).to_bytes(LENGTH, "little") + data
 
@@ -323,20 +356,6 @@ def _encoded(variables: Mapping[str, str]) -> dict[bytes, bytes]:
         name.encode(ENCODING, ERRORS): value.encode(ENCODING, ERRORS)
         for name, value in variables.items()
     }
-
-
-def found(program: str, environment: Mapping[bytes, bytes]) -> str:
-    """Return a program's file by the task's own PATH; raises OSError where there is none."""
-    if "/" in program:
-        return program
-    problem = errno.ENOENT
-    for folder in os.get_exec_path(environment):  # type: ignore[arg-type]
-        path = os.path.join(folder, program)
-        if os.path.isfile(path):
-            if os.access(path, os.X_OK):
-                return path
-            problem = errno.EACCES
-    raise OSError(problem, os.strerror(problem), program)
 
 
 def started(pid: int) -> int:
@@ -351,28 +370,6 @@ def started(pid: int) -> int:
 def _ticks() -> int:
     """Return clock ticks since the host's boot."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // TICK_NS
-
-
-def enter(groups: str) -> None:
-    """Move this process, and so what it starts next, into control groups; raises OSError."""
-    for file in opened(groups):
-        try:
-            os.write(file, b"0")
-        finally:
-            os.close(file)
-
-
-def opened(groups: str) -> list[int]:
-    """Return the files by which control groups are entered, open; raises OSError."""
-    files: list[int] = []
-    try:
-        for path in groups.split(":"):
-            files.append(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
-    except OSError:
-        for file in files:
-            os.close(file)
-        raise
-    return files
 
 
 def _drain(pipe: int) -> None:

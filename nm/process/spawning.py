@@ -19,41 +19,50 @@ LOG = ".spawner.log"  # below the root: what it says before it dies of a bug
 MOST = 4  # spawners, unless more are wanted
 BUSY = 8  # orders of one spawner before another one helps
 END_S = 2.0  # for a spawner to go once all its tasks are gone
-Word = tuple[Any, ...]
+Order = tuple[Any, ...]
+Numbered = list[tuple[Any, ...]]
+Words = tuple[Numbered, Numbered, Numbered]  # of what began, failed, ended
 
 
 class Run(NamedTuple):
-    """What a spawner is told of a process.
-
-    `groups`: where it enters the control groups that the process begins in, and where it comes
-    back, files separated by colons; empty: there are none. `record` is of what is written down for
-    others to find it again: the file, the process's name there, its text up to where number and
-    start go, and from there on; all of it empty where nobody is to.
-    """
+    """What a spawner is told once of processes that are started alike."""
 
     command: Sequence[str]
-    variables: dict[str, str]  # beside those of all tasks: one object of those that share them
-    more: dict[str, str]  # beside those
-    folder: tuple[str, ...]  # below the root
-    note: str  # a line that its stderr begins with
-    owner: tuple[int, int] | None  # user and group of its folder and files
-    mode: int  # of the folder
-    groups: tuple[str, str] = ("", "")
-    record: tuple[str, str, str, str] = ("", "", "", "")
+    variables: dict[str, str]  # beside those of all tasks
+    app: str  # the folder below the root that theirs are in
+    note: str  # a line that their stderr begins with
+    owner: tuple[int, int] | None  # user and group of their folders and files
+    mode: int  # of the folders
+    home: str  # where to come back to from their control groups, as `One.groups`
+    file: str  # in which they are written down for others to find them again; empty: they are not
+    text: str  # of what is written down, from the process's number and start on
+
+
+class One(NamedTuple):
+    """What a spawner is told of each of them by itself."""
+
+    number: int
+    container: str  # its name
+    folder: str  # below the container's; empty: that one
+    task: str  # value of WEFT_TASK; empty: it is not told
+    groups: str = ""  # files by which its control groups are entered, separated by colons
+    name: str = ""  # by which it is written down
+    text: str = ""  # of what is written down, up to the process's number
+    instead: tuple[Sequence[str], dict[str, str]] | None = None  # command, and more variables
 
 
 class Spawning:
     """One spawner; a new one is started where it ended. Use it on the event loop's thread only.
 
-    `hear` is told each word; `lost` the numbers of the processes whose spawner ended: how they end
-    will not be known.
+    `hear` is told the words of one message; `lost` the numbers of the processes whose spawner
+    ended: how they end will not be known.
     """
 
     def __init__(
         self,
         root: Path,
         environment: Mapping[str, str],
-        hear: Callable[[Word], None],
+        hear: Callable[[Words], None],
         lost: Callable[[Sequence[int]], None],
     ) -> None:
         self._root = root
@@ -67,20 +76,20 @@ class Spawning:
         self._heard = bytearray()
         self._open: set[int] = set()  # numbers that did not end
         self.waiting = 0  # orders of which it did not say yet what became of them
-        self._orders: list[Word] = []  # to be sent when this turn of the loop is over
+        self._orders: list[Order] = []  # to be sent when this turn of the loop is over
 
     @property
     def pid(self) -> int:
         """The spawner's process; 0: there is none."""
         return 0 if self._process is None else self._process.pid
 
-    def run(self, number: int, order: Run) -> None:
-        """Start a process; words of its beginning and end follow, or of its failure."""
+    def run(self, run: Run, each: Sequence[One]) -> None:
+        """Start processes; words of their beginning and end follow, or of their failure."""
         if self._link is None:
             self._start()
-        self._open.add(number)
-        self.waiting += 1
-        self._orders.append(("run", number, tuple(order)))
+        self._open.update([one[0] for one in each])
+        self.waiting += len(each)
+        self._orders.append(("run", tuple(run), [tuple(one) for one in each]))
         if len(self._orders) == 1:
             self._loop.call_soon(self._flush)
 
@@ -125,7 +134,7 @@ class Spawning:
         if orders and self._link is not None:
             self._send(orders)
 
-    def _send(self, orders: list[Word]) -> None:
+    def _send(self, orders: list[Order]) -> None:
         self._unsent += packed(orders)
         self._write()
 
@@ -162,12 +171,10 @@ class Spawning:
                 return
             words = marshal.loads(heard[LENGTH:end])
             del heard[:end]
-            for word in words:
-                if word[0] != "began":
-                    self._open.discard(word[1])
-                if word[0] != "ended" or word[-1]:
-                    self.waiting -= 1
-                self._hear(word)
+            began, failed, ended = words
+            self._open.difference_update([one[0] for one in failed], [one[0] for one in ended])
+            self.waiting -= len(began) + len(failed) + sum([1 for one in ended if one[-1]])
+            self._hear(words)
 
     def _ended(self) -> None:
         """End all after the spawner, which never ends by itself."""
@@ -209,15 +216,23 @@ class Spawners:
         """The spawners' processes."""
         return {one.pid for one in self._all} - {0}
 
-    def run(self, number: int, order: Run) -> None:
-        """Have a process started; words of its beginning and end follow, or of its failure."""
-        chosen = next((one for one in self._all if one.waiting < BUSY), None)
-        if chosen is None and len(self._all) < self._most:
-            chosen = self._make()
-            self._all.append(chosen)
-        elif chosen is None:
-            chosen = min(self._all, key=lambda one: one.waiting)
-        chosen.run(number, order)
+    def run(self, run: Run, each: Sequence[One]) -> None:
+        """Have processes started; words of their beginning and end follow, or of their failure."""
+        first = 0
+        while first < len(each):
+            chosen, room = self._next(len(each) - first)
+            chosen.run(run, each[first : first + room])
+            first += room
+
+    def _next(self, count: int) -> tuple[Spawning, int]:
+        """Return who is to start something, and how much of so many before another one helps."""
+        for one in self._all:
+            if one.waiting < BUSY:
+                return one, BUSY - one.waiting
+        if len(self._all) < self._most:
+            self._all.append(self._make())
+            return self._all[-1], BUSY
+        return min(self._all, key=lambda one: one.waiting), -(-count // len(self._all))
 
     def close(self) -> None:
         """Let the spawners go: they do once their tasks have ended."""

@@ -56,7 +56,10 @@ def drive(root: Path, user: str, sandbox: str, act, ends_wanted: int, hidden=())
         ends: dict[int, ProcessEnded] = {}
         apart = isolation(root, user=user, sandbox=sandbox, hidden=hidden)
         host = ProcessHost(
-            root, lambda end: ends.update({end.task: end}), grace_s=2.0, isolation=apart
+            root,
+            lambda some: ends.update({end.task: end for end in some}),
+            grace_s=2.0,
+            isolation=apart,
         )
         await act(host)
         give_up = time.monotonic() + 60
@@ -153,7 +156,7 @@ from nm.process.leftovers import Strays, adopt
 from weft.messages import TaskLaunch
 async def main():
     ends = []
-    host = ProcessHost(Path({str(tmp_path)!r}), ends.append)
+    host = ProcessHost(Path({str(tmp_path)!r}), ends.extend)
     assert adopt()
     strays = Strays(lambda: host.pids)
     host.start(TaskLaunch(5, 0, 0, 0, 1.0, (), ("sh", "-c", {HIDES.format(mark)!r})), "n")
@@ -233,7 +236,7 @@ def test_logs_are_never_read_or_written_through_a_link(tmp_path):
 
     async def main() -> list[ProcessEnded]:
         ends: list[ProcessEnded] = []
-        host = ProcessHost(tmp_path / "work", ends.append)
+        host = ProcessHost(tmp_path / "work", ends.extend)
         await act(host)
         while len(ends) < 2:
             await asyncio.sleep(0.01)

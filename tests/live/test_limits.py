@@ -111,7 +111,7 @@ def run_in(limits: Limits, container: int, script: str, demand: Vector = DEMAND)
 
 IN_GROUP = """
 import os, sys
-from nm.process.spawner import enter
+from nm.process.places import enter
 enter(sys.argv[1])
 os.execv("/bin/sh", ["sh", "-c", sys.argv[2]])
 """
@@ -308,7 +308,7 @@ for _ in range(6):
 os.close(out)
 print(time.monotonic() - began_s)
 """
-ENTERED = f"import sys; from nm.process.spawner import enter; enter(sys.argv[1])\n{DIRECT}"
+ENTERED = f"import sys; from nm.process.places import enter; enter(sys.argv[1])\n{DIRECT}"
 
 
 def disk_groups(folder: Path) -> Cgroups:

@@ -31,7 +31,7 @@ def launch(number: int, script: str, **more) -> TaskLaunch:
 def drive(root: Path, act, ends_wanted: int = 1) -> list[ProcessEnded]:
     async def main() -> list[ProcessEnded]:
         ends: list[ProcessEnded] = []
-        host = ProcessHost(root, ends.append, grace_s=0.3)
+        host = ProcessHost(root, ends.extend, grace_s=0.3)
         await act(host)
         until = time.monotonic() + 30
         while len(ends) < ends_wanted and time.monotonic() < until:

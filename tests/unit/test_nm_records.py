@@ -81,7 +81,7 @@ def drive(
     async def main() -> list[ProcessEnded]:
         ends: list[ProcessEnded] = []
         records = Records(root)
-        host = ProcessHost(root, ends.append, grace_s=grace_s, records=records, spawners=spawners)
+        host = ProcessHost(root, ends.extend, grace_s=grace_s, records=records, spawners=spawners)
         await act(host, ends)
         if close:
             await host.close(0.1)

@@ -9,7 +9,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
 from weft.effects import (
@@ -27,11 +27,11 @@ from weft.effects import (
 )
 from weft.live.beats import GRID_FROM_S, STEADY, Beat, Beats, on_grid
 from weft.live.clock import Clock
-from weft.live.outside import Outside, Store, StoreUnavailableError
+from weft.live.keeping import Keeping, Out
+from weft.live.outside import Outside, Store
 from weft.live.tape import Tape
-from weft.messages import Address, client_address
+from weft.messages import Address
 
-_CLIENT = client_address("")
 ROUND_MAX = 500  # events of one round, so that what they caused is sent soon ...
 ROUND_S = 0.002  # ... and other processes work on it while this one goes on
 # A zero-delay timer fires at once, but not more often than this: under load it gathers more.
@@ -39,7 +39,6 @@ GATHER_S = 0.002
 # uvloop rounds to whole milliseconds: a timer that fires early only has to be set again.
 ROUNDED_S = 0.001
 # Loops take no delay of any length; a core whose timer fires early looks at its clock and waits on.
-STORE_RETRY_S = 0.5  # wall clock, between tries to write to a store that takes nothing
 TIMER_S_MAX = 365 * 86_400.0
 
 
@@ -55,15 +54,14 @@ class Core(Protocol):
         ...
 
 
-# Told how long a core took for an event of a type, s, and how long the event had waited, s.
-Meter = Callable[[str, float, float], None]
+# Told how long a core took for each of so many events of a type, s, and how long they waited, s.
+Meter = Callable[[str, float, float, int], None]
 # Given (to, message) before the world is; True means that it was taken.
 Collector = Callable[[Address, Any], bool]
 
 Done = Callable[[], None]
 
-_Entry = tuple[Address, Any, float, Collector | None, Done | None]
-_Out = tuple[Address, Effect, float]  # the core, what it ordered, when
+_Entry = tuple[Address, Sequence[Any], float, Collector | None, Done | None]
 
 
 class Shell:
@@ -93,7 +91,9 @@ class Shell:
         """
         self.clock = clock
         self._outside = outside
-        self._store = store
+        self._keeping = (
+            None if store is None else Keeping(store, outside, self._carry_out, self._awake)
+        )
         self._meter = meter
         self._checked = checked
         self._exact = exact
@@ -102,15 +102,12 @@ class Shell:
         self._leaves_out = leaves_out
         self._beats = Beats(self._fire, self._says_nothing, outside.idle)
         self._mailbox: deque[_Entry] = deque()
-        self._wake = asyncio.Event()
+        self._over: asyncio.Future[None] | None = None  # while it runs
+        self._comes = False  # a round
         self._timers: dict[Address, dict[Hashable, asyncio.TimerHandle | Beat | None]] = {}
         self._due: list[tuple[Address, Hashable]] = []  # zero-delay timers of this round
         self._fired: dict[Address, dict[Hashable, float]] = {}  # zero-delay timers, loop time
         self._firing: tuple[Address, Hashable] | None = None  # the timer whose turn it is
-        self._held: deque[tuple[list[Mapping[str, Any]], list[_Out]]] = deque()
-        self._committing: asyncio.Task[None] | None = None
-        self._failure: Exception | None = None
-        self._stalled = False
         self._ending = False
 
     # -- cores and events --------------------------------------------------------------------------
@@ -157,40 +154,72 @@ class Shell:
 
         `collector` sees first what its handling sends; `handled` is called then in any case.
         """
-        self._mailbox.append((address, event, time.perf_counter(), collector, handled))
-        self._wake.set()
+        self._mailbox.append((address, (event,), time.perf_counter(), collector, handled))
+        self._awake()
+
+    def post_all(self, address: Address, events: Sequence[Any]) -> None:
+        """Put events of one type into the mailbox, which are handled in one turn."""
+        self._mailbox.append((address, events, time.perf_counter(), None, None))
+        self._awake()
 
     # -- the loop ----------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Drain the mailbox until `end` is called; raises what a core raised."""
-        while not self._ending:
-            while not (self._mailbox or self._due or self._ending or self._failure):
-                self._wake.clear()
-                await self._wake.wait()
+        self._over = asyncio.get_running_loop().create_future()
+        self._awake()
+        try:
+            await self._over
+        finally:
+            self._over = None
+
+    def _awake(self) -> None:
+        """Have a round follow, after what streams and timers have to do now."""
+        if self._over is not None and not self._comes:
+            self._comes = True
+            self._over.get_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._comes, over = False, self._over
+        if over is None or over.done():
+            return
+        try:
             if self._failure is not None:  # a store that cannot write must end the process
                 raise self._failure
-            self._round()
-            await asyncio.sleep(0)  # streams and timers have their turn between rounds
+            if self._mailbox or self._due:
+                self._round()
+        except Exception as error:
+            over.set_exception(error)
+            return
+        if self._ending:
+            over.set_result(None)
+        elif self._mailbox or self._due or self._failure is not None:
+            self._awake()
+
+    @property
+    def _failure(self) -> Exception | None:
+        return None if self._keeping is None else self._keeping.failure
 
     def end(self) -> None:
         """Let `run` return after the round under way."""
         self._ending = True
-        self._wake.set()
+        if self._keeping is not None:
+            self._keeping.ending = True
+        self._awake()
 
     async def settle(self) -> None:
         """Wait until everything persisted so far is durable and its effects are done."""
-        while self._committing is not None and self._failure is None:
-            await self._committing
+        if self._keeping is not None:
+            await self._keeping.settle()
 
     def _round(self) -> None:
-        out: list[_Out] = []
+        out: list[Out] = []
         mailbox = self._mailbox
         due, self._due = self._due, []
         until_s = math.inf if self._exact else time.perf_counter() + ROUND_S
         for _ in range(min(len(mailbox), ROUND_MAX)):
-            address, event, posted_s, collector, handled = mailbox.popleft()
-            self._handle(address, event, posted_s, collector, out)
+            address, events, posted_s, collector, handled = mailbox.popleft()
+            self._handle(address, events, posted_s, collector, out)
             if handled is not None:
                 handled()
             if time.perf_counter() > until_s:
@@ -203,23 +232,43 @@ class Shell:
                 del timers[key]
                 self._fired[address][key] = asyncio.get_running_loop().time()
                 self._firing = (address, key)
-                self._handle(address, TimerFired(key), time.perf_counter(), None, out)
+                self._handle(address, (TimerFired(key),), time.perf_counter(), None, out)
                 self._firing = None
-        self._do(out)
+        if self._keeping is None:
+            self._carry_out([item for item in out if type(item[1]) is not Persist])
+        else:
+            self._keeping.do(out)
 
     def _handle(
         self,
         address: Address,
-        event: Any,
+        events: Sequence[Any],
         posted_s: float,
         collector: Collector | None,
-        out: list[_Out],
+        out: list[Out],
     ) -> None:
         core = self._cores.get(address)
         if core is None:
             return
         self._beats.silent.discard(address)
         began_s, now = time.perf_counter(), self.clock.now()
+        for event in events:
+            if not self._carry(address, core, event, now, collector, out):
+                return
+        if self._meter is not None:
+            took_s, count = time.perf_counter() - began_s, len(events)
+            self._meter(type(events[0]).__name__, took_s / count, began_s - posted_s, count)
+
+    def _carry(
+        self,
+        address: Address,
+        core: Core,
+        event: Any,
+        now: float,
+        collector: Collector | None,
+        out: list[Out],
+    ) -> bool:
+        """Have a core handle an event; return whether it lived through it."""
         try:
             effects = core.handle(event, now)
             if self._checked:
@@ -232,12 +281,9 @@ class Shell:
                 self._tape.failed(address, event, now, error)
             self.remove(address)
             self._outside.failed(address, error)
-            return
+            return False
         if self._tape is not None:
             self._tape.handled(address, event, now, effects)
-        if self._meter is not None:
-            ended_s = time.perf_counter()
-            self._meter(type(event).__name__, ended_s - began_s, began_s - posted_s)
         for effect in effects:
             kind = type(effect)
             if kind is SetTimer:
@@ -246,6 +292,7 @@ class Shell:
                 continue
             else:
                 out.append((address, effect, now))
+        return True
 
     # -- timers ------------------------------------------------------------------------------------
 
@@ -268,7 +315,7 @@ class Shell:
                 return
             timers[key] = None
             self._due.append((address, key))
-            self._wake.set()
+            self._awake()
             return
         wall_s = min(self.clock.wall_s(delay_s), TIMER_S_MAX)
         at_s = loop.time() + wall_s
@@ -294,83 +341,11 @@ class Shell:
         if timers is not None and key in timers:
             timers[key] = None
             self._due.append((address, key))
-            self._wake.set()
+            self._awake()
 
     # -- effects -----------------------------------------------------------------------------------
 
-    def _do(self, out: list[_Out]) -> None:
-        if self._store is None:
-            self._carry_out([item for item in out if type(item[1]) is not Persist])
-            return
-        if self._stalled:
-            out = self._meanwhile(out)
-        first = next((i for i, item in enumerate(out) if type(item[1]) is Persist), None)
-        if first is None and self._committing is None:
-            self._carry_out(out)
-            return
-        if self._committing is None:
-            self._carry_out(out[:first])
-            out = out[first:]
-        records = [e.record for _, e, _ in out if isinstance(e, Persist)]
-        later = [item for item in out if type(item[1]) is not Persist]
-        self._held.append((records, later))
-        if self._committing is None:
-            self._committing = asyncio.get_running_loop().create_task(self._commit())
-
-    async def _commit(self) -> None:
-        """Write what rounds persisted, many rounds at once, then do what had to wait for it."""
-        try:
-            while self._held:
-                rounds = list(self._held)
-                self._held.clear()
-                records = [record for batch, _ in rounds for record in batch]
-                if records:
-                    await self._append(records)
-                self._carry_out([item for _, later in rounds for item in later])
-        except Exception as error:
-            self._failure = error
-            self._wake.set()
-            return
-        self._committing = None
-
-    async def _append(self, records: list[Mapping[str, Any]]) -> None:
-        """Write records; a store that takes nothing is tried again until it does."""
-        assert self._store is not None
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                await loop.run_in_executor(None, self._store.append, records)
-                break
-            except StoreUnavailableError as error:
-                if self._ending:
-                    raise
-                if not self._stalled:
-                    self._stalled = True
-                    self._outside.stalled(str(error))
-            await asyncio.sleep(STORE_RETRY_S)
-        if self._stalled:
-            self._stalled = False
-            self._outside.stalled("")
-
-    def _meanwhile(self, out: list[_Out]) -> list[_Out]:
-        """Return what waits for a stalled store.
-
-        Reads are answered. What else is said is lost, as cores repeat it; to keep it would fill the
-        memory.
-        """
-        passing, waiting = [], []
-        for item in out:
-            effect = item[1]
-            if isinstance(effect, Note) or (
-                isinstance(effect, Send) and self._outside.may_pass(effect.to)
-            ):
-                passing.append(item)
-            elif not isinstance(effect, Send) or effect.to.startswith(_CLIENT):
-                waiting.append(item)
-        self._carry_out(passing)
-        return waiting
-
-    def _carry_out(self, out: list[_Out]) -> None:
+    def _carry_out(self, out: list[Out]) -> None:
         outside = self._outside
         sends: list[tuple[Address, Any]] = []
         for address, effect, now in out:
