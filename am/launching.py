@@ -24,7 +24,9 @@ class LaunchedTask:
     """A task in a container. `key` names it among all that is held.
 
     That is the container's id, or for a reusable container (whose `size` is given) id, stage, task
-    and attempt.
+    and attempt. With `tasks` it is a run of like ones that began together on one node, in
+    containers with consecutive ids, of which nothing has befallen one alone; what else it says is
+    of the first.
     """
 
     __slots__ = (
@@ -40,6 +42,7 @@ class LaunchedTask:
         "stage",
         "stopping",
         "task",
+        "tasks",
     )
 
     def __init__(
@@ -53,8 +56,10 @@ class LaunchedTask:
         now: float,
         boot: int = 0,
         size: Vector = (),
+        tasks: tuple[int, ...] = (),
     ) -> None:
         self.container_id = container_id
+        self.tasks = tasks
         self.boot = boot  # of the node's process that the container was granted on
         self.size = size
         self.key: Hashable = container_id
@@ -96,7 +101,9 @@ class Truth:
         It is `remote` when its preferred nodes do not include the node.
         """
         held = order[0]
-        group, task, size = held.group, held.task, held.size
+        group, task, size, tasks = held.group, held.task, held.size, held.tasks
+        if len(order) > 1:
+            tasks = tuple([number for one in order for number in one.tasks or (one.task,)])
         duration_s, demand, command = self.duration_s, self.demand, self.command
         if self.durations_s:
             duration_s = self.durations_s[task]
@@ -108,20 +115,21 @@ class Truth:
             held.container_id, group.stage, task, held.attempt, duration_s, demand, command,
             self.environment if command else (), bool(size),
             bool(group.nodes) and held.node not in group.nodes, size or group.grant,
-            tuple([one.task for one in order]) if len(order) > 1 else (),
+            tasks,
         )  # fmt: skip
 
 
-Order = list[LaunchedTask]  # like tasks to start in containers with consecutive ids of one node
+# like tasks, or runs of them, to start in containers with consecutive ids of one node
+Order = list[LaunchedTask]
 
 
 def _takes(order: Order, held: LaunchedTask) -> bool:
     """Return whether another task is one more of these."""
-    first = order[0]
+    last = order[-1]
     return (
-        held.container_id == first.container_id + len(order)
-        and held.group is first.group
-        and held.attempt == first.attempt
+        held.container_id == last.container_id + (len(last.tasks) or 1)
+        and held.group is last.group
+        and held.attempt == last.attempt
         and not held.size
     )
 
@@ -130,16 +138,18 @@ class Launcher:
     """Held containers by id; start orders are repeated until the node answers."""
 
     __slots__ = (
-        "_attempt", "_batches", "_queries", "_stops", "asked", "due", "held", "lossless",
-        "stopped", "truths", "unanswered",
+        "_attempt", "_batches", "_held", "_queries", "_runs", "_stops", "_unanswered", "asked",
+        "due", "lossless", "stopped", "truths",
     )  # fmt: skip
 
     def __init__(self, attempt_id: AttemptId, *, lossless: bool = False) -> None:
         self._attempt = attempt_id
         self.lossless = lossless  # then a node answers for reusable containers, and refusals
         self.truths: list[Truth] = []
-        self.held: dict[Hashable, LaunchedTask] = {}
-        self.unanswered: dict[Hashable, LaunchedTask] = {}  # in the order of sending
+        # a run is here under the id of each of its containers
+        self._held: dict[Hashable, LaunchedTask] = {}
+        self._unanswered: dict[Hashable, LaunchedTask] = {}  # in the order of sending
+        self._runs: dict[ContainerId, LaunchedTask] = {}  # by the first id: what is not taken apart
         # stops and queries that no node has answered yet: the node, when it was told last
         self.stopped: dict[ContainerId, tuple[NodeId, float]] = {}
         self.asked: dict[ContainerId, tuple[NodeId, float]] = {}
@@ -152,39 +162,104 @@ class Launcher:
         """Read the truth of every stage."""
         self.truths = [Truth(job, stage, types) for stage in job.stages]
 
+    # -- what is held ------------------------------------------------------------------------------
+
+    @property
+    def held(self) -> dict[Hashable, LaunchedTask]:
+        """All tasks in containers by their keys, each by itself: runs are taken apart."""
+        while self._runs:
+            self._take_apart(self._runs.popitem()[1])
+        return self._held
+
+    @property
+    def unanswered(self) -> dict[Hashable, LaunchedTask]:
+        """Those of them whose orders no node has answered, in the order of sending."""
+        while self._runs:
+            self._take_apart(self._runs.popitem()[1])
+        return self._unanswered
+
+    def _take_apart(self, run: LaunchedTask) -> None:
+        number, unanswered = run.container_id, self._unanswered
+        for task in run.tasks:
+            one = LaunchedTask(
+                number, run.node, run.group, run.stage, task, run.attempt, run.launched_s, run.boot
+            )
+            one.sent_s = run.sent_s
+            self._held[number] = one
+            if number in unanswered:
+                unanswered[number] = one
+            number += 1
+
+    def one(self, container_id: ContainerId) -> LaunchedTask | None:
+        """Return the one task of a container, by itself; None: it is not held."""
+        held = self._held.get(container_id)
+        if held is not None and held.tasks:
+            self._take_apart(self._runs.pop(held.container_id))
+            return self._held[container_id]
+        return held
+
+    def run_of(self, container_id: ContainerId, tasks: tuple[int, ...]) -> LaunchedTask | None:
+        """Return the run of just these tasks that begins in a container; None: there is none."""
+        run = self._runs.get(container_id)
+        return run if run is not None and run.tasks == tasks else None
+
+    def drop(self, container_id: ContainerId, count: int) -> None:
+        """Forget what is held in containers with consecutive ids: one, or all of a run."""
+        held, unanswered = self._held, self._unanswered
+        if count == 1:
+            del held[container_id]
+            unanswered.pop(container_id, None)
+            return
+        self._runs.pop(container_id, None)
+        for number in range(container_id, container_id + count):
+            del held[number]
+        if unanswered:
+            for number in range(container_id, container_id + count):
+                unanswered.pop(number, None)
+
+    # -- orders ------------------------------------------------------------------------------------
+
     def start(self, held: LaunchedTask) -> None:
         """Order one task; the order leaves with the next `flush`."""
-        self.held[held.key] = held
+        self._held[held.key] = held
         if held.size or not self.lossless:
-            self.unanswered[held.key] = held
+            self._unanswered[held.key] = held
         self._order(held)
 
-    def start_runs(self, stage: int, runs: Sequence[Order]) -> None:
-        """Order tasks of a stage: a run's containers are of one node, with consecutive ids."""
-        all_held, batches, plain = self.held, self._batches, self.truths[stage].plain
-        unanswered = None if self.lossless else self.unanswered
-        self.due = True
-        for run in runs:
-            first, alike = run[0], True
-            all_held[first.container_id] = first
-            if len(run) > 1:
-                alike, tries = plain, first.attempt
-                for held in run:
-                    all_held[held.container_id] = held
-                    if held.attempt != tries:
-                        alike = False
-            if unanswered is not None:
-                for held in run:
-                    unanswered[held.container_id] = held
-            to = (first.node, first.boot)
-            batch = batches.get(to)
-            if batch is None and alike:
-                batches[to] = [run]
-            elif batch is not None and alike and len(run) > 1:
-                batch.append(run)
+    def start_all(self, starts: Sequence[LaunchedTask]) -> None:
+        """Order tasks and runs of them, none in a reusable container."""
+        for held in starts:
+            first, tasks = held.container_id, held.tasks
+            if not tasks:
+                self._held[first] = held
+                if not self.lossless:
+                    self._unanswered[first] = held
+                self._order(held)
+                continue
+            self._runs[first] = held
+            numbers = range(first, first + len(tasks))
+            members: dict[Hashable, LaunchedTask] = dict.fromkeys(numbers, held)
+            self._held.update(members)
+            if not self.lossless:
+                self._unanswered.update(members)
+            self.due = True
+            to = (held.node, held.boot)
+            batch = self._batches.get(to)
+            if batch is None:
+                self._batches[to] = [[held]]
             else:
-                for held in run:
-                    self._order(held)
+                batch.append([held])
+
+    def waiting_among(self, container_id: ContainerId, count: int) -> Sequence[ContainerId]:
+        """Return consecutive ids, at most as many as orders wait for an answer."""
+        numbers, waiting = range(container_id, container_id + count), self._unanswered
+        if count > len(waiting) + 1:
+            return [key for key in waiting if isinstance(key, int) and key in numbers]
+        return numbers
+
+    def answered_start(self, container_id: ContainerId) -> bool:
+        """Note that a node has answered an order to start; False: that was known."""
+        return self._unanswered.pop(container_id, None) is not None
 
     def _order(self, held: LaunchedTask) -> None:
         self.due = True
@@ -200,7 +275,7 @@ class Launcher:
     @property
     def waits(self) -> bool:
         """Whether a node owes an answer, so that something may have to be said again."""
-        return bool(self.unanswered or self.stopped or self.asked)
+        return bool(self._unanswered or self.stopped or self.asked)
 
     def stop(self, held: LaunchedTask) -> None:
         """Order the end of one container."""
@@ -239,12 +314,14 @@ class Launcher:
 
     def repeat(self, now: float, resend_after_s: float) -> None:
         """Order again what was not answered for too long."""
-        for key, held in list(self.unanswered.items()):
+        oldest = next(iter(self._unanswered.values()), None)
+        late = oldest is not None and now - oldest.sent_s >= resend_after_s
+        for key, held in list(self.unanswered.items()) if late else ():
             if now - held.sent_s < resend_after_s:
                 break
-            del self.unanswered[key]
+            del self._unanswered[key]
             held.sent_s = now
-            self.unanswered[key] = held
+            self._unanswered[key] = held
             if held.stopping:
                 self.stop_container(held.node, held.container_id)
             else:

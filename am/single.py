@@ -4,11 +4,11 @@ All of `am.work` is such containers; of `am.reuse` those of gangs are, as all of
 start at once.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from am.job_state import JobState
-from am.launching import LaunchedTask, Order
+from am.launching import LaunchedTask
 from am.progress import RUNNING
 from am.takeover import Found, Takeover
 from am.task_groups import TaskGroup
@@ -16,7 +16,6 @@ from weft.ids import ContainerId
 from weft.messages import (
     Container,
     ContainerEnd,
-    ItemAnswer,
     Outcome,
     StartAnswered,
     containers_of,
@@ -26,12 +25,9 @@ from weft.messages import (
 _SUCCEEDED: Final = Outcome.SUCCEEDED
 
 
-def _answered(item: ItemAnswer, waiting: Mapping[Hashable, LaunchedTask]) -> Iterable[Hashable]:
-    """Return the containers that an answer is for, at most as many as wait for one."""
-    numbers = range(item.container_id, item.container_id + item.count)
-    if item.count > len(waiting) + 1:
-        return [key for key in waiting if isinstance(key, int) and key in numbers]
-    return numbers
+def _differ(tasks: Iterable[int], tries: Mapping[int, int]) -> bool:
+    """Return whether some of these tasks were tried more often than others."""
+    return len({tries.get(task, 0) for task in tasks}) > 1
 
 
 class SingleTasks:
@@ -132,24 +128,23 @@ class SingleTasks:
             return False
         state.seen.update(numbers)
         tasks, tries = progress.take_run(group, count), stage.tries
-        first = 0
-        runs: list[Order] = []
+        alike, first = self.launcher.truths[group.stage].plain, 0
+        starts: list[LaunchedTask] = []
         for one in told:
             number, node, boot = one.container_id, one.node_id, one.boot
-            if one.count == 1:
-                task = tasks[first]
-                attempt = tries.get(task, 0) if tries else 0
-                runs.append([LaunchedTask(number, node, group, stage, task, attempt, now, boot)])
-                first += 1
-                continue
-            run: Order = []
-            for task in tasks[first : first + one.count]:
-                attempt = tries.get(task, 0) if tries else 0
-                run.append(LaunchedTask(number, node, group, stage, task, attempt, now, boot))
-                number += 1
+            mine = tuple(tasks[first : first + one.count])
             first += one.count
-            runs.append(run)
-        self.launcher.start_runs(group.stage, runs)
+            attempt = tries.get(mine[0], 0) if tries else 0
+            if one.count > 1 and alike and not (tries and _differ(mine, tries)):
+                starts.append(
+                    LaunchedTask(number, node, group, stage, mine[0], attempt, now, boot, (), mine)
+                )
+                continue
+            for task in mine:
+                attempt = tries.get(task, 0) if tries else 0
+                starts.append(LaunchedTask(number, node, group, stage, task, attempt, now, boot))
+                number += 1
+        self.launcher.start_all(starts)
         return True
 
     def granted_late(self, container_id: ContainerId, ask_id: int) -> None:
@@ -179,19 +174,19 @@ class SingleTasks:
             if found:
                 self._begin(found, now)
             self.taken_over()
-        unanswered = self.launcher.unanswered
+        launcher = self.launcher
         for item in event.items:
             if item.stage < 0:
-                self.launcher.answered(item.container_id)
-            for number in _answered(item, unanswered):
-                held = unanswered.pop(number, None)
-                if item.error and self.launcher.lossless:
-                    held = held or self.launcher.held.get(number)
-                if held is not None and item.error:
+                launcher.answered(item.container_id)
+            for number in launcher.waiting_among(item.container_id, item.count):
+                known = launcher.answered_start(number)
+                if not item.error:
+                    state.refusals.count = 0 if known else state.refusals.count
+                    continue
+                held = launcher.one(number) if known or launcher.lossless else None
+                if held is not None:
                     state.give_up(held)
                     state.refused(held.node, item.error, now)
-                elif held is not None:
-                    state.refusals.count = 0
 
     def taken_over(self) -> None:
         """Have the asker look again once nothing is left to be taken over."""
@@ -252,32 +247,27 @@ class SingleTasks:
 
         It is where each task of a run is what its container was granted for, and none has copies.
         """
-        number, all_held = end.container_id, self.launcher.held
-        held = all_held.get(number)
+        number, tasks, launcher = end.container_id, end.tasks, self.launcher
+        held = launcher.run_of(number, tasks) if tasks else None
+        whole = held is not None or not tasks
+        if held is None:  # one, or a part of a run, or of one that was taken apart
+            held = launcher.one(number)
         if held is None or end.outcome is not _SUCCEEDED or self.takeover.waiting:
             return None
-        stage, group = held.stage, held.group
+        stage = held.stage
         if held.stopping or stage.copies:
             return None
-        state, unanswered = stage.state, self.launcher.unanswered
-        if not end.tasks:
-            if state[held.task] != RUNNING:
+        state = stage.state
+        for place, task in enumerate(tasks or (held.task,)):
+            if state[task] != RUNNING or not (whole or self._is_held(number + place, task, held)):
                 return None
-            del all_held[number]
-            if unanswered:
-                unanswered.pop(number, None)
-            return held
-        members = range(number, number + len(end.tasks))
-        for member, task in zip(members, end.tasks, strict=True):
-            one = all_held.get(member)
-            if one is None or one.group is not group or one.task != task or state[task] != RUNNING:
-                return None
-        for member in members:
-            del all_held[member]
-        if unanswered:
-            for member in members:
-                unanswered.pop(member, None)
+        launcher.drop(number, len(tasks) or 1)
         return held
+
+    def _is_held(self, container_id: ContainerId, task: int, like: LaunchedTask) -> bool:
+        """Return whether a container has just this task, of the same group as another one."""
+        one = self.launcher.one(container_id)
+        return one is not None and one.group is like.group and one.task == task
 
     def one_ended(self, end: ContainerEnd, now: float) -> None:
         """Handle a container's end; each is counted once."""
