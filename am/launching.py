@@ -138,7 +138,7 @@ class Launcher:
     """Held containers by id; start orders are repeated until the node answers."""
 
     __slots__ = (
-        "_attempt", "_batches", "_held", "_queries", "_runs", "_stops", "_unanswered", "asked",
+        "_attempt", "_batches", "_queries", "_runs", "_stops", "_unanswered", "asked", "by_key",
         "due", "lossless", "stopped", "truths",
     )  # fmt: skip
 
@@ -146,8 +146,9 @@ class Launcher:
         self._attempt = attempt_id
         self.lossless = lossless  # then a node answers for reusable containers, and refusals
         self.truths: list[Truth] = []
-        # a run is here under the id of each of its containers
-        self._held: dict[Hashable, LaunchedTask] = {}
+        # a run is here under the id of each of its containers; who handles runs looks here, others
+        # in `held`
+        self.by_key: dict[Hashable, LaunchedTask] = {}
         self._unanswered: dict[Hashable, LaunchedTask] = {}  # in the order of sending
         self._runs: dict[ContainerId, LaunchedTask] = {}  # by the first id: what is not taken apart
         # stops and queries that no node has answered yet: the node, when it was told last
@@ -169,7 +170,7 @@ class Launcher:
         """All tasks in containers by their keys, each by itself: runs are taken apart."""
         while self._runs:
             self._take_apart(self._runs.popitem()[1])
-        return self._held
+        return self.by_key
 
     @property
     def unanswered(self) -> dict[Hashable, LaunchedTask]:
@@ -185,30 +186,26 @@ class Launcher:
                 number, run.node, run.group, run.stage, task, run.attempt, run.launched_s, run.boot
             )
             one.sent_s = run.sent_s
-            self._held[number] = one
+            self.by_key[number] = one
             if number in unanswered:
                 unanswered[number] = one
             number += 1
 
     def one(self, container_id: ContainerId) -> LaunchedTask | None:
         """Return the one task of a container, by itself; None: it is not held."""
-        held = self._held.get(container_id)
+        held = self.by_key.get(container_id)
         if held is not None and held.tasks:
             self._take_apart(self._runs.pop(held.container_id))
-            return self._held[container_id]
+            return self.by_key[container_id]
         return held
-
-    def run_of(self, container_id: ContainerId, tasks: tuple[int, ...]) -> LaunchedTask | None:
-        """Return the run of just these tasks that begins in a container; None: there is none."""
-        run = self._runs.get(container_id)
-        return run if run is not None and run.tasks == tasks else None
 
     def drop(self, container_id: ContainerId, count: int) -> None:
         """Forget what is held in containers with consecutive ids: one, or all of a run."""
-        held, unanswered = self._held, self._unanswered
+        held, unanswered = self.by_key, self._unanswered
         if count == 1:
             del held[container_id]
-            unanswered.pop(container_id, None)
+            if unanswered:
+                unanswered.pop(container_id, None)
             return
         self._runs.pop(container_id, None)
         for number in range(container_id, container_id + count):
@@ -221,7 +218,7 @@ class Launcher:
 
     def start(self, held: LaunchedTask) -> None:
         """Order one task; the order leaves with the next `flush`."""
-        self._held[held.key] = held
+        self.by_key[held.key] = held
         if held.size or not self.lossless:
             self._unanswered[held.key] = held
         self._order(held)
@@ -231,7 +228,7 @@ class Launcher:
         for held in starts:
             first, tasks = held.container_id, held.tasks
             if not tasks:
-                self._held[first] = held
+                self.by_key[first] = held
                 if not self.lossless:
                     self._unanswered[first] = held
                 self._order(held)
@@ -239,7 +236,7 @@ class Launcher:
             self._runs[first] = held
             numbers = range(first, first + len(tasks))
             members: dict[Hashable, LaunchedTask] = dict.fromkeys(numbers, held)
-            self._held.update(members)
+            self.by_key.update(members)
             if not self.lossless:
                 self._unanswered.update(members)
             self.due = True

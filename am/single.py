@@ -132,12 +132,17 @@ class SingleTasks:
         starts: list[LaunchedTask] = []
         for one in told:
             number, node, boot = one.container_id, one.node_id, one.boot
+            task = tasks[first]
+            attempt = tries.get(task, 0) if tries else 0
+            if one.count == 1:
+                first += 1
+                starts.append(LaunchedTask(number, node, group, stage, task, attempt, now, boot))
+                continue
             mine = tuple(tasks[first : first + one.count])
             first += one.count
-            attempt = tries.get(mine[0], 0) if tries else 0
-            if one.count > 1 and alike and not (tries and _differ(mine, tries)):
+            if alike and not (tries and _differ(mine, tries)):
                 starts.append(
-                    LaunchedTask(number, node, group, stage, mine[0], attempt, now, boot, (), mine)
+                    LaunchedTask(number, node, group, stage, task, attempt, now, boot, (), mine)
                 )
                 continue
             for task in mine:
@@ -248,26 +253,37 @@ class SingleTasks:
         It is where each task of a run is what its container was granted for, and none has copies.
         """
         number, tasks, launcher = end.container_id, end.tasks, self.launcher
-        held = launcher.run_of(number, tasks) if tasks else None
-        whole = held is not None or not tasks
-        if held is None:  # one, or a part of a run, or of one that was taken apart
-            held = launcher.one(number)
+        held = launcher.by_key.get(number)
         if held is None or end.outcome is not _SUCCEEDED or self.takeover.waiting:
             return None
         stage = held.stage
+        state = stage.state
         if held.stopping or stage.copies:
             return None
-        state = stage.state
-        for place, task in enumerate(tasks or (held.task,)):
-            if state[task] != RUNNING or not (whole or self._is_held(number + place, task, held)):
+        if not tasks:
+            if held.tasks:
+                held = launcher.one(number)
+            if held is None or state[held.task] != RUNNING:
                 return None
-        launcher.drop(number, len(tasks) or 1)
+            launcher.drop(number, 1)
+            return held
+        if held.tasks != tasks or held.container_id != number:  # a part, or taken apart before
+            held = launcher.one(number)
+            if held is None or not self._are_held(held, tasks):
+                return None
+        for task in tasks:
+            if state[task] != RUNNING:
+                return None
+        launcher.drop(number, len(tasks))
         return held
 
-    def _is_held(self, container_id: ContainerId, task: int, like: LaunchedTask) -> bool:
-        """Return whether a container has just this task, of the same group as another one."""
-        one = self.launcher.one(container_id)
-        return one is not None and one.group is like.group and one.task == task
+    def _are_held(self, first: LaunchedTask, tasks: Iterable[int]) -> bool:
+        """Return whether containers from one on have just these tasks, all of its group."""
+        for number, task in enumerate(tasks, first.container_id):
+            one = self.launcher.one(number)
+            if one is None or one.group is not first.group or one.task != task:
+                return False
+        return True
 
     def one_ended(self, end: ContainerEnd, now: float) -> None:
         """Handle a container's end; each is counted once."""

@@ -110,7 +110,8 @@ def is_done(run: Holding, end: ContainerEnd) -> bool:
 def close_done(books: Books, run: Holding, end: ContainerEnd) -> App:
     """Close a container that did its task, or a run of them: what `close` does with each.
 
-    Return the application, which may have waited for that (`rm.applications.settle`).
+    What it did is journaled before its end is noted and relayed. Return the application, which may
+    have waited for that (`rm.applications.settle`).
     """
     first, count, node, attempt = run.container_id, run.count, run.node, run.attempt
     assert attempt is not None
@@ -132,33 +133,26 @@ def close_done(books: Books, run: Holding, end: ContainerEnd) -> App:
             books.ledger.end(node.slot, app.slot, demand, 1, app.held_s, lasted_s)
             books.matcher.ended(books.view, node.slot, app.slot, demand, now)
     books.matching.changed()
-    _note_done(books, app, node, end)
+    stage, tasks, run_s, message = end.stage, end.tasks, end.run_s, end.message[:MESSAGE_MAX]
+    closed: Closed | ClosedRun
+    if tasks:
+        journal_run(books, app, end)
+        closed = ClosedRun(
+            first, node.node_id, _SUCCEEDED, stage, tasks, end.attempt, end.exit_code, run_s,
+            message,
+        )  # fmt: skip
+    else:
+        journal(books, app, stage, end.task, run_s)
+        closed = Closed(
+            first, node.node_id, _SUCCEEDED, stage, end.task, end.attempt, end.exit_code, run_s,
+            message,
+        )  # fmt: skip
+    books.out.append(Note(closed))
     app.closed.append((run, end, now))
     if run.stage >= 0:
         app.running[run.stage] -= count
     relay(books, attempt, end)
     return app
-
-
-def _note_done(books: Books, app: App, node: Node, end: ContainerEnd) -> None:
-    """Journal what a container or a run of them did, then note its end."""
-    stage, tasks, run_s, message = end.stage, end.tasks, end.run_s, end.message
-    if message:
-        message = message[:MESSAGE_MAX]
-    closed: Closed | ClosedRun
-    if tasks:
-        journal_run(books, app, end)
-        closed = ClosedRun(
-            end.container_id, node.node_id, _SUCCEEDED, stage, tasks, end.attempt, end.exit_code,
-            run_s, message,
-        )  # fmt: skip
-    else:
-        journal(books, app, stage, end.task, run_s)
-        closed = Closed(
-            end.container_id, node.node_id, _SUCCEEDED, stage, end.task, end.attempt,
-            end.exit_code, run_s, message,
-        )  # fmt: skip
-    books.out.append(Note(closed))
 
 
 def order_stop(books: Books, holding: Holding) -> None:

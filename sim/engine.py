@@ -17,8 +17,7 @@ from weft.effects import TimerFired
 from weft.errors import InvariantError
 from weft.ids import AttemptId, NodeId
 
-SLICES = 16.0  # of the calendar, a second
-NEVER = 1 << 80  # the slice of what is due at no time
+SLICES = 16  # of the calendar, a second
 Effects = list[Any]  # of a core, and of `sim.outages`, which puts one of its own among them
 Key = NodeId | AttemptId  # of what beats
 Door = Callable[[Any, float], Effects]
@@ -101,7 +100,7 @@ class Engine:
     """The calendar of future events and the queue of present ones."""
 
     __slots__ = (
-        "_due", "_keys", "_later", "_near", "_serial", "_slice", "_slices", "_stopped", "before",
+        "_end_s", "_keys", "_later", "_near", "_serial", "_slices", "_stopped", "before",
         "events", "events_max", "left_out", "now", "ready",
     )  # fmt: skip
 
@@ -112,8 +111,8 @@ class Engine:
         # told where time is about to move; answers whether it did something before
         self.before: Callable[[float], bool] | None = None
         self.left_out: dict[Hashable, LeftOut] = {}  # asked where a timer of that key is due
-        self._near: list[Entry] = []  # what is due up to the end of the present slice, in order
-        self._slice = 0  # its number
+        self._near: list[Entry] = []  # what is due before the end of the present slice, in order
+        self._end_s = 0.0
         self._later: dict[int, list[Entry]] = {}  # what is due after it, by slice
         self._slices: list[int] = []  # a heap of those slices
         # what is still to be delivered at the present instant
@@ -121,7 +120,6 @@ class Engine:
         self._serial = 0
         self._keys: dict[Hashable, TimerFired] = {}
         self._stopped = False
-        self._due = False  # the first of `_near` is to be delivered before what is `ready`
 
     def soon(self, actor: Actor, event: object) -> None:
         """Deliver an event now, after all that is due now."""
@@ -130,22 +128,14 @@ class Engine:
     def at(self, time_s: float, actor: Actor, event: object) -> None:
         """Deliver an event at a time that is not before now."""
         self._serial += 1
-        self._put(time_s, (time_s, self._serial, actor, event))
-        if time_s <= self.now:
-            self._due = True
+        self._put((time_s, self._serial, actor, event))
 
     def set_timer(self, actor: Actor, key: Hashable, delay_s: float | None) -> None:
         """Set, replace or (None) cancel the timer of a key."""
         if delay_s is None:
             actor.timers.pop(key, None)
             return
-        serial = self._serial = actor.timers[key] = self._serial + 1
-        event = self._keys.get(key) or self._event_of(key)
-        time_s = self.now + delay_s
-        if time_s > self.now:
-            self._put(time_s, (time_s, serial, actor, event))
-        else:
-            self.ready.append((actor, event, serial))
+        self.set_timer_at(actor, key, self.now + delay_s)
 
     def set_timer_at(
         self, actor: Actor, key: Hashable, time_s: float, rank: int | None = None
@@ -157,31 +147,34 @@ class Engine:
         event = self._keys.get(key) or self._event_of(key)
         if time_s <= self.now:
             self.ready.append((actor, event, rank))
-        else:
-            self._put(time_s, (time_s, rank, actor, event))
+        elif time_s < self._end_s:
+            insort(self._near, (time_s, rank, actor, event))
+        elif time_s < inf:
+            entries = self._later.get(int(time_s * SLICES))  # as `_put` does, by no call
+            if entries is None:
+                self._put((time_s, rank, actor, event))
+            else:
+                entries.append((time_s, rank, actor, event))
 
-    def _put(self, time_s: float, entry: Entry) -> None:
-        """Put an entry into the calendar."""
-        try:
-            number = int(time_s * SLICES)
-        except OverflowError:
-            number = NEVER
-        if number <= self._slice:
+    def _put(self, entry: Entry) -> None:
+        """Put an entry into the calendar; what is due at no time is not."""
+        time_s = entry[0]
+        if time_s < self._end_s:
             insort(self._near, entry)
-            return
-        entries = self._later.get(number)
-        if entries is None:
-            self._later[number] = [entry]
-            heappush(self._slices, number)
-        else:
-            entries.append(entry)
+        elif time_s < inf:
+            number = int(time_s * SLICES)
+            if number not in self._later:
+                self._later[number] = []
+                heappush(self._slices, number)
+            self._later[number].append(entry)
 
     def _turn(self) -> bool:
         """Turn to the next slice of the calendar, as the present one is over; False: none is."""
         if not self._slices:
             return False
-        self._slice = heappop(self._slices)
-        self._near += sorted(self._later.pop(self._slice))
+        number = heappop(self._slices)
+        self._end_s = (number + 1) / SLICES
+        self._near += sorted(self._later.pop(number))
         return True
 
     def _event_of(self, key: Hashable) -> TimerFired:
@@ -196,23 +189,21 @@ class Engine:
         """Deliver messages and timers in order, until none is left, `stop` or time is up."""
         near, ready, before, left_out = self._near, self.ready, self.before, self.left_out
         now, events_max = self.now, self.events_max
-        self._stopped, self._due = False, bool(near) and near[0][0] <= now
+        self._stopped = not near and not self._turn() and not ready
         while not self._stopped:
-            if ready and not self._due:
+            if ready and (not near or near[0][0] > now):
                 actor, event, serial = ready.popleft()
             elif near or self._turn():
                 time_s = near[0][0]
                 if time_s > now:
                     if before is not None and before(time_s):  # put something before it
                         now = self.now
-                        self._due = near[0][0] <= now
                         continue
                     if time_s > until_s:
                         self.now = until_s
                         return
                     self.now = now = time_s
                 _, serial, actor, event = near.pop(0)
-                self._due = bool(near) and near[0][0] <= now
             else:
                 return
             if not actor.alive:

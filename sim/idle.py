@@ -267,8 +267,7 @@ class IdleBeats:
             marks[:] = self._parked
             among = bytes(marks).ljust(books.ledger.node_count, b"\0")
             fits = slots_with_room(books, np.frombuffer(among, np.bool_), floor)
-            for wide in fits:
-                marks[wide] = 0
+            np.frombuffer(marks, np.bool_)[fits] = False
             self._tight_nodes = len(self._ring) - len(fits)
 
     def _on_the_way(self, start: int, now: float, limit_s: float) -> Iterable[Beat]:

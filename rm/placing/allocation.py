@@ -11,13 +11,12 @@ from rm.containers import (
     hold,
     next_ids,
 )
-from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
 from rm.ledger.ledger_kernels import with_room
 from rm.match.candidates import limit_of
 from rm.match.filter_kernels import fits
 from rm.match.limit_kernels import ADMITTED, USER
-from rm.match.protocol import Placement, Scores
+from rm.match.protocol import Placement
 from rm.placing.gang_room import spoils
 from rm.placing.hosting import full_of_masters, hosts, masters_may_grow
 from rm.state.books import Books
@@ -28,7 +27,6 @@ from weft.dag import Floats
 from weft.effects import Note
 from weft.errors import InvariantError
 from weft.facts import Placed, PlacedRun
-from weft.ids import ContainerId
 from weft.messages import Container, MasterLaunch
 from weft.record import changed
 from weft.resources import Vector
@@ -147,7 +145,7 @@ def heartbeat_outlook(books: Books, node: Node, now: float) -> int:
 
 
 def grant(books: Books, node: Node, placement: Placement) -> None:
-    """Book a placement and owe the master its containers."""
+    """Book a placement, hold its containers as one run, and owe them to the master."""
     rows, now, count = books.rows, books.now, placement.copies
     entry = rows.entries[placement.row]
     if entry is None or not 0 < count <= entry.ask.total - entry.granted:
@@ -159,11 +157,23 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
     limit = 1.0 + books.slack if placement.overbooked else None
     books.ledger.grant(node.slot, entry.app, entry.demand, count, limit, now)
     first = next_ids(books, attempt, count)
-    if count > 1 and app.job.master is not None:  # such a master knows no runs
-        for number in range(first, first + count):
-            _hand_out(books, node, attempt, entry, number, 1, placement.scores)
-    else:
-        _hand_out(books, node, attempt, entry, first, count, placement.scores)
+    demand, node_id = ask.demand, node.node_id
+    vector = demand if any(demand) else books.least
+    queue, scores, out = books.queues.paths[app.queue], placement.scores, books.out
+    alone = count > 1 and app.job.master is not None  # such a master knows no runs
+    size = 1 if alone else count
+    for number in range(first, first + count) if alone else (first,):
+        run = Holding(number, node, attempt, entry, entry.demand, vector, now, ALLOCATED, size)
+        hold(books, run)
+        attempt.outbox.put(number, Container(number, node_id, ask.ask_id, node.boot, size))
+        placed: Placed | PlacedRun
+        if size == 1:
+            placed = Placed(number, node_id, ask.ask_id, ask.stage, demand, ask.kind, queue, scores)
+        else:
+            placed = PlacedRun(
+                number, size, node_id, ask.ask_id, ask.stage, demand, ask.kind, queue, scores
+            )
+        out.append(Note(placed))
     if ask.stage >= 0:
         app.running[ask.stage] += count
     books.pace.note(ask.duration_s, count)
@@ -172,32 +182,6 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
         books.owe_attempt(attempt)
     if books.hears_grants:
         books.matcher.granted(books.view, node.slot, placement, entry.app, now)
-
-
-def _hand_out(
-    books: Books,
-    node: Node,
-    attempt: Attempt,
-    entry: AskEntry,
-    first: ContainerId,
-    count: int,
-    scores: Scores,
-) -> None:
-    """Hold a container, or a run of them, for an attempt, owe it to its master, and note it."""
-    ask, demand, node_id = entry.ask, entry.ask.demand, node.node_id
-    vector = demand if any(demand) else books.least
-    run = Holding(first, node, attempt, entry, entry.demand, vector, books.now, ALLOCATED, count)
-    hold(books, run)
-    attempt.outbox.put(first, Container(first, node_id, ask.ask_id, node.boot, count))
-    queue = books.queues.paths[attempt.app.queue]
-    placed: Placed | PlacedRun
-    if count == 1:
-        placed = Placed(first, node_id, ask.ask_id, ask.stage, demand, ask.kind, queue, scores)
-    else:
-        placed = PlacedRun(
-            first, count, node_id, ask.ask_id, ask.stage, demand, ask.kind, queue, scores
-        )
-    books.out.append(Note(placed))
 
 
 def _place_masters(books: Books, node: Node) -> None:
