@@ -54,7 +54,7 @@ _ROW = np.dtype("i8,i8,i8,i8,i8,i8,f8,f8")
 _PLACED = struct.Struct("<dqqii")
 _CLOSED = struct.Struct("<dqiiii")
 _CONTAINER_AT, _TASK_AT, _TASK_BYTES = 8, 24, 4  # where rows of decisions have them
-_BYTES = bytes(range(256))
+_BYTES = bytearray(range(256))  # as is what is written in parts into rows: others are copied first
 _SUCCEEDED: Final = Outcome.SUCCEEDED
 _PREEMPTED: Final = Outcome.PREEMPTED
 _ALTRUISTIC: Final = AskType.ALTRUISTIC
@@ -230,7 +230,7 @@ class Recorder:
         row = _CLOSED.pack(now, first, outcome, fact.stage, tasks[0], fact.attempt)
         row += self._names[fact.node]
         closed = _rows_of_run(row, first, count)
-        numbers, step = struct.pack(f"<{count}i", *tasks), len(row)
+        numbers, step = bytearray(struct.pack(f"<{count}i", *tasks)), len(row)
         for at in range(_TASK_BYTES):
             closed[_TASK_AT + at :: step] = numbers[at::_TASK_BYTES]
         rows = self._bytes
