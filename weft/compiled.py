@@ -75,7 +75,10 @@ _KEEP = bool(_config.CACHE_DIR)
 
 
 def kernel(function: Kernel) -> Kernel:
-    """Compile a function on its first call; it runs without the interpreter's lock.
+    """Compile a function on its first call; a planner's runs without the interpreter's lock.
+
+    Planners use several threads. What other kernels do is done in microseconds, of which letting go
+    of the lock and taking it again would be a part of one.
 
     It may not make arrays: then numba counts no references, which took half of the time of loops
     that hand arrays on, and more where two threads count on the same array.
@@ -138,4 +141,5 @@ def steady(function: Kernel) -> Steady[Kernel]:
 
 def _compile(function: Kernel, **options: bool) -> Kernel:
     njit: Any = numba.njit
-    return cast(Kernel, njit(cache=_KEEP, nogil=True, **options)(function))
+    plans = function.__module__.startswith("am.plan.")
+    return cast(Kernel, njit(cache=_KEEP, nogil=plans, **options)(function))
