@@ -6,7 +6,7 @@ of msgspec is made in C, in half the time of the former.
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, TypeVar, cast, dataclass_transform
 
 from msgspec import Struct, StructMeta
 
@@ -24,11 +24,11 @@ def record(cls: type[T]) -> type[T]:
     """Make a class immutable, hashable and a dataclass; it has no other base."""
     own = {name: value for name, value in vars(cls).items() if name not in _MADE_ANEW}
     own["__dataclass_fields__"] = _fields_of(cls)
-    made: Any = StructMeta(cls.__name__, (Struct,), own, frozen=True)
-    return made  # type: ignore[no-any-return]
+    made = StructMeta(cls.__name__, (Struct,), own, frozen=True)
+    return cast("type[T]", made)
 
 
-def _fields_of(cls: type) -> Any:
+def _fields_of(cls: type) -> object:
     """Return what `dataclasses` knows of a class's fields."""
     plain = type(cls.__name__, (), dict(vars(cls)))
     return vars(dataclass(plain))["__dataclass_fields__"]
