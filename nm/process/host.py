@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from nm.process.folders import KEPT, clean, log_size, logs, read_log, share
-from nm.process.isolation import Isolation
+from nm.process.isolation import Isolation, hindrance, steers
 from nm.process.leftovers import ROOT_VARIABLE, kill_orphans
-from nm.process.limits import Limits, startable
+from nm.process.limits import Limits
 from nm.process.places import make
 from nm.process.records import (
     Record,
@@ -202,6 +202,12 @@ class ProcessHost:
         variables = {**variables, **_PYTHON}
         isolation, limits = self._isolation, self._limits
         apart = None if own else isolation
+        everything: dict[str, str] = {}
+        later: dict[str, str] = {}
+        if apart is not None:
+            everything = self._environment | variables
+            later = {name: value for name, value in variables.items() if steers(name)}
+            variables = {name: variables[name] for name in variables if name not in later}
         group = enter = file = after = ""
         written = [""] * len(each)
         began_s, records = 0.0, None if item is None else self._records
@@ -213,9 +219,12 @@ class ProcessHost:
         for (container, key), name, called in zip(each, names, written, strict=True):
             folder = f"{key[0]}-{key[1]}-{key[2]}" if inner else ""
             instead = None
+            problem = 0
             if apart is not None:
                 path = Path("/".join((self._root, app, name, folder)))
-                instead = self._apart(apart, container, command, variables, path)
+                seen = self._seen(container, command)
+                problem = hindrance(command[0], everything, path)
+                instead = apart.wrap(command, path, seen, later), apart.environment()
             if limits is not None and demand:
                 group, enter = limits.enter(container, demand)
             process = _Process(container, key, command[0])
@@ -223,6 +232,9 @@ class ProcessHost:
             self._running.setdefault(container, {})[key] = process
             self._number += 1
             self._by_number[self._number] = process
+            if problem:  # the tools that keep it apart would not say so in these words
+                self._loop.call_soon(self._hear, ([], [(self._number, problem)], []))
+                continue
             text = ""
             if records is not None:
                 text = before_start(container, key, group, self._taken.get(container, 0))
@@ -234,19 +246,6 @@ class ProcessHost:
         home = "" if limits is None else limits.home
         run = Run(command, variables, app, note, owner, 0o700, home, file, after)
         self._spawning.run(run, orders)
-
-    def _apart(
-        self,
-        apart: Isolation,
-        container_id: ContainerId,
-        command: Sequence[str],
-        variables: dict[str, str],
-        path: Path,
-    ) -> tuple[Sequence[str], dict[str, str]] | None:
-        """Return the command, and more variables, that keep a task apart; None: it cannot start."""
-        if not startable(command[0], self._environment | variables, path):
-            return None
-        return apart.wrap(command, path, self._seen(container_id, command)), apart.environment()
 
     def _seen(self, container_id: ContainerId, command: Sequence[str]) -> list[Path]:
         """Return the folders that a container's tasks share: its own, and its application's."""

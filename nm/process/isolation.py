@@ -8,6 +8,7 @@ leaves behind, however it hides. What a host cannot do is told once, in `lacking
 """
 
 import contextlib
+import errno
 import os
 import pwd
 import shutil
@@ -15,6 +16,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from weft.errors import InputError
@@ -24,7 +26,15 @@ SHELL = "/bin/sh"
 OPEN_TMP = ("/tmp", "/var/tmp", "/dev/shm")  # of its own for each container
 # The sandbox outlives a signal to the group, which the task itself is to answer.
 IGNORE = 'trap "" TERM INT HUP; exec "$@"'
-DEFAULT = ("env", "--default-signal=TERM,INT,HUP")
+DEFAULT = "--default-signal=TERM,INT,HUP"
+# Variables by which a task could have the tools do something before they gave up their rights: what
+# glibc keeps from programs that run as another than their caller, and what shells read.
+STEERING = {
+    "BASHOPTS", "BASH_ENV", "BASH_XTRACEFD", "ENV", "GCONV_PATH", "GETCONF_DIR", "GLIBC_TUNABLES",
+    "HOSTALIASES", "IFS", "LOCALDOMAIN", "LOCPATH", "NIS_PATH", "NLSPATH", "PS4",
+    "RESOLV_HOST_CONF", "RES_OPTIONS", "SHELLOPTS", "TMPDIR", "TZDIR",
+}  # fmt: skip
+STEERING_ALL = ("LD_", "MALLOC_", "BASH_FUNC_")  # whatever begins so
 TRIAL_S = 20.0
 
 
@@ -55,15 +65,24 @@ class Isolation:
         """Whether commands are changed at all."""
         return self.sandboxed or self.account is not None
 
-    def wrap(self, command: Sequence[str], folder: Path, seen: Iterable[Path]) -> Sequence[str]:
+    def wrap(
+        self,
+        command: Sequence[str],
+        folder: Path,
+        seen: Iterable[Path],
+        later: Mapping[str, str] = MappingProxyType({}),
+    ) -> Sequence[str]:
         """Return the command so that it runs in `folder` as the task's user and in its sandbox.
 
-        `seen` are the folders below the root that it may use, one of them `folder` or above it.
+        `seen` are the folders below the root that it may use, one of them `folder` or above it,
+        `later` the variables that only the command itself is told, as `steers` is true of them.
         """
-        inner = [*self._as_user(), *command]
+        env = self.tools["env"]
+        told = [env, *(f"{name}={value}" for name, value in later.items())] if later else []
+        inner = [*self._as_user(), *told, *command]
         if not self.sandboxed:
             return inner
-        return (SHELL, "-c", IGNORE, "sh", *self._sandbox(folder, seen), "--", *DEFAULT, *inner)
+        return (SHELL, "-c", IGNORE, "sh", *self._sandbox(folder, seen), "--", env, DEFAULT, *inner)
 
     def environment(self) -> dict[str, str]:
         """Return variables that say who the task's user is."""
@@ -82,7 +101,7 @@ class Isolation:
             return []
         return [
             self.tools["setpriv"], f"--reuid={self.account.uid}", f"--regid={self.account.gid}",
-            "--init-groups", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all",
+            "--init-groups", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all", "--",
         ]  # fmt: skip
 
     def _sandbox(self, folder: Path, seen: Iterable[Path]) -> list[str]:
@@ -102,6 +121,23 @@ class Isolation:
         for place in seen:
             words += [*_steps(place, empty), "--bind", str(place), str(place)]
         return [*words, "--chdir", str(folder)]
+
+
+def steers(name: str) -> bool:
+    """Return whether a variable may change what a tool does that has more rights than a task."""
+    return name in STEERING or name.startswith(STEERING_ALL)
+
+
+def hindrance(program: str, environment: Mapping[str, str], folder: Path) -> int:
+    """Return the error by which a program cannot be started in a folder, as execvp; 0: none."""
+    problem = errno.ENOENT
+    for place in [""] if "/" in program else os.get_exec_path(environment):
+        path = os.path.join(folder, place, program)
+        if os.path.isfile(path):
+            if os.access(path, os.X_OK):
+                return 0
+            problem = errno.EACCES
+    return problem
 
 
 def _steps(place: Path, empty: Mapping[Path, str]) -> list[str]:

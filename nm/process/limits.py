@@ -8,11 +8,9 @@ processes are measured one by one.
 import contextlib
 import itertools
 import os
-import shutil
 import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 import psutil
 
@@ -221,13 +219,6 @@ class Limits:
     def _amount(self, demand: Vector, name: str) -> float:
         position = self.names.index(name) if name in self.names else len(demand)
         return demand[position] if position < len(demand) else 0.0
-
-
-def startable(program: str, environment: Mapping[str, str], folder: Path) -> bool:
-    """Return whether a program is found and may be executed, as execvp would see it."""
-    if "/" in program:
-        return os.access(folder / program, os.X_OK)
-    return shutil.which(program, path=environment.get("PATH")) is not None
 
 
 def _is_left(name: str) -> bool:

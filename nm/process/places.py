@@ -69,10 +69,12 @@ def open_log(
         except FileExistsError:
             return open_log(place, name, own)
     else:
-        file = os.open(name, _APPEND, 0o644, dir_fd=place)
+        # a task may have put a pipe there, to which nobody would ever listen
+        file = os.open(name, _APPEND | os.O_NONBLOCK, 0o644, dir_fd=place)
         if not stat.S_ISREG(os.fstat(file).st_mode):
             os.close(file)
             raise OSError(f"{name} is no file")
+        os.set_blocking(file, True)
     if own is not None:
         own(file)
     return file

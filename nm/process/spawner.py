@@ -238,7 +238,8 @@ class Spawner:
         try:
             pid = self._begin(program, command, environment, files)
         except FileExistsError:  # somebody was quick to put a file there
-            files += [open_log(files[0], name, None) for name in ("stdout", "stderr")]
+            for name in ("stdout", "stderr"):
+                files.append(open_log(files[0], name, None))
             pid = self._begin(program, command, environment, files)
         # to ask costs more than all files of the task; most often there is but one answer
         return pid, before if before == _ticks() else started(pid)

@@ -120,6 +120,41 @@ def test_a_task_reaches_no_key_no_journal_no_other_task_and_no_node(open_folder,
     Path("/tmp/weft-isolation-seen").unlink(missing_ok=True)
 
 
+@root_only
+@pytest.mark.parametrize("sandbox", ["off", "on"])
+def test_no_variable_of_a_job_makes_what_keeps_it_apart_run_something(open_folder, sandbox):
+    """A planted library, a planted `env`, and a program that only the task's folder leads to."""
+    planted = open_folder / "work" / "application_0_0001" / "container_0_0001_01_000001"
+    planted.mkdir(parents=True)
+    (planted / "env").write_text('#!/bin/sh\n/usr/bin/id -u\nexec /usr/bin/env "$@"\n')
+    (planted / "env").chmod(0o755)
+    (open_folder / "evil").write_text("#!/bin/sh\nid -u\n")
+    (open_folder / "evil").chmod(0o755)
+    own = {"LD_PRELOAD": "/nowhere.so", "PATH": f"{planted}:/usr/bin:/bin", "LATER": "a=b"}
+    told = replace(
+        task(1, ""), command=("/bin/sh", "-c", 'echo "$LD_PRELOAD $LATER"; /usr/bin/id -u'),
+        environment=tuple(own.items()),
+    )  # fmt: skip
+    found = replace(task(2, ""), command=("evil",), environment=(("PATH", "../../.."),))
+    missing = replace(task(3, ""), command=("./none",))
+    odd = replace(task(4, ""), command=("./a\0b",))
+
+    async def act(host: ProcessHost) -> None:
+        for item in (told, found, missing, odd):
+            host.start(item, "n")
+
+        assert host.folder(container_id(attempt_id(1, 1), 1)) == planted
+
+    ends, said = drive(open_folder / "work", "nobody", sandbox, act, 4)
+    uid = pwd.getpwnam("nobody").pw_uid
+    assert said[1]["stdout"] == f"/nowhere.so a=b\n{uid}\n"
+    # whoever is to load it complains: only the task's two programs
+    assert said[1]["stderr"].count("LD_PRELOAD") == 2
+    assert ends[2].exit_code == 127 or said[2]["stdout"] == f"{uid}\n"
+    assert [ends[n].exit_code for n in (3, 4)] == [127, 127]
+    assert "cannot be started" in ends[3].message
+
+
 def running(mark: str) -> list[str]:
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -247,6 +282,30 @@ def test_logs_are_never_read_or_written_through_a_link(tmp_path):
     assert secret.read_text() == "secret\n"
     assert ends[1].exit_code == 126
     assert "cannot be started" in ends[1].message
+
+
+def test_a_pipe_in_place_of_a_log_holds_up_nobody(tmp_path):
+    root = tmp_path / "work"
+
+    async def main() -> list[ProcessEnded]:
+        ends: list[ProcessEnded] = []
+        host = ProcessHost(root, ends.extend)
+        folder = host.folder(container_id(attempt_id(1, 1), 1))
+        folder.mkdir(parents=True)
+        os.mkfifo(folder / "stdout")
+        host.start(task(1, "echo lost"), "n")
+        host.start(task(2, "echo kept"), "n")
+        give_up = time.monotonic() + 20
+        while len(ends) < 2 and time.monotonic() < give_up:
+            await asyncio.sleep(0.01)
+        for spawner in host.pids:
+            if len(ends) < 2:
+                os.kill(spawner, signal.SIGKILL)
+        await host.close(0.1)
+        return ends
+
+    codes = {end.task: end.exit_code for end in asyncio.run(main())}
+    assert codes == {1: 126, 2: 0}
 
 
 def test_what_a_host_cannot_do_is_told(tmp_path, monkeypatch):
