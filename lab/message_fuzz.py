@@ -31,6 +31,7 @@ from weft import messages, requests
 from weft.cluster import DEFAULT_QUEUES
 from weft.effects import ClientRequested, Effect, Recovered, Send, SetTimer, Started, TimerFired
 from weft.job import Job, Stage
+from weft.record import changed
 from weft.resources import DEFAULT_RESOURCE_TYPES as TYPES
 from weft.wire import codec, rules
 from weft.wire.mutations import Pool, broken, make
@@ -296,7 +297,7 @@ class MasterBed:
         if self.rng.random() < 0.6:
             message = broken(message, self.rng, self.pool)
         if hasattr(message, "attempt_id"):
-            message.attempt_id = self.core.attempt_id
+            message = changed(message, attempt_id=self.core.attempt_id)
         self.tally.kinds[kind.__name__] += 1
         if rules.problem_of(message, 0) is not None:
             self.tally.refused += 1
