@@ -10,7 +10,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Hashable
 from heapq import heappop, heappush
-from math import inf
+from math import inf, nextafter
 from typing import Any, Protocol
 
 from weft.effects import TimerFired
@@ -189,7 +189,10 @@ class Engine:
         """Deliver messages and timers in order, until none is left, `stop` or time is up."""
         near, ready, before, left_out = self._near, self.ready, self.before, self.left_out
         now, events_max = self.now, self.events_max
-        self._stopped = not near and not self._turn() and not ready
+        self._stopped = False
+        if not near and not self._turn():  # what is put at this instant is due before the ready
+            self._end_s = nextafter(now, inf)
+            self._stopped = not ready
         while not self._stopped:
             if ready and (not near or near[0][0] > now):
                 actor, event, serial = ready.popleft()
