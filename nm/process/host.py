@@ -434,8 +434,9 @@ class ProcessHost:
     def _lost(self, numbers: Sequence[int]) -> None:
         """End the processes of a spawner that is gone: nobody would know how they end.
 
-        Of what it did it may have written down more than it said.
+        Of what it did it may have written down more than it said, and begun more than that.
         """
+        folders: list[Path] = []
         known = {} if self._records is None else {name_of(r): r for r in self._records.read()}
         for number in numbers:
             process = self._by_number.pop(number)
@@ -444,10 +445,15 @@ class ProcessHost:
                 process.pid = record.pid if record.alive else process.pid
                 code = self._records.code(process.written)
             send(process.pid, signal.SIGKILL)
+            if not process.pid and code is None:
+                folder = self.folder(process.container_id)
+                folders += (folder, folder / "-".join(map(str, process.key)))
             code = UNKNOWN if code is None else code
             if process.written and self._records is not None:
                 self._records.ended(process.written, code)
             self._on_ended([self._ended(process, code, None)])
+        if folders:
+            kill_orphans(self.root, folders=[str(folder) for folder in folders])
 
     def _found_ended(self, process: _Process, tries: int = 0) -> None:
         """Handle the end of a process of an earlier node manager, once it is written down how."""

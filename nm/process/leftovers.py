@@ -15,20 +15,26 @@ from pathlib import Path
 
 ROOT_VARIABLE = "WEFT_WORK_ROOT"  # marks every process that a node manager started
 CONTAINER_VARIABLE = "WEFT_CONTAINER"
+FOLDER_VARIABLE = "WEFT_WORK_DIR"
 _SET_CHILD_SUBREAPER = 36  # of prctl(2)
 
 
-def kill_orphans(root: Path, spare: Collection[int] = (), only: int = 0) -> list[int]:
+def kill_orphans(
+    root: Path, spare: Collection[int] = (), only: int = 0, folders: Collection[str] = ()
+) -> list[int]:
     """Kill what an earlier node manager of this root left running; return the process ids.
 
     Only processes that carry the root in their environment and belong to this user are looked at:
-    none of the process groups `spare`, and with `only` those of this group.
+    none of the process groups `spare`, with `only` those of this group, and with `folders` what
+    was started in one of them.
     """
+    begun = {os.fsencode(f"{FOLDER_VARIABLE}={folder}") for folder in folders}
     mark = f"{ROOT_VARIABLE}={root.resolve()}".encode()
     killed = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if mark not in (entry / "environ").read_bytes().split(b"\0"):
+            words = (entry / "environ").read_bytes().split(b"\0")
+            if mark not in words or (begun and begun.isdisjoint(words)):
                 continue
             pid = int(entry.name)
             group = os.getpgid(pid)

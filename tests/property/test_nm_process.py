@@ -4,6 +4,7 @@ import asyncio
 import os
 import resource
 import shutil
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -197,6 +198,38 @@ def test_orphans_of_an_earlier_manager_are_found_by_their_environment(tmp_path: 
     assert kill_orphans(tmp_path / "elsewhere") == []
     assert kill_orphans(tmp_path) == [pid]
     os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize("reusable", [False, True])
+def test_what_a_spawner_began_and_never_said_is_ended_with_it(
+    tmp_path: Path, reusable: bool
+) -> None:
+    """It says what it began of several together: here the last one takes long to fail."""
+    item = replace(
+        launch(1, "echo $$ > pid; exec sleep 60", reusable=reusable), task=1, tasks=(1, 2, 3)
+    )
+    pids: list[int] = []
+
+    async def act(host: ProcessHost) -> None:
+        # a program that is nowhere, looked for in so many places that it takes a while
+        slow = (("PATH", ":".join(["/proc/self/fd"] * 100_000)),)
+        host.start(item, "n")
+        host.start(replace(launch(9, ""), command=("nowhere",), environment=slow), "n")
+        while not pids:
+            await asyncio.sleep(0.001)
+            for path in tmp_path.glob("*/*/**/pid"):
+                pids.extend(map(int, path.read_text().split()))
+        begun = {process.pid for group in host._running.values() for process in group.values()}
+        assert begun == {0}
+        for spawner in host.pids:
+            os.kill(spawner, signal.SIGKILL)
+
+    ends = drive(tmp_path, act, 4)
+    assert [end.outcome for end in ends] == [Outcome.LOST] * 4
+    until = time.monotonic() + 5
+    while any(map(alive, pids)) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not any(map(alive, pids))
 
 
 def test_tasks_of_one_reusable_container_have_their_own_files(tmp_path: Path) -> None:
