@@ -463,8 +463,10 @@ class ProcessHost:
             os.close(process.pidfd)
             process.pidfd = -1
             kill_orphans(self.root, only=process.pid)  # what it leaves behind
+        # asked before: how it ended is written down before it goes
+        there = is_there(process.pid)
         code = self._records.code(process.written)
-        if code is None and tries < TRIES and is_there(process.pid):
+        if code is None and tries < TRIES and there:
             self._loop.call_later(POLL_S, self._found_ended, process, tries + 1)
             return
         if code is None:

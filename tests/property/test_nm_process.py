@@ -5,6 +5,7 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pytest
 from nm.process.host import ProcessHost
 from nm.process.leftovers import ROOT_VARIABLE, kill_orphans
 from nm.process.places import OpenFiles, read
+from nm.process.records import FOLDER, Records, before_start, named, of_run, started
 from weft.effects import ProcessEnded
 from weft.ids import attempt_id, container_id
 from weft.messages import Outcome, TaskLaunch
@@ -230,6 +232,44 @@ def test_what_a_spawner_began_and_never_said_is_ended_with_it(
     while any(map(alive, pids)) and time.monotonic() < until:
         time.sleep(0.01)
     assert not any(map(alive, pids))
+
+
+def test_an_end_that_is_written_down_while_it_is_looked_for_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its spawner writes down how it ended and collects it between two looks of the next node."""
+    child = subprocess.Popen(["sleep", "60"])
+    item = launch(1, "")
+    began_s, after = of_run(item, "n", 0)
+    key = (0, 1, 0)
+    name = named(item.container_id, key, began_s)
+    log = tmp_path / FOLDER / "1.log"
+    log.parent.mkdir()
+    start = started(child.pid)
+    before = before_start(item.container_id, key, "", 0)
+    log.write_text(f'\nS {before}"pid":{child.pid},"start":{start}{after}')
+    look = Records.code
+
+    def late(records: Records, wanted: str) -> int | None:
+        code = look(records, wanted)
+        if code is None and child.returncode is None:
+            log.write_text(f"{log.read_text()}\nE {name} 0 .")
+            child.wait()
+        return code
+
+    monkeypatch.setattr(Records, "code", late)
+    ends: list[ProcessEnded] = []
+
+    async def main() -> None:
+        host = ProcessHost(tmp_path, ends.extend, records=Records(tmp_path))
+        assert [one.pid for one in host.find()[0]] == [child.pid]
+        child.kill()
+        while len(host):
+            await asyncio.sleep(0.01)
+        await host.close(0.1)
+
+    asyncio.run(main())
+    assert [end.outcome for end in ends] == [Outcome.SUCCEEDED]
 
 
 def test_tasks_of_one_reusable_container_have_their_own_files(tmp_path: Path) -> None:
