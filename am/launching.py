@@ -3,7 +3,7 @@
 The truth (`actual_*`) is copied into launches here and nowhere else: node managers run it.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 from am.progress import StageProgress
 from am.task_groups import TaskGroup
@@ -134,6 +134,18 @@ def _takes(order: Order, held: LaunchedTask) -> bool:
     )
 
 
+def _parts(run: LaunchedTask) -> list[LaunchedTask]:
+    """Return each task of a run by itself."""
+    parts = []
+    for number, task in enumerate(run.tasks, run.container_id):
+        one = LaunchedTask(
+            number, run.node, run.group, run.stage, task, run.attempt, run.launched_s, run.boot
+        )
+        one.sent_s = run.sent_s
+        parts.append(one)
+    return parts
+
+
 class Launcher:
     """Held containers by id; start orders are repeated until the node answers."""
 
@@ -179,17 +191,17 @@ class Launcher:
             self._take_apart(self._runs.popitem()[1])
         return self._unanswered
 
+    def listed(self) -> Iterator[LaunchedTask]:
+        """Yield all that `held` has, to be looked at only: runs stay runs."""
+        for held in dict.fromkeys(self.by_key.values()):
+            yield from _parts(held) if held.tasks else (held,)
+
     def _take_apart(self, run: LaunchedTask) -> None:
-        number, unanswered = run.container_id, self._unanswered
-        for task in run.tasks:
-            one = LaunchedTask(
-                number, run.node, run.group, run.stage, task, run.attempt, run.launched_s, run.boot
-            )
-            one.sent_s = run.sent_s
-            self.by_key[number] = one
-            if number in unanswered:
-                unanswered[number] = one
-            number += 1
+        unanswered = self._unanswered
+        for one in _parts(run):
+            self.by_key[one.key] = one
+            if one.key in unanswered:
+                unanswered[one.key] = one
 
     def one(self, container_id: ContainerId) -> LaunchedTask | None:
         """Return the one task of a container, by itself; None: it is not held."""

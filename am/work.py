@@ -247,12 +247,12 @@ class JobExecution:
         self.book.check()
         progress = self.progress
         progress.check()
-        for held in self.launcher.held.values():
+        for held in self.launcher.listed():
             if held.container_id not in self.state.seen:
                 raise InvariantError(f"container {held.container_id} is held but was never granted")
         if self.state.verdict is not None:
             return
-        _check_running(self.launcher.held.values(), self.progress)
+        _check_running(self.launcher.listed(), self.progress)
         for group in progress.groups:
             wanted = sum(row.wanted for row in group.rows if row is not None)
             if wanted > len(group.ready) and group.number not in progress.changed:
