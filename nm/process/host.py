@@ -31,6 +31,7 @@ from nm.process.records import (
     named,
     of_run,
 )
+from nm.process.running import RunningProcess, TaskKey
 from nm.process.signals import how, is_there, send
 from nm.process.spawning import One, Run, Spawners, Spawning, Words
 from weft.effects import ProcessEnded
@@ -53,24 +54,7 @@ UNKNOWN = -1000  # exit code of a process of which nobody knows how it ended
 POLL_S, TRIES = 0.01, 500  # for how a process ended that another's spawner waits for
 NO_COMMAND = "weft: this stage has no command; the task only sleeps for its {:g} s"
 _PYTHON = {"WEFT_PYTHON": sys.executable}  # one that can import weft
-TaskKey = tuple[int, int, int]
 Each = Sequence[tuple[ContainerId, TaskKey]]  # containers, each with the task that is to run there
-
-
-class _Process:
-    __slots__ = (
-        "container_id", "key", "pid", "pidfd", "program", "stopping", "timer", "written",
-    )  # fmt: skip
-
-    def __init__(self, container_id: ContainerId, key: TaskKey, program: str, pid: int = 0) -> None:
-        self.written = ""  # the name under which it is written down, and how it ends; or nothing
-        self.program = program
-        self.container_id = container_id
-        self.key = key
-        self.pid = pid  # also the number of its group; 0: it has not begun
-        self.pidfd = -1  # of one that an earlier node manager started
-        self.stopping = False
-        self.timer: asyncio.TimerHandle | None = None
 
 
 class ProcessHost:
@@ -110,11 +94,11 @@ class ProcessHost:
         # of the cluster's resource types, once they are known: use that nobody knows; positions
         self._unknown: Vector = ()
         self._vcores = self._memory = -1
-        self._running: dict[ContainerId, dict[TaskKey, _Process]] = {}
+        self._running: dict[ContainerId, dict[TaskKey, RunningProcess]] = {}
         self._taken: dict[ContainerId, AttemptId] = {}  # whom containers obey that were taken over
         self._loop = asyncio.get_running_loop()
         self._number = 0  # of the newest order to the spawner, and ...
-        self._by_number: dict[int, _Process] = {}  # ... what did not end yet
+        self._by_number: dict[int, RunningProcess] = {}  # ... what did not end yet
         self.root.mkdir(parents=True, exist_ok=True)
         share(self.root, self._isolation.own if self._isolation is not None else None)
         parts = (self.root, self._environment, self._hear, self._lost)
@@ -227,7 +211,7 @@ class ProcessHost:
                 instead = apart.wrap(command, path, seen, later), apart.environment()
             if limits is not None and demand:
                 group, enter = limits.enter(container, demand)
-            process = _Process(container, key, command[0])
+            process = RunningProcess(container, key, command[0])
             process.written = called
             self._running.setdefault(container, {})[key] = process
             self._number += 1
@@ -266,7 +250,7 @@ class ProcessHost:
         for process in self._running.get(container_id, {}).values():
             self._note_taken(process)
 
-    def _note_taken(self, process: _Process) -> None:
+    def _note_taken(self, process: RunningProcess) -> None:
         attempt = self._taken.get(process.container_id, 0)
         if attempt and process.pid and process.written and self._records is not None:
             with contextlib.suppress(OSError):  # a full disk: it is known while this one lives
@@ -298,7 +282,7 @@ class ProcessHost:
         if not record.there:
             return False
         key = (record.stage, record.task, record.attempt)
-        process = _Process(record.container_id, key, "", record.pid)
+        process = RunningProcess(record.container_id, key, "", record.pid)
         process.written = name_of(record)
         try:
             process.pidfd = os.pidfd_open(record.pid)
@@ -347,7 +331,7 @@ class ProcessHost:
                 if process.pid:  # else it is told to end when it has begun
                     self._terminate(process)
 
-    def _terminate(self, process: _Process) -> None:
+    def _terminate(self, process: RunningProcess) -> None:
         send(process.pid, signal.SIGTERM)
         process.timer = self._loop.call_later(self._grace_s, send, process.pid, signal.SIGKILL)
 
@@ -455,7 +439,7 @@ class ProcessHost:
         if folders:
             kill_orphans(self.root, folders=[str(folder) for folder in folders])
 
-    def _found_ended(self, process: _Process, tries: int = 0) -> None:
+    def _found_ended(self, process: RunningProcess, tries: int = 0) -> None:
         """Handle the end of a process of an earlier node manager, once it is written down how."""
         assert self._records is not None
         if process.pidfd >= 0:
@@ -474,7 +458,9 @@ class ProcessHost:
         self._records.ended(process.written, code)
         self._on_ended([self._ended(process, code, None)])
 
-    def _ended(self, process: _Process, code: int, spent: Sequence[Any] | None) -> ProcessEnded:
+    def _ended(
+        self, process: RunningProcess, code: int, spent: Sequence[Any] | None
+    ) -> ProcessEnded:
         """Return an end. `spent`: CPU in s, memory in kB (negative: not known), and how long."""
         if process.timer is not None:
             process.timer.cancel()
@@ -503,7 +489,7 @@ class ProcessHost:
             used[self._memory] = memory_kb / 1024.0
         return tuple(used)
 
-    def _left(self, process: _Process, *, failed: bool = False) -> bool:
+    def _left(self, process: RunningProcess, *, failed: bool = False) -> bool:
         """Forget a process that ended; True: it failed at its container's memory limit."""
         container = process.container_id
         group, limits = self._running[container], self._limits
