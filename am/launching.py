@@ -180,21 +180,23 @@ class Launcher:
     @property
     def held(self) -> dict[Hashable, LaunchedTask]:
         """All tasks in containers by their keys, each by itself: runs are taken apart."""
-        while self._runs:
-            self._take_apart(self._runs.popitem()[1])
+        self._take_all_apart()
         return self.by_key
 
     @property
     def unanswered(self) -> dict[Hashable, LaunchedTask]:
         """Those of them whose orders no node has answered, in the order of sending."""
-        while self._runs:
-            self._take_apart(self._runs.popitem()[1])
+        self._take_all_apart()
         return self._unanswered
 
     def listed(self) -> Iterator[LaunchedTask]:
         """Yield all that `held` has, to be looked at only: runs stay runs."""
         for held in dict.fromkeys(self.by_key.values()):
             yield from _parts(held) if held.tasks else (held,)
+
+    def _take_all_apart(self) -> None:
+        while self._runs:
+            self._take_apart(self._runs.popitem()[1])
 
     def _take_apart(self, run: LaunchedTask) -> None:
         unanswered = self._unanswered

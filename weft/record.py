@@ -5,7 +5,7 @@ A simulation makes dozens of them for every task, a service some for every messa
 of msgspec is made in C, in half the time of the former.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import Field, dataclass, fields, replace
 from typing import TYPE_CHECKING, TypeVar, cast, dataclass_transform
 
 from msgspec import Struct, StructMeta
@@ -21,8 +21,13 @@ _MADE_ANEW = {"__dict__", "__weakref__"}  # attributes of a class that another o
 
 @dataclass_transform(frozen_default=True)
 def record(cls: type[T]) -> type[T]:
-    """Make a class immutable, hashable and a dataclass; it has no other base."""
+    """Make a class immutable, hashable and a dataclass.
+
+    Raises TypeError for one with a base or a `field(...)`, of which nothing would be left.
+    """
     own = {name: value for name, value in vars(cls).items() if name not in _MADE_ANEW}
+    if cls.__bases__ != (object,) or any(isinstance(value, Field) for value in own.values()):
+        raise TypeError(f"{cls.__name__}: a record has no base, and plain defaults only")
     own["__dataclass_fields__"] = _fields_of(cls)
     made = StructMeta(cls.__name__, (Struct,), own, frozen=True)
     return cast("type[T]", made)

@@ -1,0 +1,46 @@
+"""Records: immutable, and dataclasses to whoever looks into them."""
+
+import pickle
+from dataclasses import field, fields, is_dataclass
+
+import pytest
+
+from weft.record import as_dict, changed, record
+
+
+@record
+class Point:
+    """A record with a default and a property."""
+
+    x: int
+    y: int = 0
+
+    @property
+    def sum(self) -> int:
+        return self.x + self.y
+
+
+def test_a_record_is_an_immutable_dataclass() -> None:
+    one = Point(1)
+    assert is_dataclass(one)
+    assert [each.name for each in fields(one)] == ["x", "y"]
+    assert (one, hash(one), repr(one)) == (Point(1, 0), hash(Point(1, 0)), "Point(x=1, y=0)")
+    assert (changed(one, y=2).sum, one.sum) == (3, 1)
+    assert as_dict(one) == {"x": 1, "y": 0}
+    assert pickle.loads(pickle.dumps(one)) == one
+    with pytest.raises(AttributeError, match="immutable"):
+        one.x = 2  # type: ignore[misc]
+
+
+def test_what_a_record_would_lose_is_refused() -> None:
+    with pytest.raises(TypeError, match="Lists: a record has no base, and plain defaults only"):
+
+        @record
+        class Lists:
+            of: list[int] = field(default_factory=list)
+
+    with pytest.raises(TypeError, match="Further: a record has no base"):
+
+        @record
+        class Further(Point):
+            z: int = 0
