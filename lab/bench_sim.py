@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 
 from lab.native import ROOT, native_build
+from rm.match.registry import make_matcher
+from rm.process.warm import warm
 from sim.cluster import Simulation
 from sim.process.command import quiet_collector
 from sim.recorder import Recorder
@@ -142,9 +144,11 @@ def case(name: str) -> Row:
     if not jobs:
         return {"case": name, "skipped": f"no data in {DATA}"}
     cluster = make_cluster()
-    Simulation(cluster, jobs[:WARM_UP], SimSettings(scheduler=preset(scheduler))).run()
+    chosen = preset(scheduler)
+    warm(make_matcher(chosen.matcher, chosen.matcher_options), cluster.types)
+    Simulation(cluster, jobs[:WARM_UP], SimSettings(scheduler=chosen)).run()
     recorder = Recorder()
-    simulation = Simulation(cluster, jobs, SimSettings(scheduler=preset(scheduler)), recorder)
+    simulation = Simulation(cluster, jobs, SimSettings(scheduler=chosen), recorder)
     with quiet_collector():
         start, cpu = time.perf_counter(), time.process_time()
         simulation.run()
