@@ -4,7 +4,8 @@ A DAG of barrier-separated stages of no-op tasks, in prompt pace, on a local clu
 the time runs from the first submission to the job's end, and a first small job warms everything up.
 The floor for real processes, spawning `/bin/true` and reaping it from a small process, is measured
 beside. `cpu_us` is what a task costs all processes of the cluster, and itself: it says more than a
-rate does where the machine is not quiet.
+rate does where the machine is not quiet. Dask does the same no-op tasks in the same run, where it is
+installed; what others did elsewhere follows, from `docs/peers.jsonl` (`loops`: `lab.peers`).
 """
 
 import contextlib
@@ -21,7 +22,8 @@ from pathlib import Path
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
-from lab import bench_remote
+from lab import bench_dask, bench_remote
+from lab.peers import in_loops, loop_us, rows_of
 from weft.client.api import Client
 from weft.client.certificates import make
 from weft.client.local import LocalCluster, LocalSettings
@@ -55,6 +57,8 @@ def run(quick: bool = False, only: str = "") -> list[Row]:
     cases: dict[str, Callable[[str], Row]] = {
         "emulated hosts": lambda name: _case(name, emulated, tasks, ()),
         "emulated hosts, one stage": lambda name: _case(name, emulated, flat, (), stages=1),
+        "Dask, the same stages": lambda name: bench_dask.measure(name, STAGES, tasks),
+        "Dask, one stage": lambda name: bench_dask.measure(name, 1, flat // 10),
         "emulated hosts, mutual TLS beside none": lambda name: _over_tls(name, emulated, tasks),
         "emulated hosts, tokens and mutual TLS beside none of both": lambda name: _over_tls(
             name, emulated, tasks, tokens=True
@@ -81,7 +85,7 @@ def run(quick: bool = False, only: str = "") -> list[Row]:
     chosen = {name: case for name, case in cases.items() if only in name}
     if not chosen:
         raise InputError("--case", f"no name holds {only!r}; there are: {'; '.join(cases)}")
-    return [case(name) for name, case in chosen.items()]
+    return [case(name) for name, case in chosen.items()] + rows_of(chosen)
 
 
 def many_nodes(nodes: int, quick: bool = False) -> list[Row]:
@@ -188,13 +192,15 @@ def _case(
             took = _run(client, barrier_job(f"run-{turn}", stages, tasks, command))
             rates.append(stages * tasks / took)
         spent_s = sum(_spent_with_children(cluster).values()) - before
+    rate = statistics.median(rates)
     return {
         "case": name,
         "tasks": stages * tasks,
-        "tasks_per_s": round(statistics.median(rates)),
+        "tasks_per_s": round(rate),
         "worst": round(min(rates)),
         "best": round(max(rates)),
         "cpu_us": round(spent_s / (3 * stages * tasks) * 1e6),
+        **in_loops(1e6 / rate, loop_us()),
     }
 
 

@@ -2,7 +2,9 @@
 
 Each case is one run, in a process of its own: the time of the run without reading the workload, and
 the process's peak memory. `ratio` sets the time per task of the largest run against the smallest.
-After `make native` every case runs twice: as plain Python, and with the cores compiled.
+After `make native` every case runs twice: as plain Python, and with the cores compiled. What others
+do of the same work follows, from `docs/peers.jsonl`; `loops` compares figures of two machines
+(`lab.peers`).
 """
 
 import json
@@ -18,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from lab.native import ROOT, native_build
+from lab.peers import in_loops, loop_us, rows_of
 from rm.match.registry import make_matcher
 from rm.process.warm import warm
 from sim.cluster import Simulation
@@ -131,7 +134,7 @@ def run(quick: bool = False) -> list[Row]:
         large = by.get((build, "capacity, 1,000,000 tasks"), {}).get("us_per_task")
         if isinstance(small, float) and isinstance(large, float):
             by[build, "capacity, 1,000,000 tasks"]["ratio"] = round(large / small, 2)
-    return list(by.values())
+    return [*by.values(), *rows_of({name for _, name in by})]
 
 
 def case(name: str) -> Row:
@@ -149,10 +152,12 @@ def case(name: str) -> Row:
     Simulation(cluster, jobs[:WARM_UP], SimSettings(scheduler=chosen)).run()
     recorder = Recorder()
     simulation = Simulation(cluster, jobs, SimSettings(scheduler=chosen), recorder)
+    event_us = loop_us()
     with quiet_collector():
         start, cpu = time.perf_counter(), time.process_time()
         simulation.run()
         wall_s, cpu_s = time.perf_counter() - start, time.process_time() - cpu
+    event_us = min(event_us, loop_us())
     tasks = recorder.finished_tasks
     return {
         "case": name,
@@ -160,6 +165,7 @@ def case(name: str) -> Row:
         "tasks_per_s": round(tasks / wall_s),
         "per_cpu_s": round(tasks / cpu_s),
         "us_per_task": round(cpu_s / tasks * 1e6, 1),
+        **in_loops(cpu_s / tasks * 1e6, event_us),
         "wall_s": round(wall_s, 1),
         "events": simulation.engine.events,
         "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
