@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures walks format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark spark-study native native-test clean help
+.PHONY: first-minute bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures walks format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark spark-study native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -163,6 +163,9 @@ native-test: native ## does the native build decide as plain Python does?
 
 bench-check: $(VENV)/.dev ## is anything 15 % slower than docs/bench.jsonl says? (WRITE=1 adds a line)
 	$(BIN)/python -m lab.bench_check $(if $(WRITE),--write)
+
+first-minute: $(VENV)/.run ## does a process of a fresh cluster stall? each preset for a minute (PRESETS=, SECONDS=60)
+	$(BIN)/python -m tools.first_minute $(PRESETS) --seconds $(or $(SECONDS),60)
 
 bench: $(VENV)/.dev ## every benchmark of the README, natively as well where there is a C compiler
 	-$(BIN)/python -m tools.make_native
