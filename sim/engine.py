@@ -3,7 +3,8 @@
 What happens at the present instant has a queue of its own: it is younger than everything in the
 calendar that is due now. The calendar has slices of time: only the present one is in order, and the
 next is put in order, all of it at once, when its time comes (a calendar queue; Brown 1988). With
-thousands of timers that costs less than a heap of them all.
+thousands of timers that costs less than a heap of them all. A slice of very many is a heap, as all
+behind the first of a list move when that is taken out.
 """
 
 from bisect import insort
@@ -18,6 +19,7 @@ from weft.errors import InvariantError
 from weft.ids import AttemptId, NodeId
 
 SLICES = 16  # of the calendar, a second
+HEAP_FROM = 4096  # entries of the present slice: so many make it a heap, which a list in order is
 Effects = list[Any]  # of a core, and of `sim.outages`, which puts one of its own among them
 Key = NodeId | AttemptId  # of what beats
 Door = Callable[[Any, float], Effects]
@@ -100,8 +102,8 @@ class Engine:
     """The calendar of future events and the queue of present ones."""
 
     __slots__ = (
-        "_end_s", "_keys", "_later", "_near", "_serial", "_slices", "_stopped", "before",
-        "events", "events_max", "left_out", "now", "ready",
+        "_end_s", "_heaped", "_keys", "_later", "_near", "_serial", "_slices", "_stopped",
+        "before", "events", "events_max", "left_out", "now", "ready",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -112,6 +114,7 @@ class Engine:
         self.before: Callable[[float], bool] | None = None
         self.left_out: dict[Hashable, LeftOut] = {}  # asked where a timer of that key is due
         self._near: list[Entry] = []  # what is due before the end of the present slice, in order
+        self._heaped = False  # or in a heap's order
         self._end_s = 0.0
         self._later: dict[int, list[Entry]] = {}  # what is due after it, by slice
         self._slices: list[int] = []  # a heap of those slices
@@ -148,7 +151,7 @@ class Engine:
         if time_s <= self.now:
             self.ready.append((actor, event, rank))
         elif time_s < self._end_s:
-            insort(self._near, (time_s, rank, actor, event))
+            self._put((time_s, rank, actor, event))
         elif time_s < inf:
             entries = self._later.get(int(time_s * SLICES))  # as `_put` does, by no call
             if entries is None:
@@ -160,7 +163,11 @@ class Engine:
         """Put an entry into the calendar; what is due at no time is not."""
         time_s = entry[0]
         if time_s < self._end_s:
-            insort(self._near, entry)
+            if self._heaped:
+                heappush(self._near, entry)
+            else:
+                insort(self._near, entry)
+                self._heaped = len(self._near) > HEAP_FROM
         elif time_s < inf:
             number = int(time_s * SLICES)
             if number not in self._later:
@@ -175,6 +182,7 @@ class Engine:
         number = heappop(self._slices)
         self._end_s = (number + 1) / SLICES
         self._near += sorted(self._later.pop(number))
+        self._heaped = len(self._near) > HEAP_FROM
         return True
 
     def _event_of(self, key: Hashable) -> TimerFired:
@@ -206,7 +214,7 @@ class Engine:
                         self.now = until_s
                         return
                     self.now = now = time_s
-                _, serial, actor, event = near.pop(0)
+                _, serial, actor, event = heappop(near) if self._heaped else near.pop(0)
             else:
                 return
             if not actor.alive:
