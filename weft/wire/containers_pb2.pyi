@@ -262,6 +262,9 @@ class ContainersResponse(_message.Message):
 
     ANSWERS_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    requests: _builtins.int
+    """of a stream: how many requests it answers"""
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___StartAnswer]: ...
     @_builtins.property
@@ -271,10 +274,11 @@ class ContainersResponse(_message.Message):
         *,
         answers: _abc.Iterable[Global___StartAnswer] | None = ...,
         ended: _abc.Iterable[Global___TasksEnd] | None = ...,
+        requests: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "ended", b"ended"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "ended", b"ended", "requests", b"requests"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -77,7 +77,7 @@ class ContainerManagerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StreamStarts(self, request_iterator, context):
-        """The same, an answer to each request in turn: many cost less than as many calls.
+        """The same, answers in the order of the requests, several in one: many cost less than as many calls.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

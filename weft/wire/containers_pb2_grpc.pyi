@@ -39,7 +39,7 @@ class ContainerManagerStub:
     StartContainers: _grpc.UnaryUnaryMultiCallable[_containers_pb2.StartContainersRequest, _containers_pb2.ContainersResponse]
     """Start tasks in granted containers; starting again what runs is answered, not done twice."""
     StreamStarts: _grpc.StreamStreamMultiCallable[_containers_pb2.StartContainersRequest, _containers_pb2.ContainersResponse]
-    """The same, an answer to each request in turn: many cost less than as many calls."""
+    """The same, answers in the order of the requests, several in one: many cost less than as many calls."""
     StopContainers: _grpc.UnaryUnaryMultiCallable[_containers_pb2.ContainersRequest, _containers_pb2.ContainersResponse]
     """Stop containers; unknown ones are answered as ended."""
     GetContainerStatuses: _grpc.UnaryUnaryMultiCallable[_containers_pb2.ContainersRequest, _containers_pb2.ContainersResponse]
@@ -55,7 +55,7 @@ class ContainerManagerAsyncStub(ContainerManagerStub):
     StartContainers: _aio.UnaryUnaryMultiCallable[_containers_pb2.StartContainersRequest, _containers_pb2.ContainersResponse]  # type: ignore[assignment]
     """Start tasks in granted containers; starting again what runs is answered, not done twice."""
     StreamStarts: _aio.StreamStreamMultiCallable[_containers_pb2.StartContainersRequest, _containers_pb2.ContainersResponse]  # type: ignore[assignment]
-    """The same, an answer to each request in turn: many cost less than as many calls."""
+    """The same, answers in the order of the requests, several in one: many cost less than as many calls."""
     StopContainers: _aio.UnaryUnaryMultiCallable[_containers_pb2.ContainersRequest, _containers_pb2.ContainersResponse]  # type: ignore[assignment]
     """Stop containers; unknown ones are answered as ended."""
     GetContainerStatuses: _aio.UnaryUnaryMultiCallable[_containers_pb2.ContainersRequest, _containers_pb2.ContainersResponse]  # type: ignore[assignment]
@@ -80,7 +80,7 @@ class ContainerManagerServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_containers_pb2.StartContainersRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_containers_pb2.ContainersResponse], _abc.AsyncIterator[_containers_pb2.ContainersResponse]]:
-        """The same, an answer to each request in turn: many cost less than as many calls."""
+        """The same, answers in the order of the requests, several in one: many cost less than as many calls."""
 
     @_abc_1.abstractmethod
     def StopContainers(

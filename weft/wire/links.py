@@ -1,6 +1,6 @@
 """Connections of an Application Master process: to the Resource Manager, and to node managers.
 
-A link to a node manager process keeps one bulk request of each kind in flight and collects what
+A link to a node manager process makes one bulk request of each kind at a time and collects what
 comes meanwhile, so that requests grow with the load. Starts go over one stream, the rest in calls.
 What a request could not deliver is gone: the masters repeat it.
 """
@@ -21,9 +21,10 @@ from weft.wire import codec
 from weft.wire.containers_pb2 import ContainersResponse, FollowTasksRequest
 from weft.wire.containers_pb2_grpc import ContainerManagerStub
 from weft.wire.host_pb2_grpc import MasterHostStub
-from weft.wire.lanes import Greeting, Lane, OnDrop, Stream, broken, cancel, check, parts
+from weft.wire.lanes import Greeting, Lane, OnDrop, Stream, cancel, parts
 from weft.wire.master_pb2_grpc import ApplicationMasterProtocolStub
 from weft.wire.places import Newest
+from weft.wire.starts import Starts
 from weft.wire.tracker_pb2_grpc import NodeTrackerStub
 
 DEADLINE_S = 10.0
@@ -105,61 +106,6 @@ def host_stream(address: str, on_batch: OnBatch, on_state: OnState) -> Stream:
     )
 
 
-class _Starts:
-    """Requests to start tasks, one at a time over a stream that is opened again where it broke.
-
-    A node manager that serves no such stream, as one of an earlier release, is called instead.
-    """
-
-    def __init__(self, dialled: "wire.Dialled[Any]") -> None:
-        self._dialled = dialled
-        self._stub: Any = None  # by which the stream was opened: another one needs another stream
-        self._stream: Any = None
-        self._calls = False
-
-    async def __call__(self, request: Any, timeout: float) -> Any:
-        """Return the answer to a request; raises AioRpcError, also where none came in time, s."""
-        stub = self._dialled.stub
-        if self._calls:
-            return await stub.StartContainers(request, timeout=timeout)
-        if self._stream is None or self._stub is not stub or self._stream.done():
-            self.close()
-            self._stub, self._stream = stub, stub.StreamStarts()
-        stream = self._stream
-        timer = asyncio.get_running_loop().call_later(timeout, stream.cancel)
-        try:
-            return await self._answer(stream, request)
-        except BaseException as error:
-            self.close()
-            unknown = grpc.StatusCode.UNIMPLEMENTED
-            if isinstance(error, grpc.aio.AioRpcError) and error.code() is unknown:
-                self._calls = True
-                return await stub.StartContainers(request, timeout=timeout)
-            raise
-        finally:
-            timer.cancel()
-
-    async def _answer(self, stream: Any, request: Any) -> Any:
-        try:
-            await stream.write(request)
-            if (answer := await stream.read()) is not grpc.aio.EOF:
-                return answer
-        except asyncio.InvalidStateError:
-            pass  # it is over, and its status says why
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise  # else it was the stream, for no answer came
-        await check(stream)
-        raise broken(grpc.StatusCode.UNAVAILABLE, "closed by the server", None)
-
-    def close(self) -> None:
-        """End the stream; the next request opens another."""
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            stream.cancel()
-
-
 class NodeLink:
     """Bulk requests to one node manager process, and what it tells on its own."""
 
@@ -180,11 +126,11 @@ class NodeLink:
         self._busy = 0
         self._down_since_s: float | None = None
         self._dialled = wire.Dialled(address, ContainerManagerStub)
-        self._starts = _Starts(self._dialled)
+        self._starts = Starts(self._dialled, DEADLINE_S, self._take, on_drop)
         ways: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-            "start": (self._starts, codec.encode_starts),
-            "stop": (partial(self._ask, "StopContainers"), codec.encode_containers),
-            "query": (partial(self._ask, "GetContainerStatuses"), codec.encode_containers),
+            "start": (self._starts.send, codec.encode_starts),
+            "stop": (partial(self._call, "StopContainers"), codec.encode_containers),
+            "query": (partial(self._call, "GetContainerStatuses"), codec.encode_containers),
         }
         self._lanes = {kind: Lane(on_drop) for kind in ways}
         self._tasks = [
@@ -209,38 +155,40 @@ class NodeLink:
     @property
     def idle(self) -> bool:
         """Whether nothing waits and no call is under way."""
-        return not self._busy and not any(lane.waiting for lane in self._lanes.values())
+        waiting = any(lane.waiting for lane in self._lanes.values())
+        return not (self._busy or waiting) and self._starts.idle
 
     async def close(self) -> None:
         """End the calls and the channel."""
         for task in self._tasks:
             await cancel(task)
-        self._starts.close()
+        await self._starts.close()
         await self._dialled.close()
 
-    async def _serve(self, lane: Lane, ask: Callable[..., Any], encode: Callable[..., Any]) -> None:
+    async def _serve(
+        self, lane: Lane, send: Callable[..., Any], encode: Callable[..., Any]
+    ) -> None:
         while True:
             batch = await lane.take()
             self._busy += 1
             try:
                 made = partial(encode, self._follower, tokens=self._tokens)
                 for part, request in parts(batch, made):
-                    await self._call(ask, request, len(part))
+                    if request is None:
+                        self._on_drop(len(part))
+                    else:
+                        await send(request, len(part))
             finally:
                 self._busy -= 1
 
-    async def _ask(self, method: str, request: Any, timeout: float) -> Any:
-        return await getattr(self._dialled.stub, method)(request, timeout=timeout)
-
-    async def _call(self, ask: Callable[..., Any], request: Any, count: int) -> None:
-        if request is None:
-            self._on_drop(count)
-            return
+    async def _call(self, method: str, request: Any, count: int) -> None:
         try:
-            response = await ask(request, timeout=DEADLINE_S)
-            self._on_batch(codec.decode_answers(response))
+            self._take(await getattr(self._dialled.stub, method)(request, timeout=DEADLINE_S))
         except (grpc.aio.AioRpcError, codec.CodecError):
             self._on_drop(count)
+
+    def _take(self, response: ContainersResponse) -> None:
+        self._on_batch(codec.decode_answers(response))
 
     async def _follow(self) -> None:
         """Follow ends of tasks inside reusable containers, over a stream that is dialled again."""

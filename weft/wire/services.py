@@ -5,6 +5,7 @@ A service of a role gives functions over messages; nothing here decides anything
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -37,6 +38,7 @@ from weft.wire.gate import Gate
 from weft.wire.joining import joined
 from weft.wire.lanes import Lane, serve
 from weft.wire.server import Server
+from weft.wire.starts import answering
 from weft.wire.tokens import TimeTold
 
 Ask = Callable[[ClientRequest, Caller], Awaitable[Any]]
@@ -44,6 +46,7 @@ Watch = Callable[[int], AsyncIterator[tuple[int, list[str]]]]
 OnBatch = Callable[[Lane, Any], None]
 OnClosed = Callable[[Lane], None]
 Stamp = Callable[[], tuple[int, int]]  # the cluster's start, ms, and the life of its manager
+BEGUN_S = 0.05  # cluster time: tasks begin so long, at most, before their master is told
 _STATUS = {code.name.lower(): code for code in grpc.StatusCode}
 
 
@@ -237,18 +240,13 @@ def _refused_order(order: Any, error: InputError) -> StartAnswered:
     return StartAnswered(order.node_id, order.attempt_id, tuple(items))
 
 
-def _answered(answer: Callable[[Any, Any], Awaitable[Any]]) -> Any:
-    """Return what serves a stream of requests by an answer to each in turn."""
+def add_container_service(
+    server: Server, containers: Containers, gate: Gate | None = None, within_s: float = 0.0
+) -> None:
+    """Serve ContainerManager. An order that breaks a rule is answered with an error per item.
 
-    async def serve(_: Any, context: Any) -> None:
-        while (request := await context.read()) is not grpc.aio.EOF:
-            await context.write(await answer(request, context))
-
-    return serve
-
-
-def add_container_service(server: Server, containers: Containers, gate: Gate | None = None) -> None:
-    """Serve ContainerManager. An order that breaks a rule is answered with an error per item."""
+    `within_s`: what a stream is told of tasks that begin waits so long for more of it.
+    """
     gate = gate or Gate()
 
     async def carry_out(request: Any, context: Any, decode: Callable[[Any], list[Any]]) -> Any:
@@ -273,14 +271,9 @@ def add_container_service(server: Server, containers: Containers, gate: Gate | N
         answers.extend(await containers.carry_out(request.follower, good, request.tokens, peer))
         return codec.encode_answers(answers)
 
-    async def start(request: Any, context: Any) -> Any:
-        return await carry_out(request, context, codec.decode_starts)
-
-    async def stop(request: Any, context: Any) -> Any:
-        return await carry_out(request, context, codec.decode_stops)
-
-    async def query(request: Any, context: Any) -> Any:
-        return await carry_out(request, context, codec.decode_queries)
+    start = partial(carry_out, decode=codec.decode_starts)
+    stop = partial(carry_out, decode=codec.decode_stops)
+    query = partial(carry_out, decode=codec.decode_queries)
 
     async def follow(request: Any, context: Any) -> None:
         if problem := rules.name_problem(request.follower):
@@ -308,7 +301,7 @@ def add_container_service(server: Server, containers: Containers, gate: Gate | N
 
     servicer = SimpleNamespace(
         StartContainers=start,
-        StreamStarts=_answered(start),
+        StreamStarts=answering(start, within_s),
         StopContainers=stop,
         GetContainerStatuses=query,
         FollowTasks=follow,

@@ -1,0 +1,142 @@
+"""The stream of starts: what only says that tasks begin waits for company, the rest does not."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from weft.messages import ItemAnswer, StartAnswered, StartContainers, TaskLaunch
+from weft.wire import channel, codec
+from weft.wire.containers_pb2_grpc import ContainerManagerStub
+from weft.wire.lanes import Lane
+from weft.wire.links import NodeLink
+from weft.wire.server import Server
+from weft.wire.services import add_container_service
+from weft.wire.starts import merged, only_begins
+
+LONG_S = 60.0  # what waits so long leaves because of something else
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Wait for a condition."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def start(attempt: int, *, reusable: bool = False) -> StartContainers:
+    """An order to start one task."""
+    item = TaskLaunch(2**40 + attempt, 0, 0, 0, 1.0, (1.0,), reusable=reusable)
+    return StartContainers(attempt, "n1", (item,))
+
+
+def answer(order: StartContainers, error: str = "") -> StartAnswered:
+    """What a node says to it."""
+    item = order.items[0]
+    answered = ItemAnswer(item.container_id, item.stage, item.task, error)
+    return StartAnswered(order.node_id, order.attempt_id, (answered,))
+
+
+class Node:
+    """A node manager that refuses what attempts from 300 on order."""
+
+    def __init__(self) -> None:
+        self.heard: list[int] = []
+
+    async def carry_out(self, follower: str, orders: list[Any], shown: Any, peer: str) -> list[Any]:
+        self.heard.extend(order.attempt_id for order in orders)
+        return [answer(one, "full" if one.attempt_id >= 300 else "") for one in orders]
+
+    def follow(self, follower: str, lane: Lane) -> None: ...
+
+
+async def served(node: Node, within_s: float) -> tuple[Server, str]:
+    server = Server("127.0.0.1", 0)
+    add_container_service(server, node, within_s=within_s)  # type: ignore[arg-type]
+    return server, await server.start()
+
+
+def attempts(response: Any) -> list[int]:
+    return [one.attempt_id for one in codec.decode_answers(response)]
+
+
+@pytest.mark.parametrize("last", [start(301), start(258, reusable=True)])
+def test_what_only_says_that_tasks_begin_leaves_with_what_is_answered_at_once(
+    last: StartContainers,
+) -> None:
+    async def main() -> None:
+        server, address = await served(Node(), LONG_S)
+        async with channel.dial(address) as dialled:
+            stream = ContainerManagerStub(dialled).StreamStarts()
+            for order in (start(256), start(257), last):
+                await stream.write(codec.encode_starts("master", [order]))
+            told = await stream.read()
+            assert attempts(told) == [256, 257, last.attempt_id], "in the order of the requests"
+            assert told.requests == 3
+            stream.cancel()
+        await server.stop(0)
+
+    asyncio.run(main())
+
+
+def test_what_only_says_that_tasks_begin_leaves_in_time_without_company() -> None:
+    async def main() -> None:
+        server, address = await served(Node(), 0.01)
+        async with channel.dial(address) as dialled:
+            stream = ContainerManagerStub(dialled).StreamStarts()
+            for number in (256, 257):
+                await stream.write(codec.encode_starts("master", [start(number)]))
+                told = await stream.read()
+                assert (attempts(told), told.requests) == ([number], 1)
+            stream.cancel()
+        await server.stop(0)
+
+    asyncio.run(main())
+
+
+def test_a_master_waits_for_no_answer_before_it_orders_more_and_counts_what_none_came_for() -> None:
+    async def main() -> None:
+        node, got, lost = Node(), list[Any](), list[int]()
+        server, address = await served(node, LONG_S)
+        link = NodeLink(address, "master", got.extend, lost.append)
+        for number in (256, 257):
+            link.send([start(number)])
+            await until(lambda: node.heard[-1:] == [number])  # noqa: B023
+        assert not got
+        assert not link.idle, "its last answers are still to come"
+        link.send([start(300)])
+        await until(lambda: link.idle)
+        assert [one.attempt_id for one in got] == [256, 257, 300]
+        assert not lost
+        link.send([start(258)])
+        await until(lambda: node.heard[-1:] == [258])
+        link.send([start(259), start(260)])
+        await until(lambda: node.heard[-1:] == [260])
+        await server.stop(0)
+        await until(lambda: link.idle)
+        assert lost == [3], "the masters repeat what was not answered"
+        await link.close()
+
+    asyncio.run(main())
+
+
+def test_answers_are_merged_without_a_change_to_any_of_them() -> None:
+    answers = [codec.encode_answers([answer(start(number))]) for number in (256, 257, 258)]
+    for one in answers:
+        one.requests = 1
+    assert merged(answers[:1]) is answers[0]
+    for _ in range(2):  # where they do not fit one message, they are merged in parts
+        whole = merged(answers)
+        assert (attempts(whole), whole.requests) == ([256, 257, 258], 3)
+    assert [one.requests for one in answers] == [1, 1, 1]
+
+
+def test_what_says_more_than_that_tasks_begin_is_known() -> None:
+    plain, kept = (codec.encode_starts("m", [start(1, reusable=own)]) for own in (False, True))
+    begun = codec.encode_answers([answer(start(1))])
+    assert only_begins(plain, begun)
+    assert not only_begins(kept, begun)
+    assert not only_begins(plain, codec.encode_answers([answer(start(1), "full")]))
+    begun.ended.add(node_id="n1", attempt_id=1)
+    assert not only_begins(plain, begun)

@@ -1,0 +1,192 @@
+"""The stream of starts: what is ordered of a node manager process, and its answers; both ends.
+
+A message costs its two ends more than what it says. So an answer that only says that tasks begin
+waits for company, and nobody waits for it: the end of a task says as much. What else there is to
+say leaves at once, with all that waits.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from weft.wire.channel import Dialled
+from weft.wire.codec_words import CodecError
+from weft.wire.containers_pb2 import ContainersResponse, StartContainersRequest
+from weft.wire.lanes import Lane, OnDrop, cancel
+
+Answer = Callable[[StartContainersRequest, Any], Awaitable[ContainersResponse]]
+OnAnswer = Callable[[ContainersResponse], None]
+
+
+def only_begins(request: StartContainersRequest, answer: ContainersResponse) -> bool:
+    """Return whether an answer says no more than that tasks begin, each in its own container.
+
+    One that serves several tasks takes no other before its master knows of it.
+    """
+    if answer.ended or any(item.error for one in answer.answers for item in one.items):
+        return False
+    return not any(item.reusable for start in request.starts for item in start.items)
+
+
+def merged(answers: list[ContainersResponse]) -> ContainersResponse:
+    """Return several answers as one."""
+    if len(answers) == 1:
+        return answers[0]
+    whole = ContainersResponse()
+    for answer in answers:
+        whole.MergeFrom(answer)
+    whole.requests = sum(answer.requests for answer in answers)
+    return whole
+
+
+def answering(answer: Answer, within_s: float) -> Any:
+    """Return what serves a stream of starts; what only says that tasks begin leaves `within_s`."""
+
+    async def serve(_: Any, context: Any) -> None:
+        lane = Lane()
+        writer = asyncio.create_task(lane.pump(context.write, merged))
+        try:
+            while (request := await context.read()) is not grpc.aio.EOF:
+                response = await answer(request, context)
+                response.requests = 1
+                lane.send((response,), within_s if only_begins(request, response) else 0.0)
+        finally:
+            lane.close()
+            await cancel(writer)
+
+    return serve
+
+
+class _Stream:
+    """A stream of starts, with the requests that were not answered: the oldest is the first."""
+
+    __slots__ = ("_deadline_s", "_timer", "call", "owed", "reader", "stub")
+
+    def __init__(self, stub: Any, deadline_s: float) -> None:
+        self.stub = stub
+        self.call = stub.StreamStarts()
+        self.owed: deque[tuple[StartContainersRequest, int]] = deque()  # each of so many messages
+        self.reader: asyncio.Task[None] | None = None
+        self._deadline_s = deadline_s
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def write(self, request: StartContainersRequest, count: int) -> None:
+        """Send a request; where that fails, whoever reads the answers finds out why."""
+        self.owed.append((request, count))
+        self._watch()
+        try:
+            await self.call.write(request)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            pass
+        except asyncio.CancelledError:
+            if _told_to_end():
+                raise
+
+    def answered(self, requests: int) -> None:
+        """Note that the oldest requests were answered."""
+        for _ in range(min(requests, len(self.owed))):
+            self.owed.popleft()
+        self.rest()
+        self._watch()
+
+    def _watch(self) -> None:
+        """End the stream where nothing is answered in time."""
+        if self.owed and self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._deadline_s, self.call.cancel)
+
+    def rest(self) -> None:
+        """Wait for no answer any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Starts:
+    """The master's end: a stream that is opened again where it broke.
+
+    A node manager that serves no such stream, as one of an earlier release, is called instead.
+    """
+
+    def __init__(
+        self, dialled: Dialled[Any], deadline_s: float, on_answer: OnAnswer, on_drop: OnDrop
+    ) -> None:
+        """Give answers to `on_answer`, which may raise CodecError; `deadline_s`: for one to come.
+
+        `on_drop` is told of how many messages the requests were that nobody answered.
+        """
+        self._dialled = dialled
+        self._deadline_s = deadline_s
+        self._on_answer = on_answer
+        self._on_drop = on_drop
+        self._streams: list[_Stream] = []  # the last one is written to, if it is up
+        self._calls = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether every request was answered, or given up."""
+        return not any(stream.owed for stream in self._streams)
+
+    async def send(self, request: StartContainersRequest, count: int) -> None:
+        """Send a request that stands for so many messages."""
+        stub = self._dialled.stub
+        if self._calls:
+            await self._call(request, count)
+            return
+        stream = self._streams[-1] if self._streams else None
+        if stream is None or stream.stub is not stub or stream.call.done():
+            stream = _Stream(stub, self._deadline_s)
+            self._streams.append(stream)
+            stream.reader = asyncio.create_task(self._read(stream))
+        await stream.write(request, count)
+
+    async def close(self) -> None:
+        """End all streams."""
+        for stream in list(self._streams):
+            await cancel(stream.reader)
+
+    async def _call(self, request: StartContainersRequest, count: int) -> None:
+        try:
+            stub = self._dialled.stub
+            self._on_answer(await stub.StartContainers(request, timeout=self._deadline_s))
+        except (grpc.aio.AioRpcError, CodecError):
+            self._on_drop(count)
+
+    async def _read(self, stream: _Stream) -> None:
+        """Take what a stream answers until it breaks, and see to what it did not answer."""
+        code = grpc.StatusCode.UNKNOWN
+        try:
+            while isinstance(answer := await stream.call.read(), ContainersResponse):
+                self._on_answer(answer)
+                stream.answered(answer.requests)
+            code = await stream.call.code()
+        except grpc.aio.AioRpcError as error:
+            code = error.code()
+        except CodecError:
+            pass
+        except asyncio.CancelledError:
+            if _told_to_end():
+                raise
+        finally:
+            stream.rest()
+            stream.call.cancel()
+            if code is not grpc.StatusCode.UNIMPLEMENTED:
+                self._streams.remove(stream)
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            self._calls = True
+            while stream.owed:
+                await self._call(*stream.owed[0])
+                stream.owed.popleft()
+            self._streams.remove(stream)
+        elif stream.owed:
+            self._on_drop(sum(count for _, count in stream.owed))
+
+
+def _told_to_end() -> bool:
+    """Return whether this task is cancelled, and not only a call that it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
