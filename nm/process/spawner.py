@@ -31,7 +31,8 @@ from nm.process.places import TOP_MODE, found, make, open_log, opened, opening, 
 
 LENGTH = 4  # bytes before each list
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # those who stop a node manager mean it
-DEFAULTED = (*IGNORED, signal.SIGPIPE, signal.SIGXFSZ)  # of tasks
+# Of tasks: all that can be. What is not named here the C library asks for first, then sets.
+DEFAULTED = tuple(sorted(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})))
 ENCODING, ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 READ = 1 << 18
 TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
@@ -217,12 +218,13 @@ class Spawner:
         """
         command, variables, app = run[:3]
         _, container, folder, task, groups, _, _, instead = one
-        if variables != self._common[0]:
+        if variables is not self._common[0] and variables != self._common[0]:
             self._common = (variables, {**self._environment, **_encoded(variables)})
         environment = self._common[1].copy()
         path = f"{self._root}/{app}/{container}"
         environment[b"WEFT_CONTAINER"] = container.encode()
-        environment[b"WEFT_WORK_DIR"] = os.fsencode(f"{path}/{folder}" if folder else path)
+        path = f"{path}/{folder}" if folder else path
+        environment[b"WEFT_WORK_DIR"] = path.encode(ENCODING, ERRORS)
         if task:
             environment[b"WEFT_TASK"] = task.encode()
         if instead is not None:

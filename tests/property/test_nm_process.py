@@ -147,6 +147,27 @@ def test_a_command_is_told_nothing_of_the_nodes_keys_and_what_it_used_is_measure
     assert small.use[2] < 0, "no more than its parent had when it was copied"
 
 
+def test_a_task_ignores_no_signal_that_those_who_started_it_did(tmp_path: Path) -> None:
+    """Its spawner ignores some, and whoever started the node manager (`nohup`) may others."""
+    item = replace(launch(1, ""), command=("grep", "-E", "SigBlk|SigIgn", "/proc/self/status"))
+
+    async def act(host: ProcessHost) -> None:
+        host.start(item, "n1")
+
+    ignored = (signal.SIGQUIT, signal.SIGUSR1, signal.SIGTERM, signal.SIGRTMIN + 3)
+    before = [signal.signal(number, signal.SIG_IGN) for number in ignored]
+    try:
+        (end,) = drive(tmp_path, act)
+    finally:
+        for number, handler in zip(ignored, before, strict=True):
+            signal.signal(number, handler)
+    assert end.exit_code == 0
+    (log,) = tmp_path.rglob("stdout")
+    masks = [int(mask, 16) for mask in log.read_text().split()[1::2]]
+    own = 1 << 31 | 1 << 32  # of the C library, which has it ignore them
+    assert [mask & ~own for mask in masks] == [0, 0]
+
+
 def test_an_exit_code_is_passed_on_and_a_missing_command_is_a_failure(tmp_path: Path) -> None:
     async def act(host: ProcessHost) -> None:
         host.start(launch(2, "exit 7"))
