@@ -114,4 +114,6 @@ def test_a_peer_that_leaves_while_it_is_answered_is_no_error(
 
     ended = asyncio.run(main())
     assert not printed(caplog)
-    assert {status for _, status in ended} == {"CANCELLED"}
+    # a stream whose end was read before its peer was seen to be gone ended well
+    fine = {"CANCELLED", "OK"} if method == "StreamStarts" else {"CANCELLED"}
+    assert {status for _, status in ended} <= fine

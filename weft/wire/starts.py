@@ -44,7 +44,7 @@ def merged(answers: list[ContainersResponse]) -> ContainersResponse:
 
 
 def answering(answer: Answer, within_s: float) -> Any:
-    """Return what serves a stream of starts; what only says that tasks begin leaves `within_s`."""
+    """Return what serves a stream of starts; that tasks begin is told within `within_s`."""
 
     async def serve(_: Any, context: Any) -> None:
         lane = Lane()
@@ -162,7 +162,7 @@ class Starts:
         try:
             while isinstance(answer := await stream.call.read(), ContainersResponse):
                 self._on_answer(answer)
-                stream.answered(answer.requests)
+                stream.answered(answer.requests or 1)  # an earlier release answers each by itself
             code = await stream.call.code()
         except grpc.aio.AioRpcError as error:
             code = error.code()
