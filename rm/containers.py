@@ -62,17 +62,15 @@ def move_masters(books: Books, app: App, queue: int) -> None:
 def next_ids(books: Books, attempt: Attempt, count: int) -> ContainerId:
     """Return the first of `count` ids in a row that no life of the manager used before.
 
-    Number 1 is the first master's. Ids that a node only says it runs are passed over.
+    Number 1 is the first master's. Ids that a node only says it runs are passed over; where none
+    ever said so, each id is new.
     """
     known = books.holdings.by_id
     while True:
         number = attempt.next_number
         attempt.next_number = number + count
         first = attempt.id_before | number
-        if count == 1:
-            if first not in known:
-                return first
-        elif known.keys().isdisjoint(range(first, first + count)):
+        if not books.brought_along or known.keys().isdisjoint(range(first, first + count)):
             return first
 
 

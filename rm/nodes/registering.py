@@ -257,6 +257,6 @@ def _book_as_is(
     slot = -1 if attempt is None else attempt.app.slot
     books.ledger.book(node.slot, slot, array, 1, np.full(len(array), np.inf))
     holding = Holding(number, node, attempt, None, array, tuple(demand), books.now, _BROUGHT_ALONG)
-    holding.adopted = True
+    holding.adopted = books.brought_along = True
     hold(books, holding)
     return holding

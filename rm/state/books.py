@@ -72,7 +72,8 @@ class Books:
 
     # more than 30 attributes: without slots each would be looked up in a dictionary
     __slots__ = (
-        "_rooms", "_rooms_at", "_shares", "app_at", "apps", "claimed", "classes", "cluster_ts",
+        "_rooms", "_rooms_at", "_shares", "app_at", "apps", "brought_along", "claimed", "classes",
+        "cluster_ts",
         "dirty_attempts", "dirty_nodes", "early", "ended", "ended_small", "epoch", "hears_ends",
         "hears_grants", "hears_matches", "holdings", "labels", "least", "least_master", "ledger",
         "marks", "master_demand", "master_usage", "master_vector", "matcher", "matching",
@@ -110,6 +111,7 @@ class Books:
         self.nodes: dict[NodeId, Node] = {}
         self.node_at: list[Node] = []
         self.holdings = Holdings()
+        self.brought_along = False  # a node ever had containers that this life did not grant it
         # held before a restart and not seen since, by node: whose, waited for since
         self.unseen_containers: dict[NodeId, dict[ContainerId, tuple[Attempt, float]]] = {}
         self.returning_masters: dict[NodeId, list[Attempt]] = {}  # that lived before a restart
