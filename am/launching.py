@@ -17,9 +17,11 @@ from weft.messages import (
     TaskLaunch,
     node_address,
 )
+from weft.record import slotted
 from weft.resources import ResourceTypes, Vector
 
 
+@slotted
 class LaunchedTask:
     """A task in a container. `key` names it among all that is held.
 
@@ -29,50 +31,30 @@ class LaunchedTask:
     of the first.
     """
 
-    __slots__ = (
-        "attempt",
-        "boot",
-        "container_id",
-        "group",
-        "key",
-        "launched_s",
-        "node",
-        "sent_s",
-        "size",
-        "stage",
-        "stopping",
-        "task",
-        "tasks",
-    )
+    container_id: ContainerId
+    node: NodeId
+    group: TaskGroup
+    stage: StageProgress
+    task: int
+    attempt: int
+    launched_s: float
+    boot: int = 0  # of the node's process that the container was granted on
+    size: Vector = ()
+    tasks: tuple[int, ...] = ()
+    repeated_s: float = 0.0  # when its order was last sent again; 0: never
+    stopping: bool = False  # its task is no longer wanted here
 
-    def __init__(
-        self,
-        container_id: ContainerId,
-        node: NodeId,
-        group: TaskGroup,
-        stage: StageProgress,
-        task: int,
-        attempt: int,
-        now: float,
-        boot: int = 0,
-        size: Vector = (),
-        tasks: tuple[int, ...] = (),
-    ) -> None:
-        self.container_id = container_id
-        self.tasks = tasks
-        self.boot = boot  # of the node's process that the container was granted on
-        self.size = size
-        self.key: Hashable = container_id
-        if size:
-            self.key = (container_id, stage.position, task, attempt)
-        self.node = node
-        self.group = group
-        self.stage = stage
-        self.task = task
-        self.attempt = attempt
-        self.launched_s = now
-        self.sent_s = now
-        self.stopping = False  # its task is no longer wanted here
+    @property
+    def key(self) -> Hashable:
+        """What names it among all that is held."""
+        if self.size:
+            return (self.container_id, self.stage.position, self.task, self.attempt)
+        return self.container_id
+
+    @property
+    def sent_s(self) -> float:
+        """When its order was last sent."""
+        return self.repeated_s or self.launched_s
 
 
 class Truth:
@@ -141,7 +123,7 @@ def _parts(run: LaunchedTask) -> list[LaunchedTask]:
         one = LaunchedTask(
             number, run.node, run.group, run.stage, task, run.attempt, run.launched_s, run.boot
         )
-        one.sent_s = run.sent_s
+        one.repeated_s = run.repeated_s
         parts.append(one)
     return parts
 
@@ -331,7 +313,7 @@ class Launcher:
             if now - held.sent_s < resend_after_s:
                 break
             del self._unanswered[key]
-            held.sent_s = now
+            held.repeated_s = now
             self._unanswered[key] = held
             if held.stopping:
                 self.stop_container(held.node, held.container_id)

@@ -22,17 +22,30 @@ from weft.messages import (
     TaskLaunch,
     end_of,
 )
+from weft.record import slotted
 from weft.resources import TOLERANCE, Vector
 
 TaskKey = tuple[int, int, int]  # stage, task, attempt
 _LAUNCHED = CONTAINER.next(ContainerState.NEW, ContainerEvent.LAUNCH)
 _ENDED = CONTAINER.next(_LAUNCHED, ContainerEvent.EXIT)
-_NONE_ENDED: dict[TaskKey, TaskEnd] = {}  # shared and never changed, as the three that follow
+_NONE_ENDED: dict[TaskKey, TaskEnd] = {}  # shared and never changed, as the one that follows
 _NONE_RUN: dict[TaskKey, RunningTask] = {}
-_UNUSED: list[float] = []
-_UNMETERED: dict[TaskKey, float] = {}
 
 
+class _Reuse:
+    """What only a reusable container keeps; one for each task would cost more than the rest."""
+
+    __slots__ = ("ended", "metered", "tasks", "used")
+
+    def __init__(self) -> None:
+        self.tasks: dict[TaskKey, RunningTask] = {}
+        # tasks that already ended inside: a master that missed their ends asks for them
+        self.ended: dict[TaskKey, TaskEnd] = {}
+        self.used: list[float] = []  # amount x s since the last measurement, of ended tasks
+        self.metered: dict[TaskKey, float] = {}  # work done at the last measurement, s
+
+
+@slotted
 class HeldContainer:
     """One container on this node with the tasks inside.
 
@@ -45,29 +58,25 @@ class HeldContainer:
     (`NodeContainers.add_run`).
     """
 
-    __slots__ = ("_several", "container_id", "count", "ended", "granted", "master", "metered",
-                 "reusable", "state", "taken_by", "used", "work")  # fmt: skip
+    container_id: ContainerId
+    granted: Vector
+    reuse: _Reuse | None = None  # of a reusable one
+    master: bool = False
+    state: ContainerState = _LAUNCHED
+    count: int = 1
+    taken_by: AttemptId = 0  # a later attempt than the one it was granted to; 0: none
+    # the task, or the run of tasks, of what is not reusable
+    work: RunningTask | None = None
 
-    def __init__(
-        self, container_id: ContainerId, granted: Vector, reusable: bool, master: bool
-    ) -> None:
-        self.container_id = container_id
-        self.count = 1
-        self.state = _LAUNCHED
-        self.granted = granted
-        self.reusable = reusable
-        self.master = master
-        self.taken_by: AttemptId = 0  # a later attempt than the one it was granted to; 0: none
-        # the task, or the run of tasks, of what is not reusable
-        self.work: RunningTask | None = None
-        # what only a reusable container keeps; one for each task would cost more than the rest
-        self._several: dict[TaskKey, RunningTask] = _NONE_RUN
-        # tasks that already ended inside: a master that missed their ends asks for them
-        self.ended: dict[TaskKey, TaskEnd] = _NONE_ENDED
-        self.used = _UNUSED  # amount x s since the last measurement, of ended tasks; replaced
-        self.metered = _UNMETERED  # work done at the last measurement, s
-        if reusable:
-            self._several, self.ended, self.metered = {}, {}, {}
+    @property
+    def reusable(self) -> bool:
+        """Whether it may take in one task after the other, and several at once."""
+        return self.reuse is not None
+
+    @property
+    def ended(self) -> Mapping[TaskKey, TaskEnd]:
+        """Tasks that already ended inside: a master that missed their ends asks for them."""
+        return _NONE_ENDED if self.reuse is None else self.reuse.ended
 
     @property
     def owner(self) -> AttemptId:
@@ -96,7 +105,7 @@ class HeldContainer:
         """Tasks that run inside."""
         one = self.work
         if one is None:
-            return self._several
+            return _NONE_RUN if self.reuse is None else self.reuse.tasks
         return {(one.item.stage, one.item.task, one.item.attempt): one}
 
     def tasks_in(self, container_id: ContainerId) -> tuple[TaskKey, ...]:
@@ -108,15 +117,17 @@ class HeldContainer:
 
     def begin(self, key: TaskKey, work: RunningTask) -> None:
         """Note that a task runs inside from now on."""
-        if self.reusable:
-            self._several[key] = work
+        if self.reuse is not None:
+            self.reuse.tasks[key] = work
         else:
             self.work = work
 
     def end(self, key: TaskKey, end: TaskEnd) -> None:
         """Note the end of a task of a reusable container."""
-        self._several.pop(key, None)
-        self.ended[key] = end
+        reuse = self.reuse
+        assert reuse is not None
+        reuse.tasks.pop(key, None)
+        reuse.ended[key] = end
 
     def step(self, event: ContainerEvent) -> None:
         """Take a step of the life cycle; raises InvariantError where there is none."""
@@ -124,23 +135,25 @@ class HeldContainer:
 
     def meter(self, key: TaskKey, work: RunningTask, now: float) -> None:
         """Add what a task used since it was last looked at (demand x work done)."""
-        done_s = work.done_s(now)
-        delta_s = done_s - self.metered.get(key, 0.0)
-        self.metered[key] = done_s
-        if not self.used:
-            self.used = [0.0] * len(work.demand)
+        reuse, done_s = self.reuse, work.done_s(now)
+        assert reuse is not None
+        delta_s = done_s - reuse.metered.get(key, 0.0)
+        reuse.metered[key] = done_s
+        if not reuse.used:
+            reuse.used = [0.0] * len(work.demand)
         for r, amount in enumerate(work.demand):
-            self.used[r] += amount * delta_s
+            reuse.used[r] += amount * delta_s
 
     def measure(self, now: float, interval_s: float) -> ContainerUse | None:
         """Return the mean use over the last interval, zeros if idle; None without an interval."""
         for key, work in self.tasks.items():
             self.meter(key, work, now)
-        if interval_s <= 0:
+        reuse = self.reuse
+        if interval_s <= 0 or reuse is None:
             return None
-        use = tuple(amount / interval_s for amount in self.used) or (0.0,) * len(self.granted)
-        self.used = []
-        self.metered = {key: done for key, done in self.metered.items() if key in self.tasks}
+        use = tuple(amount / interval_s for amount in reuse.used) or (0.0,) * len(self.granted)
+        reuse.used = []
+        reuse.metered = {key: done for key, done in reuse.metered.items() if key in reuse.tasks}
         return ContainerUse(self.container_id, use)
 
 
@@ -223,14 +236,15 @@ class NodeContainers:
         holds = granted or demand
         for r, _ in self._rigid:
             booked[r] += holds[r]
-        held = self.containers[container_id] = HeldContainer(container_id, holds, reusable, False)
+        held = HeldContainer(container_id, holds, _Reuse() if reusable else None)
+        self.containers[container_id] = held
         return held
 
     def add(
         self, container_id: ContainerId, granted: Vector, reusable: bool, master: bool
     ) -> HeldContainer:
         """Hold a new container."""
-        held = HeldContainer(container_id, granted, reusable, master)
+        held = HeldContainer(container_id, granted, _Reuse() if reusable else None, master)
         self.containers[container_id] = held
         if granted:
             for r, _ in self._rigid if self.granted else ():
@@ -239,9 +253,8 @@ class NodeContainers:
 
     def add_run(self, first: ContainerId, granted: Vector, work: RunningTask) -> HeldContainer:
         """Hold as many new containers as tasks began in one `work`."""
-        held = HeldContainer(first, granted, False, False)
-        count = held.count = work.count
-        held.begin((-1, -1, 0), work)
+        count = work.count
+        held = HeldContainer(first, granted, count=count, work=work)
         self.containers.update(dict.fromkeys(range(first, first + count), held))
         if granted:
             for r, _ in self._rigid if self.granted else ():
@@ -261,8 +274,7 @@ class NodeContainers:
         assert run is not None
         for part in run.parts:
             item = part.item
-            single = HeldContainer(item.container_id, held.granted, False, False)
-            single.begin((item.stage, item.task, item.attempt), part)
+            single = HeldContainer(item.container_id, held.granted, work=part)
             self.containers[item.container_id] = single
         return self.containers[container_id]
 

@@ -13,11 +13,13 @@ from math import inf
 
 from weft.errors import InvariantError
 from weft.messages import TaskLaunch, launches_of
+from weft.record import slotted
 from weft.resources import Vector
 
 SLACK = 1e-9  # relative; sums of floats must not count as contention
 
 
+@slotted
 class RunningTask:
     """One running task; it has done `work_s - (end_s - now) * rate` of its work.
 
@@ -25,22 +27,15 @@ class RunningTask:
     (`Emulation.start_run`).
     """
 
-    __slots__ = (
-        "count", "demand", "end_s", "item", "parts", "rate", "serial", "start_s", "work_s",
-    )  # fmt: skip
-
-    def __init__(
-        self, item: TaskLaunch, demand: Vector, work_s: float, start_s: float, serial: int
-    ) -> None:
-        self.item = item
-        self.demand = demand
-        self.work_s = work_s
-        self.start_s = start_s
-        self.serial = serial  # of its entry in the heap; -1 once it ended
-        self.count = 1
-        self.parts: tuple[RunningTask, ...] = ()  # of a run that was taken apart
-        self.rate = 1.0
-        self.end_s = start_s + work_s  # at the present rate
+    item: TaskLaunch
+    demand: Vector
+    work_s: float
+    start_s: float
+    end_s: float  # at the present rate
+    serial: int  # of its entry in the heap; -1 once it ended
+    count: int = 1
+    parts: tuple["RunningTask", ...] = ()  # of a run that was taken apart
+    rate: float = 1.0
 
     def done_s(self, now: float) -> float:
         """Return the work done by `now`, in s at full rate."""
@@ -117,9 +112,9 @@ class Emulation:
         if not self._running and (demand == self._alone or self._fits_alone(demand)):
             self._totals = self._alone_totals.copy()
             self.used = self._alone_use
-            serial = self._serial = self._serial + 1
-            work = self._running[serial] = RunningTask(item, demand, work_s, now, serial)
-            end_s = self.next_end_s = work.end_s
+            serial, end_s = self._serial + 1, now + work_s
+            self._serial, self.next_end_s = serial, end_s
+            work = self._running[serial] = RunningTask(item, demand, work_s, now, end_s, serial)
             self._heap.append((end_s, serial, work))
             return work
         totals, limits = self._totals, self._limits
@@ -135,12 +130,12 @@ class Emulation:
                 if amount and totals[r] > limits[r] and (self._rigid[r] or limits[r] == 0):
                     self._sum_up()
                     return None
-        self._serial = serial = self._serial + 1
-        work = self._running[serial] = RunningTask(item, demand, work_s, now, serial)
+        serial, end_s = self._serial + 1, now + work_s
+        self._serial = serial
+        work = self._running[serial] = RunningTask(item, demand, work_s, now, end_s, serial)
         if over or self._contended or self._speed != 1.0:
             self._rate(now)
             return work
-        end_s = work.end_s
         heappush(self._heap, (end_s, serial, work))
         self.next_end_s = min(self.next_end_s, end_s)
         return work
@@ -179,8 +174,7 @@ class Emulation:
         self.used = ()
         serial = self._serial + 1
         self._serial += count
-        work = RunningTask(item, demand, work_s, now, serial)
-        work.count = count
+        work = RunningTask(item, demand, work_s, now, now + work_s, serial, count)
         self._running[serial] = work
         self._runs += 1
         heappush(self._heap, (work.end_s, serial, work))
@@ -208,7 +202,14 @@ class Emulation:
                 running[work.serial] = work
                 continue
             parts = [
-                RunningTask(item, work.demand, work.work_s, work.start_s, work.serial + place)
+                RunningTask(
+                    item,
+                    work.demand,
+                    work.work_s,
+                    work.start_s,
+                    work.start_s + work.work_s,
+                    work.serial + place,
+                )
                 for place, item in enumerate(launches_of(work.item))
             ]
             running.update((part.serial, part) for part in parts)

@@ -48,6 +48,12 @@ def _key_of(item: TaskLaunch) -> tuple[ContainerId, TaskKey]:
     return item.container_id, (item.stage, item.task, item.attempt)
 
 
+def _begun(item: TaskLaunch, now: float) -> RunningTask:
+    """Return a real task, of which nothing is emulated."""
+    end_s = now + item.duration_s
+    return RunningTask(item, item.demand, item.duration_s, now, end_s, 0)
+
+
 class Runner:
     """The containers of one node. Effects are appended to the list that the core answers with."""
 
@@ -141,7 +147,7 @@ class Runner:
             self._emulate(held, item, now, effects)
         else:
             key = (item.stage, item.task, item.attempt)
-            held.begin(key, RunningTask(item, item.demand, item.duration_s, now, 0))
+            held.begin(key, _begun(item, now))
             effects.append(Note(TaskStarted(container, self.node_id, *key, item.demand)))
             effects.append(Launch(item))
         return ""
@@ -201,7 +207,7 @@ class Runner:
             return False
         for one in launches_of(item):
             held = book.add(one.container_id, item.granted or item.demand, False, False)
-            work = RunningTask(one, item.demand, item.duration_s, now, 0)
+            work = _begun(one, now)
             held.begin((one.stage, one.task, one.attempt), work)
         first, stage, attempt = item.container_id, item.stage, item.attempt
         effects.append(
@@ -237,7 +243,7 @@ class Runner:
             if taken_by:
                 held.claim(taken_by)
             if held.reusable or not held.tasks:
-                work = RunningTask(item, item.demand, item.duration_s, began_s, 0)
+                work = _begun(item, began_s)
                 held.begin((item.stage, item.task, item.attempt), work)
 
     def leave_idle(self) -> None:
@@ -267,7 +273,7 @@ class Runner:
         if self._mischance:
             lasts_s, fails = self._mishaps.of(item, not (held.tasks or held.ended))
         if lasts_s <= 0.0:  # ends at once and contends with nobody
-            work = RunningTask(item, demand, 0.0, now, -1)
+            work = RunningTask(item, demand, 0.0, now, now, -1)
             if fails:
                 self._end_task(held, work, _FAILED, now, effects, 1, FAILED_BY_CHANCE)
             else:
@@ -275,10 +281,10 @@ class Runner:
             return
         began = self.emulation.start(item, demand, lasts_s, now)
         if began is None:
-            killed = RunningTask(item, demand, lasts_s, now, -1)
+            killed = RunningTask(item, demand, lasts_s, now, now + lasts_s, -1)
             self._end_task(held, killed, Outcome.OUT_OF_MEMORY, now, effects)
             return
-        if not (fails or held.reusable):
+        if held.reuse is None and not fails:
             held.work = began
             return
         container, key = _key_of(item)
@@ -332,7 +338,7 @@ class Runner:
                 continue
             if held.count > 1:
                 held = self.held(work.item.container_id) or held
-            if not (self._doomed or held.reusable):
+            if held.reuse is None and not self._doomed:
                 self._task_over(held, work, end_s, effects)
             elif self._doomed and _key_of(work.item) in self._doomed:
                 self._end_task(held, work, _FAILED, end_s, effects, 1, FAILED_BY_CHANCE)

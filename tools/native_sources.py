@@ -118,23 +118,23 @@ def _looked_up(
 
 
 def write_out_records(path: Path) -> None:
-    """Give the records of a module (`weft.record`) an `__init__` that can be compiled.
+    """Give the records and slotted classes of a module an `__init__` that can be compiled.
 
     The one that `dataclass` makes at run time stays interpreted, which makes a record ten times as
     slow to make as one of a class whose `__init__` is compiled with it.
     """
     tree = ast.parse(path.read_text())
+    kinds = {"record": "dataclass(init=False, unsafe_hash=True)", "slotted": ""}
     records = [
-        one for one in tree.body
-        if isinstance(one, ast.ClassDef) and "record" in map(ast.unparse, one.decorator_list)
+        (one, kinds[how])
+        for one in tree.body if isinstance(one, ast.ClassDef)
+        for how in map(ast.unparse, one.decorator_list) if how in kinds
     ]  # fmt: skip
     if not records:
         return
     tree.body.insert(1, ast.parse("from dataclasses import dataclass").body[0])  # after the text
-    for made in records:
-        made.decorator_list = [
-            ast.parse("dataclass(init=False, unsafe_hash=True)", mode="eval").body
-        ]
+    for made, instead in records:
+        made.decorator_list = [ast.parse(instead, mode="eval").body] if instead else []
         fields = [one for one in made.body if isinstance(one, ast.AnnAssign)]
         parameters = ["self", *map(ast.unparse, fields)]
         for field in fields:

@@ -6,7 +6,7 @@ of msgspec is made in C, in half the time of the former.
 """
 
 from dataclasses import Field, dataclass, fields, replace
-from typing import TYPE_CHECKING, TypeVar, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, TypeVar, cast, dataclass_transform
 
 from msgspec import Struct, StructMeta
 
@@ -25,12 +25,29 @@ def record(cls: type[T]) -> type[T]:
 
     Raises TypeError for one with a base or a `field(...)`, of which nothing would be left.
     """
-    own = {name: value for name, value in vars(cls).items() if name not in _MADE_ANEW}
-    if cls.__bases__ != (object,) or any(isinstance(value, Field) for value in own.values()):
-        raise TypeError(f"{cls.__name__}: a record has no base, and plain defaults only")
+    own = _own(cls)
     own["__dataclass_fields__"] = _fields_of(cls)
     made = StructMeta(cls.__name__, (Struct,), own, frozen=True)
     return cast("type[T]", made)
+
+
+@dataclass_transform()
+def slotted(cls: type[T]) -> type[T]:
+    """Make a class with slots for its fields, which may change; no two of its objects are equal.
+
+    Its `__init__` is C as a record's is. Raises TypeError as `record` does.
+    """
+    own = _own(cls)
+    made = StructMeta(cls.__name__, (Struct,), own, eq=False)
+    return cast("type[T]", made)
+
+
+def _own(cls: type) -> dict[str, Any]:
+    """Return what a class says itself, of which another one can be made."""
+    own = {name: value for name, value in vars(cls).items() if name not in _MADE_ANEW}
+    if cls.__bases__ != (object,) or any(isinstance(value, Field) for value in own.values()):
+        raise TypeError(f"{cls.__name__}: a record has no base, and plain defaults only")
+    return own
 
 
 def _fields_of(cls: type) -> object:

@@ -256,7 +256,8 @@ def _book_as_is(
     array = np.array(demand, dtype=np.float64)
     slot = -1 if attempt is None else attempt.app.slot
     books.ledger.book(node.slot, slot, array, 1, np.full(len(array), np.inf))
-    holding = Holding(number, node, attempt, None, array, tuple(demand), books.now, _BROUGHT_ALONG)
+    now, vector = books.now, tuple(demand)
+    holding = Holding(number, node, attempt, None, array, vector, now, _BROUGHT_ALONG, -1, now)
     holding.adopted = books.brought_along = True
     hold(books, holding)
     return holding

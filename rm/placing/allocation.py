@@ -160,22 +160,25 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
     demand, node_id = ask.demand, node.node_id
     vector = demand if any(demand) else books.least
     queue, scores, out = books.queues.paths[app.queue], placement.scores, books.out
+    stage, end_s = ask.stage, now + ask.duration_s
     alone = count > 1 and app.job.master is not None  # such a master knows no runs
     size = 1 if alone else count
     for number in range(first, first + count) if alone else (first,):
-        run = Holding(number, node, attempt, entry, entry.demand, vector, now, ALLOCATED, size)
+        run = Holding(
+            number, node, attempt, entry, entry.demand, vector, now, ALLOCATED, stage, end_s, size
+        )
         hold(books, run)
         attempt.outbox.put(number, Container(number, node_id, ask.ask_id, node.boot, size))
         placed: Placed | PlacedRun
         if size == 1:
-            placed = Placed(number, node_id, ask.ask_id, ask.stage, demand, ask.kind, queue, scores)
+            placed = Placed(number, node_id, ask.ask_id, stage, demand, ask.kind, queue, scores)
         else:
             placed = PlacedRun(
-                number, size, node_id, ask.ask_id, ask.stage, demand, ask.kind, queue, scores
+                number, size, node_id, ask.ask_id, stage, demand, ask.kind, queue, scores
             )
         out.append(Note(placed))
-    if ask.stage >= 0:
-        app.running[ask.stage] += count
+    if stage >= 0:
+        app.running[stage] += count
     books.pace.note(ask.duration_s, count)
     rows.take(entry, count, now)
     if attempt.attempt_id not in books.dirty_attempts:
@@ -269,12 +272,13 @@ def _start_master(books: Books, node: Node, attempt: Attempt) -> None:
     books.ledger.book(node.slot, attempt.app.slot, demand, 1)
     count_master(books, attempt.app.queue, demand)
     number = next_ids(books, attempt, 1)
-    holding = Holding(number, node, attempt, None, demand, vector, books.now, ALLOCATED)
+    now = books.now
+    holding = Holding(number, node, attempt, None, demand, vector, now, ALLOCATED, -1, now)
     hold(books, holding)
     attempt.master = holding
     attempt.master_id = number
     holding.state = CONTAINER.next(holding.state, ContainerEvent.LAUNCH_ORDERED)
-    attempt.seen_s = books.now
+    attempt.seen_s = now
     command, environment = ((), ()) if spec is None else (spec.command, spec.environment)
     launch = MasterLaunch(number, attempt.attempt_id, vector, command, environment)
     node.outbox.put(number, launch)

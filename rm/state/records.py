@@ -19,6 +19,7 @@ from weft.ids import AppId, AttemptId, ContainerId, NodeId
 from weft.job import Job
 from weft.messages import Container, ContainerEnd, MasterLaunch, Preemption
 from weft.outbox import Outbox
+from weft.record import slotted
 from weft.resources import Vector
 
 ENDED_SHOWN_MAX = 200
@@ -27,6 +28,7 @@ ENDED_SHOWN_MAX = 200
 AGAIN, NEVER = -1, -2
 
 
+@slotted
 class Holding:
     """A container in the books; `attempt` None: nobody's, until its node says that it ended.
 
@@ -46,62 +48,28 @@ class Holding:
       of an end with that reason, whatever the node calls it.
     """
 
-    __slots__ = (
-        "adopted",
-        "attempt",
-        "claimed",
-        "container_id",
-        "count",
-        "demand",
-        "end_s",
-        "ended_node",
-        "entry",
-        "node",
-        "preempted",
-        "stage",
-        "started_s",
-        "state",
-        "stop_reason",
-        "vector",
-    )
-
-    def __init__(
-        self,
-        container_id: ContainerId,
-        node: "Node",
-        attempt: "Attempt | None",
-        entry: AskEntry | None,
-        demand: Floats,
-        vector: Vector,
-        now: float,
-        state: RmContainerState,
-        count: int = 1,
-    ) -> None:
-        self.container_id = container_id
-        self.count = count
-        self.node = node
-        self.attempt = attempt
-        self.entry = entry
-        self.demand = demand
-        self.vector = vector
-        self.started_s = now
-        if entry is None:
-            self.stage, self.end_s = -1, now
-        else:
-            ask = entry.ask
-            self.stage, self.end_s = ask.stage, now + ask.duration_s
-        self.state = state
-        self.adopted = False  # its node brought it along, or came back smaller with it
-        self.claimed = False  # and nothing else speaks for that it ever ran there
-        self.preempted = False  # it was stopped for another queue or application
-        self.stop_reason = ""  # why it was stopped, where that is no fault of its own
-        self.ended_node = False  # its node's process ended under it
+    container_id: ContainerId
+    node: "Node"
+    attempt: "Attempt | None"
+    entry: AskEntry | None
+    demand: Floats
+    vector: Vector
+    started_s: float
+    state: RmContainerState
+    stage: int  # -1: none
+    end_s: float
+    count: int = 1
+    adopted: bool = False  # its node brought it along, or came back smaller with it
+    claimed: bool = False  # and nothing else speaks for that it ever ran there
+    preempted: bool = False  # it was stopped for another queue or application
+    stop_reason: str = ""  # why it was stopped, where that is no fault of its own
+    ended_node: bool = False  # its node's process ended under it
 
     def part(self, number: ContainerId) -> "Holding":
         """Return one container of a run."""
         return Holding(
             number, self.node, self.attempt, self.entry, self.demand, self.vector, self.started_s,
-            self.state,
+            self.state, self.stage, self.end_s,
         )  # fmt: skip
 
 
