@@ -92,11 +92,12 @@ def asked(books: Books, event: ContainersAsked) -> None:
         books.ledger.set_work_left(app.slot, event.remaining_work, event.remaining_path_s)
         if event.blacklist is not None:
             _blacklist(books, attempt, event.blacklist)
-    books.owe_attempt(attempt)
     settings = books.settings
-    if not settings.prompt and (
-        settings.buggify is None or not books.rarely("a master is answered late")
+    if settings.prompt or (
+        settings.buggify is not None and books.rarely("a master is answered late")
     ):
+        books.owe_attempt(attempt)
+    else:
         answer_attempt(books, attempt)
 
 
