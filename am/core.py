@@ -161,7 +161,7 @@ class ApplicationMaster:
             return
         state = JobState(self.attempt_id, settings, event)
         work: JobExecution | PoolExecution
-        if isinstance(asker, HoldAsker):
+        if hasattr(asker, "hold") and isinstance(asker, HoldAsker):  # the latter looks at it all
             work = PoolExecution(state, asker, self._rng)
         else:
             work = JobExecution(state, asker, self._rng)

@@ -128,6 +128,8 @@ class Estimates:
 
     def applied(self) -> Job:
         """Return the job as a planner should see it: believed durations where they differ."""
+        if all(self.declared) and all(factor == 1.0 for factor in self.factor):
+            return self._job
         stages = []
         for position, stage in enumerate(self._job.stages):
             factor = self.factor[position]

@@ -64,8 +64,8 @@ class Simulation:
 
     __slots__ = (
         "_boots", "_breakdown", "_checks", "_client", "_hosts", "_idle", "_launched",
-        "_listeners", "_lives", "_lossless", "_machines", "_masters", "_node_settings",
-        "_outside", "_plans", "_rare", "_records", "_shelf", "_specs", "_taps",
+        "_listeners", "_lives", "_lossless", "_machines", "_master_settings", "_masters",
+        "_node_settings", "_outside", "_plans", "_rare", "_records", "_shelf", "_specs", "_taps",
         "_unchecked", "actors", "checkers", "cluster", "engine", "manager", "network",
         "recorder", "settings", "watchers",
     )  # fmt: skip
@@ -97,6 +97,7 @@ class Simulation:
         if skip:
             self._node_settings = replace(settings.node, lease=False, lossless=True)
         self._lossless = skip
+        self._master_settings = master_settings(settings, lossless=skip)
         self._specs = {spec.node_id: spec for spec in cluster.nodes}
         self._hosts: dict[Address, NodeId] = {}  # masters -> the node that they run on
         self._masters: dict[ContainerId, Actor] = {}
@@ -335,7 +336,7 @@ class Simulation:
         scheduler = self.settings.scheduler
         core = ApplicationMaster(
             item.attempt_id,
-            master_settings(self.settings, lossless=self._lossless),
+            self._master_settings,
             asker(scheduler.asker, scheduler.asker_options),
             np.random.default_rng([self.settings.seed, 3, item.attempt_id]),
         )

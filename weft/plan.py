@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.dag import Dag, Flags, Floats, Ints
+from weft.dag import Dag, Flags, Floats, Ints, by_resource
 from weft.plain import Table
 
 
@@ -45,7 +45,7 @@ def plan_of_starts(planner: str, dag: Dag, machine: Ints, start_s: Floats, **ext
     """Build a Plan from placements: shift to 0, order by start (ties: docs/rules.md, rule 31)."""
     start = start_s - (start_s.min() if len(start_s) else 0.0)
     top = dag.demand.max(axis=0)
-    dominant = (dag.demand / np.where(top > 0, top, 1.0)).max(axis=1) if dag.tasks else start
+    dominant = by_resource(np.maximum, dag.demand / np.where(top > 0, top, 1.0))
     order = np.lexsort((np.arange(dag.tasks), -dag.duration_s, -dominant, start))
     return Plan(planner, machine, start, start + dag.duration_s, order, pri_scores(start), **extra)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from am.plan.link_kernels import Links, barrier_ends, joined, links_of
-from weft.dag import Dag, Flags, Floats, Ints, Link, StageEdge
+from weft.dag import Dag, Flags, Floats, Ints, Link, StageEdge, by_resource
 from weft.errors import InputError
 from weft.job import parents_first
 
@@ -239,7 +239,7 @@ def demand_classes(dag: Dag) -> tuple[Floats, Ints]:
     """Return the distinct demands, shape (k, d), and the class of each task, shape (n,)."""
     if dag.tasks == 0:
         return np.zeros((0, dag.demand.shape[1])), np.zeros(0, np.int64)
-    changes = np.any(dag.demand[1:] != dag.demand[:-1], axis=1)
+    changes = by_resource(np.logical_or, dag.demand[1:] != dag.demand[:-1])
     runs = np.concatenate([[0], np.flatnonzero(changes) + 1])  # neighbours are mostly equal
     lengths = np.diff(np.append(runs, dag.tasks))
     rows = [tuple(row) for row in dag.demand[runs].tolist()]
