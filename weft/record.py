@@ -3,6 +3,8 @@
 A simulation makes dozens of them for every task, a service some for every message. A dataclass's
 `__init__` is Python code, and a frozen one's calls `object.__setattr__` for each field; a `Struct`
 of msgspec is made in C, in half the time of the former.
+
+What is kept of each task is made in C as well, but its fields change (`slotted`).
 """
 
 from dataclasses import Field, dataclass, fields, replace

@@ -20,7 +20,7 @@ from heapq import heappop
 from math import inf
 
 from weft.compiled import steady
-from weft.record import record
+from weft.record import record, slotted
 
 EARLY, LATE = NAMES = (
     "early", "late",
@@ -49,6 +49,14 @@ class Point:
     y: int = 2
 
 
+@slotted
+class Counter:
+    """One that changes."""
+
+    name: str
+    count: int = LIMIT
+
+
 def told(heap: list[float], colour: Colour) -> object:
     """Use all of it."""
     match colour:
@@ -68,6 +76,9 @@ def _told(path: Path) -> object:
     exec(compile(source, str(path), "exec", dont_inherit=True), names)
     point = names["Point"]
     assert point(1) == point(1, 2)
+    one = names["Counter"]("a")
+    one.count += 1
+    assert (one.name, one.count, one == names["Counter"]("a", 4)) == ("a", 4, False)
     colour = names["Colour"]
     return [names["told"]([1.0], one) for one in colour], names["told"]([float("inf")], colour.RED)
 

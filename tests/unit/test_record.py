@@ -5,7 +5,7 @@ from dataclasses import field, fields, is_dataclass
 
 import pytest
 
-from weft.record import as_dict, changed, record
+from weft.record import as_dict, changed, record, slotted
 
 
 @record
@@ -18,6 +18,35 @@ class Point:
     @property
     def sum(self) -> int:
         return self.x + self.y
+
+
+@slotted
+class Counter:
+    """Slots with a default, and a property."""
+
+    name: str
+    count: int = 0
+    before: "Counter | None" = None
+
+    @property
+    def twice(self) -> int:
+        return 2 * self.count
+
+
+def test_what_is_slotted_changes_and_is_nothing_but_itself() -> None:
+    one = Counter("a", 1)
+    one.count += 2
+    one.before = Counter("b")
+    assert (one.name, one.twice, one.before.count) == ("a", 6, 0)
+    assert one != Counter("a", 3, one.before)
+    assert {one: 1}[one] == 1
+    with pytest.raises(AttributeError, match="further"):
+        one.further = 1  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="Later: a record has no base"):
+
+        @slotted
+        class Later(Counter):
+            at: int = 0
 
 
 def test_a_record_is_an_immutable_dataclass() -> None:
