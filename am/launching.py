@@ -46,14 +46,14 @@ class LaunchedTask:
 
     @property
     def key(self) -> Hashable:
-        """What names it among all that is held."""
+        """Its name among all that is held."""
         if self.size:
             return (self.container_id, self.stage.position, self.task, self.attempt)
         return self.container_id
 
     @property
     def sent_s(self) -> float:
-        """When its order was last sent."""
+        """The time when its order was last sent."""
         return self.repeated_s or self.launched_s
 
 

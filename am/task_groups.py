@@ -188,7 +188,8 @@ def _chunks(
     """
     if isinstance(tasks, range):
         if (score == score[0]).all() and (rank[1:] > rank[:-1]).all():
-            return [(tasks, float(score.mean()))]  # most often, and what follows would find it
+            # most often, and what follows would find it
+            return [(tasks, float(np.add.reduce(score) / len(score)))]
         numbers = np.arange(len(tasks))
     else:
         numbers = np.asarray(tasks, dtype=np.int64)

@@ -44,6 +44,11 @@ class RunningTask:
         return min(self.work_s, max(0.0, self.work_s - (self.end_s - now) * self.rate))
 
 
+def real_task(item: TaskLaunch, now: float) -> RunningTask:
+    """Return a real task that began, of which nothing is emulated."""
+    return RunningTask(item, item.demand, item.duration_s, now, now + item.duration_s, 0)
+
+
 class Emulation:
     """The tasks that run on one emulated host, and when the next one ends."""
 

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from nm.containers import HeldContainer, NodeContainers, TaskKey, measure_all, never_started
-from nm.emulation import Emulation, RunningTask
+from nm.emulation import Emulation, RunningTask, real_task
 from nm.lifecycle import ContainerEvent, ContainerState
 from nm.mishaps import FAILED_BY_CHANCE, Mishaps
 from nm.settings import Mode, NodeSettings
@@ -46,12 +46,6 @@ Report = ContainerEnd | TaskEnd
 
 def _key_of(item: TaskLaunch) -> tuple[ContainerId, TaskKey]:
     return item.container_id, (item.stage, item.task, item.attempt)
-
-
-def _begun(item: TaskLaunch, now: float) -> RunningTask:
-    """Return a real task, of which nothing is emulated."""
-    end_s = now + item.duration_s
-    return RunningTask(item, item.demand, item.duration_s, now, end_s, 0)
 
 
 class Runner:
@@ -147,7 +141,7 @@ class Runner:
             self._emulate(held, item, now, effects)
         else:
             key = (item.stage, item.task, item.attempt)
-            held.begin(key, _begun(item, now))
+            held.begin(key, real_task(item, now))
             effects.append(Note(TaskStarted(container, self.node_id, *key, item.demand)))
             effects.append(Launch(item))
         return ""
@@ -207,7 +201,7 @@ class Runner:
             return False
         for one in launches_of(item):
             held = book.add(one.container_id, item.granted or item.demand, False, False)
-            work = _begun(one, now)
+            work = real_task(one, now)
             held.begin((one.stage, one.task, one.attempt), work)
         first, stage, attempt = item.container_id, item.stage, item.attempt
         effects.append(
@@ -243,7 +237,7 @@ class Runner:
             if taken_by:
                 held.claim(taken_by)
             if held.reusable or not held.tasks:
-                work = _begun(item, began_s)
+                work = real_task(item, began_s)
                 held.begin((item.stage, item.task, item.attempt), work)
 
     def leave_idle(self) -> None:
