@@ -73,14 +73,13 @@ class Books:
     # more than 30 attributes: without slots each would be looked up in a dictionary
     __slots__ = (
         "_rooms", "_rooms_at", "_shares", "app_at", "apps", "brought_along", "claimed", "classes",
-        "cluster_ts",
-        "dirty_attempts", "dirty_nodes", "early", "ended", "ended_small", "epoch", "hears_ends",
-        "hears_grants", "hears_matches", "holdings", "labels", "least", "least_master", "ledger",
-        "marks", "master_demand", "master_usage", "master_vector", "matcher", "matching",
-        "next_app", "next_serial", "next_token", "node_at", "nodes", "now", "on_owed", "open_jobs",
-        "out", "pace", "queues", "records", "refused_ends", "returning_masters", "rng", "rows",
-        "settings", "slack", "started_s", "submissions", "types", "unlike", "unsaved_tasks",
-        "unseen_containers", "view", "waiting",
+        "cluster_ts", "dirty_attempts", "dirty_nodes", "early", "ended", "ended_small", "epoch",
+        "hears_ends", "hears_grants", "hears_matches", "holdings", "labels", "least",
+        "least_master", "ledger", "marks", "master_demand", "master_usage", "master_vector",
+        "matcher", "matching", "next_app", "next_serial", "next_token", "node_at", "nodes", "now",
+        "on_owed", "open_jobs", "out", "pace", "queues", "records", "refused_ends",
+        "returning_masters", "rng", "rows", "settings", "slack", "started_s", "submissions",
+        "types", "unlike", "unsaved_tasks", "unseen_containers", "view", "waiting",
     )  # fmt: skip
 
     def __init__(
