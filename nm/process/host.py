@@ -49,6 +49,7 @@ from weft.resources import Vector
 
 LAUNCHER = "weft.hadoop.launcher"  # it keeps files for all containers of an application
 SECRET = ("WEFT_TLS_", "WEFT_TOKEN", "WEFT_NM_")
+SILENCED = ("GRPC_VERBOSITY", "NONE")  # as `weft.wire` has it here: a task's gRPC may speak
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells answer
 UNKNOWN = -1000  # exit code of a process of which nobody knows how it ended
 POLL_S, TRIES = 0.01, 500  # for how a process ended that another's spawner waits for
@@ -89,7 +90,11 @@ class ProcessHost:
         self._isolation = isolation if isolation is not None and isolation.on else None
         given = os.environ if environment is None else environment
         # who this node is to the others is no business of its tasks
-        self._environment = {k: v for k, v in given.items() if not k.startswith(SECRET)}
+        self._environment = {
+            name: value
+            for name, value in given.items()
+            if not name.startswith(SECRET) and (name, value) != SILENCED
+        }
         self._root = self._environment[ROOT_VARIABLE] = str(self.root)
         # of the cluster's resource types, once they are known: use that nobody knows; positions
         self._unknown: Vector = ()

@@ -76,6 +76,24 @@ def test_a_command_gets_its_environment_its_folder_and_its_log_files(tmp_path: P
     drive(tmp_path, read, 0)
 
 
+@pytest.mark.parametrize(("here", "there"), [("NONE", "unset"), ("DEBUG", "DEBUG")])
+def test_that_grpc_is_silent_here_is_no_wish_of_the_tasks(
+    here: str, there: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRPC_VERBOSITY", here)
+    item = launch(1, "echo ${GRPC_VERBOSITY-unset}")
+
+    async def act(host: ProcessHost) -> None:
+        host.start(item, "n1")
+
+    drive(tmp_path, act)
+
+    async def read(host: ProcessHost) -> None:
+        assert host.read_log(item.container_id, "stdout") == f"{there}\n".encode()
+
+    drive(tmp_path, read, 0)
+
+
 def test_each_task_of_a_run_is_told_its_own_number_and_writes_to_a_folder_of_its_own(
     tmp_path: Path,
 ) -> None:
