@@ -39,9 +39,24 @@ def slotted(cls: type[T]) -> type[T]:
 
     Its `__init__` is C as a record's is. Raises TypeError as `record` does.
     """
-    own = _own(cls)
+    own = {**_own(cls), "__reduce__": _parts_of}
     made = StructMeta(cls.__name__, (Struct,), own, eq=False)
     return cast("type[T]", made)
+
+
+def _parts_of(value: Struct) -> tuple[object, ...]:
+    """Return what a copy is made of, its fields last: they may lead back to it.
+
+    A `Struct` has them at once, so that such a copy would be made twice, or for ever.
+    """
+    names = value.__struct_fields__
+    state = {name: getattr(value, name) for name in names}
+    return _blank, (type(value), len(names)), (None, state)
+
+
+def _blank(kind: type[Struct], fields_: int) -> Struct:
+    """Return an object whose fields are still to be set."""
+    return kind(*(None,) * fields_)
 
 
 def _own(cls: type) -> dict[str, Any]:

@@ -1,7 +1,10 @@
 """Records: immutable, and dataclasses to whoever looks into them."""
 
+import copy
 import pickle
+from collections.abc import Callable
 from dataclasses import field, fields, is_dataclass
+from typing import Any
 
 import pytest
 
@@ -27,10 +30,17 @@ class Counter:
     name: str
     count: int = 0
     before: "Counter | None" = None
+    of: "Held | None" = None
 
     @property
     def twice(self) -> int:
         return 2 * self.count
+
+
+class Held:
+    """What holds one that names it."""
+
+    counter: Counter
 
 
 def test_what_is_slotted_changes_and_is_nothing_but_itself() -> None:
@@ -47,6 +57,22 @@ def test_what_is_slotted_changes_and_is_nothing_but_itself() -> None:
         @slotted
         class Later(Counter):
             at: int = 0
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_copy_of_what_leads_back_to_itself_does_so_as_well(copied: Callable[[Any], Any]) -> None:
+    one, held = Counter("a", 3), Held()
+    one.before = one
+    held.counter = Counter("b", 4)
+    held.counter.of = held
+    other = copied(one)
+    assert other is not one
+    assert other.before is other
+    assert (other.name, other.count) == ("a", 3)
+    both = copied([held, held.counter])
+    assert both[0].counter is both[1]
+    assert both[1].of is both[0]
+    assert both[1] is not held.counter
 
 
 def test_a_record_is_an_immutable_dataclass() -> None:
