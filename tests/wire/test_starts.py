@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import grpc.aio
 import pytest
 
 from weft.messages import ItemAnswer, StartAnswered, StartContainers, TaskLaunch
@@ -13,7 +14,7 @@ from weft.wire.lanes import Lane
 from weft.wire.links import NodeLink
 from weft.wire.server import Server
 from weft.wire.services import add_container_service
-from weft.wire.starts import merged, only_begins
+from weft.wire.starts import answering, merged, only_begins
 
 LONG_S = 60.0  # what waits so long leaves because of something else
 
@@ -95,6 +96,56 @@ def test_what_only_says_that_tasks_begin_leaves_in_time_without_company() -> Non
     asyncio.run(main())
 
 
+def test_who_orders_no_more_is_still_told_of_what_it_ordered() -> None:
+    """As any client does that sends what it has and then reads, `grpcurl` for one."""
+
+    async def main() -> None:
+        server, address = await served(Node(), LONG_S)
+        async with channel.dial(address) as dialled:
+            stream = ContainerManagerStub(dialled).StreamStarts()
+            for number in (256, 300, 257):
+                await stream.write(codec.encode_starts("master", [start(number)]))
+            await stream.done_writing()
+            told = [answer async for answer in stream]
+            assert [one for each in told for one in attempts(each)] == [256, 300, 257]
+        await server.stop(0)
+
+    asyncio.run(main())
+
+
+def test_of_a_peer_that_does_not_read_its_answers_no_more_is_read() -> None:
+    async def main() -> None:
+        heard, gate = list[Any](), asyncio.Event()
+
+        class Context:
+            """A connection that takes nothing until the gate is open."""
+
+            told = 0
+
+            async def read(self) -> Any:
+                return codec.encode_starts("m", [start(1)]) if len(heard) < 999 else grpc.aio.EOF
+
+            async def write(self, response: Any) -> None:
+                await gate.wait()
+                self.told += response.requests
+
+        async def refuse(request: Any, _: Any) -> Any:
+            heard.append(request)
+            await asyncio.sleep(0)
+            return codec.encode_answers([answer(start(1), "full")])
+
+        context = Context()
+        serving = asyncio.create_task(answering(refuse, 0.0)(None, context))
+        await asyncio.sleep(0.5)
+        assert len(heard) < 50, "else what waits for it has no bound"
+        gate.set()
+        async with asyncio.timeout(30):
+            await serving
+        assert context.told == 999
+
+    asyncio.run(main())
+
+
 def test_a_master_waits_for_no_answer_before_it_orders_more_and_counts_what_none_came_for() -> None:
     async def main() -> None:
         node, got, lost = Node(), list[Any](), list[int]()
@@ -117,6 +168,34 @@ def test_a_master_waits_for_no_answer_before_it_orders_more_and_counts_what_none
         await until(lambda: link.idle)
         assert lost == [3], "the masters repeat what was not answered"
         await link.close()
+
+    asyncio.run(main())
+
+
+def test_a_stream_that_answers_with_what_is_no_answer_is_left_at_once() -> None:
+    async def main() -> None:
+        turns = list[bytes]()
+
+        async def garbage(_: Any, context: Any) -> None:
+            while (request := await context.read()) is not grpc.aio.EOF:
+                turns.append(request)
+                await context.write(b"\xff\xff\xff")
+
+        def add(_: Any, server: Any) -> None:
+            methods = {"StreamStarts": grpc.stream_stream_rpc_method_handler(garbage)}
+            name = "weft.ContainerManager"
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, methods),))
+
+        server, lost = Server("127.0.0.1", 0), list[int]()
+        server.add(add, None, "weft.ContainerManager")
+        link = NodeLink(await server.start(), "master", lambda batch: None, lost.append)
+        async with asyncio.timeout(5):  # half of what a node manager has that says nothing
+            for number in (256, 257):
+                link.send([start(number)])
+                await until(lambda: len(lost) == len(turns) == number - 255)  # noqa: B023
+        assert lost == [1, 1]
+        await link.close()
+        await server.stop(0)
 
     asyncio.run(main())
 

@@ -20,6 +20,7 @@ from weft.wire.lanes import Lane, OnDrop, cancel
 
 Answer = Callable[[StartContainersRequest, Any], Awaitable[ContainersResponse]]
 OnAnswer = Callable[[ContainersResponse], None]
+SPARE = 16  # answers that may wait while one is written
 
 
 def only_begins(request: StartContainersRequest, answer: ContainersResponse) -> bool:
@@ -54,11 +55,21 @@ def answering(answer: Answer, within_s: float) -> Any:
                 response = await answer(request, context)
                 response.requests = 1
                 lane.send((response,), within_s if only_begins(request, response) else 0.0)
+                if lane.writing and lane.waiting > SPARE:
+                    await _written(lane, writer)  # of a peer that does not read no more is read
+            lane.send(())  # who orders no more may still want to hear of what it ordered
+            await _written(lane, writer)
         finally:
             lane.close()
             await cancel(writer)
 
     return serve
+
+
+async def _written(lane: Lane, writer: asyncio.Task[None]) -> None:
+    """Wait until a lane's messages have left, or cannot."""
+    while (lane.waiting or lane.writing) and not writer.done():
+        await asyncio.sleep(0.01)
 
 
 class _Stream:
@@ -163,6 +174,8 @@ class Starts:
             while isinstance(answer := await stream.call.read(), ContainersResponse):
                 self._on_answer(answer)
                 stream.answered(answer.requests or 1)  # an earlier release answers each by itself
+            if answer is not grpc.aio.EOF:
+                raise CodecError("what came is no answer")
             code = await stream.call.code()
         except grpc.aio.AioRpcError as error:
             code = error.code()
