@@ -63,7 +63,7 @@ from weft.wire.idle import IdleHeard
 from weft.wire.lanes import Lane
 from weft.wire.links import tracker_stream
 from weft.wire.server import Server
-from weft.wire.services import BEGUN_S, add_container_service
+from weft.wire.services import add_container_service, begun_within_s
 from weft.wire.tokens import KeysTold, Shown, TimeTold
 
 FOLLOWED_MAX = 10_000  # attempts whose callers are remembered
@@ -111,7 +111,7 @@ class NodeService(Outside):
             process.log.warning("tasks are not kept apart", reason=problem)
         self._hosted = 0
         self._gate = Gate(process.tell_refused, process.count_refused)
-        add_container_service(server, self, self._gate, process.clock.wall_s(BEGUN_S))
+        add_container_service(server, self, self._gate, begun_within_s(process.clock.wall_s))
 
     # -- life --------------------------------------------------------------------------------------
 

@@ -7,13 +7,14 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from weft.live.clock import Clock
 from weft.messages import ItemAnswer, StartAnswered, StartContainers, TaskLaunch
 from weft.wire import channel, codec
 from weft.wire.containers_pb2_grpc import ContainerManagerStub
 from weft.wire.lanes import Lane
-from weft.wire.links import NodeLink
+from weft.wire.links import DEADLINE_S, NodeLink
 from weft.wire.server import Server
-from weft.wire.services import add_container_service
+from weft.wire.services import add_container_service, begun_within_s
 from weft.wire.starts import answering, merged, only_begins
 
 LONG_S = 60.0  # what waits so long leaves because of something else
@@ -198,6 +199,12 @@ def test_a_stream_that_answers_with_what_is_no_answer_is_left_at_once() -> None:
         await server.stop(0)
 
     asyncio.run(main())
+
+
+def test_what_waits_leaves_long_before_masters_give_the_stream_up_however_slow_the_clock() -> None:
+    waits = [begun_within_s(Clock(time_scale=scale).wall_s) for scale in (10.0, 1.0, 0.1, 0.001)]
+    assert waits == pytest.approx([0.005, 0.05, 0.5, 1.0])
+    assert max(waits) < DEADLINE_S / 5
 
 
 def test_answers_are_merged_without_a_change_to_any_of_them() -> None:

@@ -47,6 +47,7 @@ OnBatch = Callable[[Lane, Any], None]
 OnClosed = Callable[[Lane], None]
 Stamp = Callable[[], tuple[int, int]]  # the cluster's start, ms, and the life of its manager
 BEGUN_S = 0.05  # cluster time: tasks begin so long, at most, before their master is told
+BEGUN_S_MAX = 1.0  # wall clock: however slow the cluster's, masters give a stream up that is silent
 _STATUS = {code.name.lower(): code for code in grpc.StatusCode}
 
 
@@ -238,6 +239,14 @@ def _refused_order(order: Any, error: InputError) -> StartAnswered:
         else [ItemAnswer(container, error=text) for container in order.containers]
     )
     return StartAnswered(order.node_id, order.attempt_id, tuple(items))
+
+
+def begun_within_s(wall_s: Callable[[float], float]) -> float:
+    """Return how long a stream of starts may be silent of tasks that begin, s of wall clock.
+
+    `wall_s` tells how long a time on the cluster's clock lasts.
+    """
+    return min(BEGUN_S_MAX, wall_s(BEGUN_S))
 
 
 def add_container_service(
