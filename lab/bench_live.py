@@ -4,8 +4,9 @@ A DAG of barrier-separated stages of no-op tasks, in prompt pace, on a local clu
 the time runs from the first submission to the job's end, and a first small job warms everything up.
 The floor for real processes, spawning `/bin/true` and reaping it from a small process, is measured
 beside. `cpu_us` is what a task costs all processes of the cluster, and itself: it says more than a
-rate does where the machine is not quiet. Dask does the same no-op tasks in the same run, if it is
-installed; what others did elsewhere follows, from `docs/peers.jsonl` (`loops`: `lab.peers`).
+rate does where the machine is not quiet. Dask does the same no-op tasks in the same run (of the one
+stage a tenth of them), if it is installed; what others did elsewhere follows, from
+`docs/peers.jsonl` (`loops`: `lab.peers`).
 """
 
 import contextlib

@@ -9,6 +9,7 @@ later than 50 ms. Also tells when the cluster served and the mean interval of it
 """
 
 import argparse
+import math
 import os
 import sys
 import tempfile
@@ -49,7 +50,7 @@ def minute(preset: str, seconds: float) -> bool:
 
 
 def _load(cluster: LocalCluster, client: Client, jobs: list[Job], seconds: float) -> float:
-    """Keep some queries running for so long; return the mean interval of heartbeats, s."""
+    """Keep some queries running for so long; return the heartbeats' mean interval, s, or NaN."""
     until_s, number = time.monotonic() + seconds, 0
     running: list[AppId] = []
     first = _beats(cluster)
@@ -60,6 +61,8 @@ def _load(cluster: LocalCluster, client: Client, jobs: list[Job], seconds: float
         time.sleep(1.0)
         running = [app for app in running if not client.application(app).final_status]
     last = _beats(cluster)
+    if last[1] == first[1]:
+        return math.nan
     return NODES * (last[0] - first[0]) / (last[1] - first[1])
 
 
@@ -96,6 +99,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--kept", action="store_true")
     told = parser.parse_args()
+    if unknown := [name for name in told.presets if name not in PRESETS]:
+        parser.error(f"no preset {unknown[0]!r}; there are: {', '.join(PRESETS)}")
+    if not 0 < told.seconds < math.inf:
+        parser.error("--seconds is how long each preset runs: more than 0")
     fine = True
     for preset in told.presets:
         with tempfile.TemporaryDirectory(prefix="weft-kernels-") as folder:
