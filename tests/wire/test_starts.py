@@ -9,7 +9,8 @@ import pytest
 
 from weft.live.clock import Clock
 from weft.messages import ItemAnswer, StartAnswered, StartContainers, TaskLaunch
-from weft.wire import channel, codec
+from weft.wire import channel, codec, starts
+from weft.wire.containers_pb2 import ContainersResponse, StartContainersRequest
 from weft.wire.containers_pb2_grpc import ContainerManagerStub
 from weft.wire.lanes import Lane
 from weft.wire.links import DEADLINE_S, NodeLink
@@ -173,6 +174,50 @@ def test_a_master_waits_for_no_answer_before_it_orders_more_and_counts_what_none
     asyncio.run(main())
 
 
+def served_by(stream: Any) -> Server:
+    """A node manager whose stream of starts a function of bytes serves."""
+
+    def add(_: Any, server: Any) -> None:
+        methods = {"StreamStarts": grpc.stream_stream_rpc_method_handler(stream)}
+        name = "weft.ContainerManager"
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, methods),))
+
+    server = Server("127.0.0.1", 0)
+    server.add(add, None, "weft.ContainerManager")
+    return server
+
+
+def test_what_a_node_manager_may_owe_is_bounded_and_leaves_together_where_it_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(starts, "OWED_MAX", 5)
+
+    async def main() -> None:
+        heard, told = list[int](), asyncio.Event()
+
+        async def reads_only(_: Any, context: Any) -> None:
+            while (request := await context.read()) is not grpc.aio.EOF:
+                heard.append(len(StartContainersRequest.FromString(request).starts))
+                if len(heard) >= 5:
+                    await told.wait()
+                    owed = 5 if len(heard) == 5 else 1
+                    await context.write(ContainersResponse(requests=owed).SerializeToString())
+
+        server, lost = served_by(reads_only), list[int]()
+        link = NodeLink(await server.start(), "master", lambda batch: None, lost.append)
+        for number in range(20):
+            link.send([start(256 + number)])
+            await asyncio.sleep(0.02)
+        assert heard == [1] * 5
+        told.set()
+        await until(lambda: link.idle)
+        assert (heard, lost) == ([1] * 6 + [14], []), "one of those that wait was taken before"
+        await link.close()
+        await server.stop(0)
+
+    asyncio.run(main())
+
+
 def test_a_stream_that_answers_with_what_is_no_answer_is_left_at_once() -> None:
     async def main() -> None:
         turns = list[bytes]()
@@ -182,13 +227,7 @@ def test_a_stream_that_answers_with_what_is_no_answer_is_left_at_once() -> None:
                 turns.append(request)
                 await context.write(b"\xff\xff\xff")
 
-        def add(_: Any, server: Any) -> None:
-            methods = {"StreamStarts": grpc.stream_stream_rpc_method_handler(garbage)}
-            name = "weft.ContainerManager"
-            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, methods),))
-
-        server, lost = Server("127.0.0.1", 0), list[int]()
-        server.add(add, None, "weft.ContainerManager")
+        server, lost = served_by(garbage), list[int]()
         link = NodeLink(await server.start(), "master", lambda batch: None, lost.append)
         async with asyncio.timeout(5):  # half of what a node manager has that says nothing
             for number in (256, 257):

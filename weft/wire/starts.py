@@ -20,6 +20,7 @@ from weft.wire.lanes import Lane, OnDrop, cancel
 
 Answer = Callable[[StartContainersRequest, Any], Awaitable[ContainersResponse]]
 OnAnswer = Callable[[ContainersResponse], None]
+OWED_MAX = 1_000  # requests of a stream that were not answered; what comes meanwhile waits
 SPARE = 16  # answers that may wait while one is written
 
 
@@ -75,12 +76,14 @@ async def _written(lane: Lane, writer: asyncio.Task[None]) -> None:
 class _Stream:
     """A stream of starts, with the requests that were not answered: the oldest is the first."""
 
-    __slots__ = ("_deadline_s", "_timer", "call", "owed", "reader", "stub")
+    __slots__ = ("_deadline_s", "_timer", "call", "owed", "reader", "room", "stub")
 
     def __init__(self, stub: Any, deadline_s: float) -> None:
         self.stub = stub
         self.call = stub.StreamStarts()
         self.owed: deque[tuple[StartContainersRequest, int]] = deque()  # each of so many messages
+        self.room = asyncio.Event()  # it may be written to, or is over
+        self.room.set()
         self.reader: asyncio.Task[None] | None = None
         self._deadline_s = deadline_s
         self._timer: asyncio.TimerHandle | None = None
@@ -88,6 +91,8 @@ class _Stream:
     async def write(self, request: StartContainersRequest, count: int) -> None:
         """Send a request; where that fails, whoever reads the answers finds out why."""
         self.owed.append((request, count))
+        if len(self.owed) >= OWED_MAX:
+            self.room.clear()
         self._watch()
         try:
             await self.call.write(request)
@@ -102,6 +107,8 @@ class _Stream:
         for _ in range(min(requests, len(self.owed))):
             self.owed.popleft()
         self.rest()
+        if len(self.owed) >= OWED_MAX:
+            self.room.clear()
         self._watch()
 
     def _watch(self) -> None:
@@ -112,6 +119,7 @@ class _Stream:
 
     def rest(self) -> None:
         """Wait for no answer any more."""
+        self.room.set()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -143,7 +151,9 @@ class Starts:
         return not any(stream.owed for stream in self._streams)
 
     async def send(self, request: StartContainersRequest, count: int) -> None:
-        """Send a request that stands for so many messages."""
+        """Send a request that stands for so many messages, once there is room for it."""
+        if self._streams:
+            await self._streams[-1].room.wait()
         stub = self._dialled.stub
         if self._calls:
             await self._call(request, count)
