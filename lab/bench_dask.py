@@ -9,11 +9,13 @@ that warms up.
 """
 
 import json
+import os
 import subprocess
 import sys
 import time
 from typing import Any
 
+from lab.native import ROOT
 from lab.peers import in_loops, loop_us
 
 Row = dict[str, object]
@@ -22,8 +24,12 @@ WORKERS, THREADS, TURNS = 2, 8, 3
 
 def measure(name: str, stages: int, tasks: int) -> Row:
     """Return Dask's row, measured in processes of its own; `skipped` says that it is not there."""
-    command = [sys.executable, "-m", "lab.bench_dask", str(stages), str(tasks)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-P", "-m", "lab.bench_dask", str(stages), str(tasks)]
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": paths},
+    )  # fmt: skip
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["no output"]
         return {"case": name, "skipped": last[0]}

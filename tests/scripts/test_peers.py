@@ -2,7 +2,7 @@
 
 import pytest
 
-from lab import bench_live, bench_sim, peers
+from lab import bench_dask, bench_live, bench_sim, peers
 from weft.errors import InputError
 
 
@@ -30,3 +30,13 @@ def test_beside_an_installed_wheel_there_are_none(tmp_path) -> None:
 def test_a_case_of_the_bench_tells_the_loop_of_the_same_process() -> None:
     row = bench_sim.case("capacity, 10,000 tasks")
     assert row["loops"] == pytest.approx(row["us_per_task"] / row["loop_us"], rel=0.02)
+
+
+def test_dask_runs_from_a_folder_that_has_a_package_of_the_labs_name(tmp_path, monkeypatch) -> None:
+    pytest.importorskip("distributed")
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab/__init__.py").touch()
+    (tmp_path / "lab/bench_dask.py").write_text("raise RuntimeError('another one')\n")
+    monkeypatch.chdir(tmp_path)
+    row = bench_dask.measure("Dask", 2, 10)
+    assert (row.get("skipped"), row.get("tasks")) == (None, 20)
