@@ -191,6 +191,12 @@ class Carbyne:
         wake = float(later.min()) - passed if len(later) else None
         return Wish(rows, wake)
 
+    def load(self) -> None:
+        """Load the kernel that is needed only where a reversed packing turns out too long."""
+        if self._shape is not None:
+            none, pool = np.zeros(0, np.int64), np.ones(self._shape.need.shape[1])
+            justify(self._shape, np.zeros(0), none, none, np.zeros(0), pool, 1.0)
+
     def _schedule(self, view: JobView, now: float) -> Intra:
         """Pack anew when the share, the remaining DAG or an estimate changed."""
         if self._of is not view.groups:

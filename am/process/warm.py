@@ -105,6 +105,9 @@ def warm(chosen: Preset, types: ResourceTypes, *, plan: bool) -> int:
         tell(told, float(turn))
         tell(TimerFired(ASK), float(turn))
         tell(TimerFired(HEARTBEAT), turn + 0.5)
+    load = getattr(policy, "load", None)  # what a small job's schedule does not need
+    if load is not None:
+        load()
     return sum(len(launches_of(i)) for one in _of(said, StartContainers) for i in one.items)
 
 
