@@ -17,6 +17,7 @@ import time
 import urllib.request
 from pathlib import Path
 
+import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
@@ -53,28 +54,39 @@ def _load(cluster: LocalCluster, client: Client, jobs: list[Job], seconds: float
     """Keep some queries running for so long; return the heartbeats' mean interval, s, or NaN."""
     until_s, number = time.monotonic() + seconds, 0
     running: list[AppId] = []
-    first = _beats(cluster)
+    heard = [_beats(cluster)]
     while time.monotonic() < until_s:
         while len(running) < AT_ONCE:
             running.append(client.submit(jobs[number % len(jobs)]))
             number += 1
         time.sleep(1.0)
         running = [app for app in running if not client.application(app).final_status]
-    last = _beats(cluster)
-    if last[1] == first[1]:
+        heard.append(_beats(cluster))
+    return _interval(heard)
+
+
+def _interval(heard: list[tuple[float, float]]) -> float:
+    """Return the mean time, s, between a node's heartbeats, of times and counts; NaN without any.
+
+    By a line through all the counts: by the first and the last alone, the time that one scrape
+    takes would be part of the mean.
+    """
+    if heard[-1][1] == heard[0][1]:
         return math.nan
-    return NODES * (last[0] - first[0]) / (last[1] - first[1])
+    times, counts = np.array(heard).T
+    return NODES / float(np.polyfit(times, counts, 1)[0])
 
 
 def _beats(cluster: LocalCluster) -> tuple[float, float]:
     """Return a time, s, and how many heartbeats the manager heard up to it."""
+    asked_s = time.monotonic()
     samples = _scraped(cluster, "rm")
     whole = sum(
         s.value for s in samples
         if s.name == "weft_handle_seconds_count" and s.labels["event"] == "NodeHeartbeated"
     )  # fmt: skip
     idle = sum(s.value for s in samples if s.name == "weft_idle_heartbeats_total")
-    return time.monotonic(), whole + idle
+    return (asked_s + time.monotonic()) / 2, whole + idle
 
 
 def _late(cluster: LocalCluster, name: str) -> tuple[float, float]:

@@ -115,6 +115,57 @@ def test_who_orders_no_more_is_still_told_of_what_it_ordered() -> None:
     asyncio.run(main())
 
 
+def test_what_was_answered_is_told_before_a_request_that_breaks_a_rule_ends_the_stream() -> None:
+    async def main() -> None:
+        server, address = await served(Node(), LONG_S)
+        async with channel.dial(address) as dialled:
+            stream = ContainerManagerStub(dialled).StreamStarts()
+            await stream.write(codec.encode_starts("master", [start(256)]))
+            await stream.write(codec.encode_starts("a\nb", [start(257)]))
+            told = await stream.read()
+            assert (attempts(told), told.requests) == ([256], 1)
+            assert await stream.code() is grpc.StatusCode.INVALID_ARGUMENT
+        await server.stop(0)
+
+    asyncio.run(main())
+
+
+def test_what_fails_while_an_answer_is_written_ends_the_stream_behind_it() -> None:
+    """A call that still writes can end with no status: its master would wait for its deadline."""
+
+    async def main() -> None:
+        gate, told = asyncio.Event(), list[int]()
+        orders = iter([start(300), start(301), start(1)])
+
+        class Context:
+            """A connection that takes nothing until the gate is open."""
+
+            peer = "a peer"
+
+            async def read(self) -> Any:
+                await asyncio.sleep(0.01)
+                return codec.encode_starts("m", [next(orders)])
+
+            async def write(self, response: Any) -> None:
+                await gate.wait()
+                told.extend(attempts(response))
+
+        async def fails(request: Any, _: Any) -> Any:
+            if request.starts[0].attempt_id == 1:
+                raise ValueError("a defect")
+            return codec.encode_answers([answer(start(request.starts[0].attempt_id), "full")])
+
+        serving = asyncio.create_task(answering(fails, 0.0)(None, Context()))
+        await asyncio.wait([serving], timeout=0.5)
+        assert not serving.done(), "an answer is still being written"
+        gate.set()
+        with pytest.raises(ValueError, match="a defect"):
+            await serving
+        assert told == [300, 301]
+
+    asyncio.run(main())
+
+
 def test_of_a_peer_that_does_not_read_its_answers_no_more_is_read() -> None:
     async def main() -> None:
         heard, gate = list[Any](), asyncio.Event()
@@ -123,6 +174,7 @@ def test_of_a_peer_that_does_not_read_its_answers_no_more_is_read() -> None:
             """A connection that takes nothing until the gate is open."""
 
             told = 0
+            peer = "a peer"
 
             async def read(self) -> Any:
                 return codec.encode_starts("m", [start(1)]) if len(heard) < 999 else grpc.aio.EOF

@@ -8,6 +8,7 @@ say leaves at once, with all that waits.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import grpc
@@ -51,15 +52,19 @@ def answering(answer: Answer, within_s: float) -> Any:
     async def serve(_: Any, context: Any) -> None:
         lane = Lane()
         writer = asyncio.create_task(lane.pump(context.write, merged))
+        told = partial(_told, lane, writer)
+        checked = _Checked(context, told)
         try:
             while (request := await context.read()) is not grpc.aio.EOF:
-                response = await answer(request, context)
+                response = await answer(request, checked)
                 response.requests = 1
                 lane.send((response,), within_s if only_begins(request, response) else 0.0)
                 if lane.writing and lane.waiting > SPARE:
-                    await _written(lane, writer)  # of a peer that does not read no more is read
-            lane.send(())  # who orders no more may still want to hear of what it ordered
-            await _written(lane, writer)
+                    await told()  # of a peer that does not read no more is read
+            await told()  # who orders no more may still want to hear of what it ordered
+        except Exception:
+            await told()  # a call that still writes cannot end with a status
+            raise
         finally:
             lane.close()
             await cancel(writer)
@@ -67,8 +72,25 @@ def answering(answer: Answer, within_s: float) -> Any:
     return serve
 
 
-async def _written(lane: Lane, writer: asyncio.Task[None]) -> None:
-    """Wait until a lane's messages have left, or cannot."""
+class _Checked:
+    """A stream's context for what answers one request: an abort waits for the answers before it."""
+
+    __slots__ = ("_context", "_told", "peer")
+
+    def __init__(self, context: Any, told: Callable[[], Awaitable[None]]) -> None:
+        self._context = context
+        self._told = told
+        self.peer = context.peer
+
+    async def abort(self, code: grpc.StatusCode, details: str) -> None:
+        """End the stream with a status."""
+        await self._told()
+        await self._context.abort(code, details)
+
+
+async def _told(lane: Lane, writer: asyncio.Task[None]) -> None:
+    """Let a lane's messages leave, and wait until they have, or cannot."""
+    lane.send(())
     while (lane.waiting or lane.writing) and not writer.done():
         await asyncio.sleep(0.01)
 
