@@ -481,9 +481,13 @@ class RemainingPath:
         self._factor: list[float] = []
         self._value = 0.0
 
+    def told(self, progress: Progress, factor: Sequence[float]) -> bool:
+        """Return whether the path is the one that was asked for last."""
+        return progress.completed == self._completed and factor == self._factor
+
     def longest_s(self, progress: Progress, factor: Sequence[float]) -> float:
         """Return the longest remaining path, s; `factor` is belief over declaration, by stage."""
-        if progress.completed != self._completed or factor != self._factor:
+        if not self.told(progress, factor):
             self._completed, self._factor = progress.completed, list(factor)
             stages = progress.stages
             done = [stage.finished == stage.tasks for stage in stages]

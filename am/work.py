@@ -111,6 +111,7 @@ class JobExecution:
             and not self.asker.follows_share
             and self.book.silent
             and progress.remaining_work == self._told_work
+            and self.path.told(progress, self.state.estimates.factor)
         )
 
     def message(self, now: float) -> ContainersAsked:

@@ -198,6 +198,11 @@ class NodeManager:
         )
 
     @property
+    def due_s(self) -> float:
+        """When the next emulated task ends, s; infinite: none runs."""
+        return self._timer_s
+
+    @property
     def containers(self) -> tuple[ContainerId, ...]:
         """The containers that the node holds."""
         return tuple(self._runner.book.containers)

@@ -20,7 +20,7 @@ from sim.breakdown import OPERATOR, Breakdown
 from sim.checkers import Checkers
 from sim.client import Client
 from sim.engine import Actor, Engine
-from sim.idle import IdleBeats
+from sim.idle import AT_END, IdleBeats
 from sim.network import Network
 from sim.outages import Die
 from sim.recorder import Recorder
@@ -91,7 +91,10 @@ class Simulation:
         skip = settings.skip_idle and not self._lossy
         self._idle = IdleBeats(self.engine, self._hand_over, skip=skip)
         if skip:
-            self.engine.left_out = {HEARTBEAT: self._idle.leaves_out, LIVENESS: self._idle.seen}
+            idle = self._idle
+            self.engine.left_out = {
+                HEARTBEAT: idle.leaves_out, LIVENESS: idle.seen, AT_END: idle.ends,
+            }  # fmt: skip
         # beats that are left out are not answered, which is no reason to stand still
         self._node_settings = settings.node
         if skip:

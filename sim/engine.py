@@ -39,6 +39,10 @@ class Beating(Protocol):
     def silent(self) -> bool:
         """Whether a heartbeat now would say nothing."""
 
+    @property
+    def due_s(self) -> float:
+        """The time when something ends by itself, of which the next heartbeat would tell."""
+
 
 class Actor:
     """A core with an address and its timers; one that is not `alive` hears nothing."""
@@ -60,8 +64,8 @@ class Beat:
     """When one core's heartbeats fall due."""
 
     __slots__ = (
-        "actor", "core", "interval_s", "key", "number", "offset_s", "parked", "phase_s", "rank",
-        "slot",
+        "actor", "core", "interval_s", "key", "left_out_s", "number", "offset_s", "parked",
+        "phase_s", "rank", "slot", "told_s",
     )  # fmt: skip
 
     def __init__(self, actor: Actor, core: Beating, key: Key, first_s: float, rank: int) -> None:
@@ -73,7 +77,9 @@ class Beat:
         self.interval_s = 0.0  # unknown before the second beat
         self.number = 0  # of the next beat on the grid
         self.parked = False
-        self.slot = -1
+        self.left_out_s = -1.0  # when a master's was left out last
+        self.slot = -1  # of a node
+        self.told_s = -1.0  # when a node beats at least, as something ends then
         self.offset_s = 0.0
 
     @property

@@ -6,6 +6,9 @@ beat could lead to a grant: a master waits for a node, a gang may start, starvin
 looked at, or something is pending that may fit (`rm.placing.allocation` asks for a node again only
 if the books' version changed since it found nothing there). So a silent core is *parked*, and:
 
+* a master's beat that is due while messages are on their way to the manager takes its place behind
+  them, and only there it is known whether the manager owes the master something;
+* a node of whose tasks one ends just when a beat is due tells of it in that beat;
 * an event that makes it speak, or an item that the manager owes it, arms its next beat again;
 * before virtual time moves on, the parked nodes whose beats lie on the way are looked at in the
   order of their beats, and one that could lead to a grant beats as it would have;
@@ -26,13 +29,15 @@ import numpy as np
 from nm.core import HEARTBEAT
 from rm.placing.allocation import MAY_GRANT, NO_ROOM, heartbeat_outlook, outlook, slots_with_room
 from rm.state.books import Books
-from sim.engine import Actor, Beat, Beating, Deliver, Engine, Key
+from sim.engine import Actor, Beat, Beating, Deliver, Effects, Engine, Key
 from weft.dag import Floats
 from weft.effects import TimerFired
 from weft.ids import AppId, app_of_attempt
+from weft.messages import MANAGER, ContainersAsked, NodeHeartbeated
 
 BEAT = TimerFired(HEARTBEAT)
-_NODES_FIRST, _MASTERS_NEXT = -(1 << 62), -(1 << 61)
+AT_END = "a beat at an end"  # the key of its timer
+_NODES_FIRST, _ENDS_NEXT, _MASTERS_NEXT = -(1 << 62), -(3 << 60), -(1 << 61)
 _LOOKS = 8  # at single nodes, for one floor, before all are looked at
 _NEAR_S = 1e-7  # rounding of times in the search for a place in the ring
 
@@ -59,7 +64,9 @@ class IdleBeats:
         self._least: Floats | None = None
         self._looked = 0
         self._nodes = 0
+        self._ends = _ENDS_NEXT
         self._prompt = False  # the manager's pace
+        self._late = Actor("beats", self)  # to whom beats are addressed that wait for their turn
         self.left_out = 0
 
     def watch(self, books: Books) -> None:
@@ -108,48 +115,100 @@ class IdleBeats:
     def leaves_out(self, actor: Actor) -> bool:
         """Return whether the beat that is due changes nothing; the core is parked then."""
         books, beat = self._books, actor.beat
-        if self._engine.ready or beat is None or not beat.core.silent:
-            return False  # a message on its way now may change what this beat would do
-        if books is None or not beat.interval_s:
+        if beat is None or not beat.core.silent or books is None or not beat.interval_s:
             return False
-        key = beat.key
-        node = books.nodes.get(key) if isinstance(key, str) else None
-        if node is not None:
-            if node.outbox.owes:
-                return False
-            expected = heartbeat_outlook(books, node, self._engine.now)
-            if expected == MAY_GRANT:
-                return False
-            beat.slot = slot = node.slot
-            beat.offset_s = beat.phase_s % beat.interval_s
-            self._interval_s = beat.interval_s
-            self._park(beat)
-            if slot >= len(self._parked):
-                more = bytes(slot + 1)
-                self._parked += more
-                self._tight += more
-            self._parked[slot] = 1
-            if expected == NO_ROOM:
-                self._tighten(slot, books.rows.floor())
-        else:
-            if self._prompt:  # there, any message makes the manager match
-                return False
-            app = books.apps.get(app_of_attempt(key)) if not isinstance(key, str) else None
-            attempt = None if app is None else app.attempt
-            if attempt is None or attempt.attempt_id != key or attempt.acks:
-                return False
-            if attempt.outbox.owes:
-                return False
-            self._masters[key] = attempt.app.app_id
+        if not isinstance(beat.key, str):
+            return self._puts_off(actor)
+        node = books.nodes.get(beat.key)
+        now = self._engine.now
+        if self._engine.ready or node is None or node.outbox.owes or beat.core.due_s <= now:
+            return False  # a message on its way now may change what this beat would do
+        expected = heartbeat_outlook(books, node, now)
+        if expected == MAY_GRANT:
+            return False
+        beat.slot = slot = node.slot
+        beat.offset_s = beat.phase_s % beat.interval_s
+        self._interval_s = beat.interval_s
+        self._park(beat)
+        if slot >= len(self._parked):
+            more = bytes(slot + 1)
+            self._parked += more
+            self._tight += more
+        self._parked[slot] = 1
+        if expected == NO_ROOM:
+            self._tighten(slot, books.rows.floor())
         beat.parked = actor.parked = True
+        self.left_out += 1
+        self._foresee(beat)
+        return True
+
+    def _foresee(self, beat: Beat) -> None:
+        """Have a parked node beat where something ends just when a beat is due, and tell of it."""
+        due_s = beat.core.due_s
+        if due_s == inf:
+            return
+        time_s = beat.after(nextafter(due_s, -inf))
+        if time_s - due_s < _NEAR_S and time_s != beat.told_s:
+            beat.told_s = time_s
+            self._ends += 1
+            self._engine.set_timer_at(beat.actor, AT_END, time_s, self._ends)
+
+    def ends(self, actor: Actor) -> bool:
+        """Let a parked node beat with whose beat an end falls together."""
+        beat, now = actor.beat, self._engine.now
+        if beat is not None and beat.parked and beat.told_s == now:
+            self._beat(beat, now)
+        return True
+
+    def _puts_off(self, actor: Actor) -> bool:
+        """Return whether a silent master's beat waits behind what is on its way to the manager.
+
+        What the manager takes in before it may make it owe the master something. Nothing makes the
+        master itself speak meanwhile: it has no other timer, and no message is on its way to it.
+        """
+        late, ready = self._late, self._engine.ready
+        if self._prompt or actor.timers:  # in prompt pace any message makes the manager match
+            return False
+        for target, _, _ in reversed(ready):
+            if target is late:
+                break  # what is before it was looked at when it was put there
+            if target.address != MANAGER:
+                return False
+        ready.append((late, actor, 0))
+        return True
+
+    def handle(self, actor: Actor, now: float) -> Effects:
+        """Let a master beat whose turn it is, unless that changes nothing; it is parked then."""
+        beat, ready = actor.beat, self._engine.ready
+        if beat is not None and not self._leaves_out_master(beat, now):
+            before = len(ready)
+            self._deliver(actor, BEAT, now)
+            ready.rotate(len(ready) - before)  # its turn is now
+        return []
+
+    def _leaves_out_master(self, beat: Beat, now: float) -> bool:
+        books, key = self._books, beat.key
+        assert books is not None
+        assert not isinstance(key, str)
+        app = books.apps.get(app_of_attempt(key))
+        attempt = None if app is None else app.attempt
+        if attempt is None or attempt.attempt_id != key or attempt.acks or attempt.outbox.owes:
+            return False
+        self._masters[key] = attempt.app.app_id
+        beat.left_out_s = now
+        beat.parked = beat.actor.parked = True
         self.left_out += 1
         return True
 
     def heard(self, actor: Actor) -> None:
         """Wake a parked core that took in an event, if it has something to say."""
         beat = actor.beat
-        if beat is not None and beat.parked and not beat.core.silent:
+        if beat is None or not beat.parked:
+            return
+        if not beat.core.silent:
             self._wake(beat, self._engine.now)
+        elif beat.slot >= 0:
+            self._foresee(beat)
 
     def seen(self, actor: Actor) -> bool:
         """Note parked actors as heard, before the manager looks for silent ones, which it does."""
@@ -166,12 +225,34 @@ class IdleBeats:
     def _owed(self, key: Key) -> None:
         """Wake a parked node or master that the manager owes something.
 
-        What a node's beat made it owe a master, a beat of now fetches.
+        What a node's beat made it owe a master, a beat of now fetches, if that was not left out.
         """
-        beat = self._beats.get(key)
-        if beat is not None and beat.parked:
-            now = self._engine.now
-            self._wake(beat, now if isinstance(key, str) else nextafter(now, -1.0))
+        beat, now = self._beats.get(key), self._engine.now
+        if beat is None or not beat.parked:
+            return
+        if isinstance(key, str) or beat.left_out_s == now or beat.after(nextafter(now, -1.0)) > now:
+            self._wake(beat, now)
+        else:
+            self._unpark(beat)
+            self._engine.ready.insert(self._turn(beat.rank), (self._late, beat.actor, 0))
+
+    def _turn(self, rank: int) -> int:
+        """Return the place of a beat that is due now among what is still to be delivered."""
+        place = 0
+        for at, (target, event, _) in enumerate(self._engine.ready):
+            if target is self._late:
+                beat = event.beat if isinstance(event, Actor) else None
+                other = rank if beat is None else beat.rank
+            elif isinstance(event, ContainersAsked):
+                other = _MASTERS_NEXT + event.attempt_id
+            elif isinstance(event, NodeHeartbeated):
+                other = _NODES_FIRST
+            else:
+                continue
+            if other > rank:
+                return at
+            place = at + 1
+        return place
 
     def _wake(self, beat: Beat, now: float) -> None:
         self._unpark(beat)

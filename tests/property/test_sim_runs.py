@@ -9,7 +9,7 @@ from sim.results import Run, jain, jct_s, job_rows, ready_times, task_rows, util
 from sim.settings import SimSettings
 from weft.cluster import cluster_from_text
 from weft.job import Edge, EdgeKind, Job, Stage
-from weft.presets import preset
+from weft.presets import PRESETS, preset
 
 CLUSTER = cluster_from_text("12x8vcores,4000memory_mb")
 
@@ -63,6 +63,45 @@ def test_the_same_seed_gives_the_same_run_with_and_without_idle_beats(scheduler,
         assert first.recorder.digest() == again.recorder.digest()
         assert first.recorder.digest() == unskipped.recorder.digest()
         assert first.engine.events < unskipped.engine.events
+
+
+def whole_jobs(chance: random.Random) -> list[Job]:
+    """Jobs whose arrivals and tasks often last whole seconds: beats and ends fall together then."""
+    jobs = []
+    for number in range(chance.randint(3, 25)):
+        stages: list[Stage] = []
+        for place in range(chance.randint(1, 4)):
+            parents: tuple[Edge, ...] = ()
+            if stages and chance.random() < 0.8:
+                kind = chance.choice([EdgeKind.ALL_TO_ALL, EdgeKind.ONE_TO_ONE])
+                parents = (Edge(chance.choice(stages).name, kind),)
+            lasts_s = chance.choice([0.0, 1.0, 2.0, chance.uniform(0, 10)])
+            demand = {
+                "vcores": chance.choice([0.5, 1, 2, 4]), "memory_mb": chance.choice([100, 500]),
+            }  # fmt: skip
+            stages.append(Stage(f"s{place}", chance.randint(1, 15), lasts_s, demand, parents))
+        arrival_s = float(chance.choice([0, chance.randint(0, 10), chance.uniform(0, 40)]))
+        jobs.append(Job(f"j{number}", tuple(stages), arrival_s=arrival_s))
+    return jobs
+
+
+@pytest.mark.parametrize("scheduler", PRESETS)
+def test_what_falls_together_is_told_in_the_same_beat_with_and_without_idle_beats(
+    scheduler: str,
+) -> None:
+    for seed in (1, 6):
+        digests = []
+        for skip in (True, False):
+            chance = random.Random(seed)
+            nodes = chance.choice([1, 2, 5, 12])
+            simulation = Simulation(
+                cluster_from_text(f"{nodes}x8vcores,4000memory_mb"),
+                whole_jobs(chance),
+                SimSettings(preset(scheduler), seed=seed, skip_idle=skip, until_s=3000.0),
+            )
+            simulation.run()
+            digests.append(simulation.recorder.digest())
+        assert digests[0] == digests[1], seed
 
 
 def test_other_seeds_give_other_runs() -> None:
