@@ -213,8 +213,9 @@ class Engine:
             elif near or self._turn():
                 time_s = near[0][0]
                 if time_s > now:
-                    if before is not None and before(time_s):  # put something before it
-                        now = self.now
+                    limit_s = time_s if time_s < until_s else until_s
+                    if before is not None and limit_s > now and before(limit_s):
+                        now = self.now  # it put something before it
                         continue
                     if time_s > until_s:
                         self.now = until_s

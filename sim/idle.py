@@ -12,7 +12,8 @@ if the books' version changed since it found nothing there). So a silent core is
 * an event that makes it speak, or an item that the manager owes it, arms its next beat again;
 * before virtual time moves on, the parked nodes whose beats lie on the way are looked at in the
   order of their beats, and one that could lead to a grant beats as it would have;
-* before the manager looks for silent nodes and masters, the parked ones count as seen.
+* before the manager looks for silent nodes and masters, the parked ones count as seen, and one
+  that is armed again as seen at its last beat.
 
 Beats keep their phase: they lie on the grid `phase + n x interval`, parked or not; at one instant
 they come before all else, nodes in the order of their start, then masters. With loss, delay or
@@ -256,7 +257,20 @@ class IdleBeats:
 
     def _wake(self, beat: Beat, now: float) -> None:
         self._unpark(beat)
-        self._engine.set_timer_at(beat.actor, HEARTBEAT, beat.after(now), beat.rank)
+        time_s = beat.after(now)
+        self._heard_at(beat, beat.phase_s + (beat.number - 1) * beat.interval_s)
+        self._engine.set_timer_at(beat.actor, HEARTBEAT, time_s, beat.rank)
+
+    def _heard_at(self, beat: Beat, time_s: float) -> None:
+        """Note a beat that was left out as heard, as the manager counts from it to the next."""
+        books, key = self._books, beat.key
+        assert books is not None
+        if isinstance(key, str):
+            books.ledger.heard_of(beat.slot, time_s)
+            return
+        app = books.apps.get(app_of_attempt(key))
+        if app is not None and app.attempt is not None and app.attempt.attempt_id == key:
+            app.attempt.seen_s = time_s
 
     def _park(self, beat: Beat) -> None:
         """Put a node's beats into the ring."""

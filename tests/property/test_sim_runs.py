@@ -108,6 +108,33 @@ def test_what_falls_together_is_told_in_the_same_beat_with_and_without_idle_beat
         assert digests[0] == digests[1], (seed, others)
 
 
+def test_nobody_is_given_up_for_beats_that_were_left_out() -> None:
+    patience = {
+        "heartbeat_s": 3.0, "master_heartbeat_s": 3.0, "node_expiry_s": 3.1, "master_expiry_s": 3.1,
+    }  # fmt: skip
+    for seed in (0, 1):
+        whole, skipped = (
+            simulate(seed, manager=patience, skip_idle=skip, until_s=300.0)
+            for skip in (False, True)
+        )
+        assert whole.recorder.digest() == skipped.recorder.digest()
+
+
+@pytest.mark.parametrize("skip_idle", [True, False])
+def test_a_run_that_is_cut_short_does_nothing_after_its_end(skip_idle: bool) -> None:
+    for seed in range(6):
+        ends_s = 5.0 + seed  # with slow masters, a node's beat is often all that comes next
+        settings = SimSettings(
+            preset("capacity"), seed=seed, skip_idle=skip_idle, until_s=ends_s, **QUIET
+        )
+        simulation = Simulation(CLUSTER, jobs_of(seed), settings)
+        times: list[float] = []
+        simulation.watchers.append(lambda now, _, times=times: times.append(now))
+        simulation.run()
+        assert simulation.engine.now == ends_s
+        assert max(times, default=0.0) <= ends_s
+
+
 def parked_master(until_s: float) -> tuple[Simulation, Beat]:
     """A run up to a time, with the parked master whose beat was left out last."""
     settings = SimSettings(preset("capacity"), seed=1, until_s=until_s)
