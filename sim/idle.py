@@ -238,9 +238,15 @@ class IdleBeats:
             self._engine.ready.insert(self._turn(beat.rank), (self._late, beat.actor, 0))
 
     def _turn(self, rank: int) -> int:
-        """Return the place of a beat that is due now among what is still to be delivered."""
-        place = 0
-        for at, (target, event, _) in enumerate(self._engine.ready):
+        """Return the place of a beat that is due now among what is still to be delivered.
+
+        Beats are there in the order of their ranks. Looked for from the end: a round of grants most
+        often owes one master after the other, and thousands may beat at one instant.
+        """
+        ready = self._engine.ready
+        at, behind = len(ready), -1
+        for target, event, _ in reversed(ready):
+            at -= 1
             if target is self._late:
                 beat = event.beat if isinstance(event, Actor) else None
                 other = rank if beat is None else beat.rank
@@ -250,10 +256,10 @@ class IdleBeats:
                 other = _NODES_FIRST
             else:
                 continue
-            if other > rank:
-                return at
-            place = at + 1
-        return place
+            if other <= rank:
+                return at + 1 if behind < 0 else behind
+            behind = at
+        return max(behind, 0)
 
     def _wake(self, beat: Beat, now: float) -> None:
         self._unpark(beat)

@@ -7,11 +7,13 @@ import pytest
 
 from nm.settings import NodeSettings
 from sim.cluster import Simulation
-from sim.engine import Beat
+from sim.engine import Actor, Beat, Engine
+from sim.idle import _MASTERS_NEXT, IdleBeats
 from sim.results import Run, jain, jct_s, job_rows, ready_times, task_rows, utilisation
 from sim.settings import SimSettings
 from weft.cluster import cluster_from_text
 from weft.job import Edge, EdgeKind, Job, Stage
+from weft.messages import MANAGER, ContainersAsked
 from weft.presets import PRESETS, preset
 
 CLUSTER = cluster_from_text("12x8vcores,4000memory_mb")
@@ -154,6 +156,17 @@ def test_what_a_master_is_owed_after_its_beat_was_left_out_waits_for_the_next_on
     assert not beat.parked
     assert not any(event is beat.actor for _, event, _ in simulation.engine.ready)
     assert beat.next_s == pytest.approx(now + 1.0)
+
+
+def test_a_beat_that_is_due_now_takes_its_turn_behind_those_of_lower_ranks() -> None:
+    engine = Engine()
+    beats = IdleBeats(engine, lambda actor, event, now: None, skip=True)
+    manager = Actor(MANAGER, beats)
+    assert beats._turn(_MASTERS_NEXT + 5) == 0
+    for event in (ContainersAsked(3, 1), "no beat", ContainersAsked(7, 1), "no beat"):
+        engine.soon(manager, event)
+    turns = [beats._turn(_MASTERS_NEXT + number) for number in (2, 3, 5, 7, 8)]
+    assert turns == [0, 2, 2, 3, 3]
 
 
 def test_other_seeds_give_other_runs() -> None:
