@@ -5,7 +5,6 @@ doubled or late: what is owed is repeated until answered, what is known is dropp
 """
 
 from collections.abc import Callable, Mapping
-from math import inf
 from typing import Any, Final
 
 import numpy as np
@@ -114,11 +113,6 @@ class ApplicationMaster:
             and not self._settings.speculate
             and work.silent
         )
-
-    @property
-    def due_s(self) -> float:
-        """Infinite: nothing ends in a master by itself."""
-        return inf
 
     def check(self) -> None:
         """Raise InvariantError when the books contradict themselves."""

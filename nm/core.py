@@ -199,7 +199,7 @@ class NodeManager:
 
     @property
     def due_s(self) -> float:
-        """When the next emulated task ends, s; infinite: none runs."""
+        """The time when the next emulated task ends, s; infinite: none runs."""
         return self._timer_s
 
     @property

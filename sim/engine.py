@@ -39,9 +39,13 @@ class Beating(Protocol):
     def silent(self) -> bool:
         """Whether a heartbeat now would say nothing."""
 
+
+class Ending(Beating, Protocol):
+    """One in which tasks end by themselves."""
+
     @property
     def due_s(self) -> float:
-        """The time when something ends by itself, of which the next heartbeat would tell."""
+        """The time of the next end, of which a heartbeat tells."""
 
 
 class Actor:

@@ -24,21 +24,22 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from itertools import chain, islice
 from math import inf, nextafter
+from typing import cast
 
 import numpy as np
 
 from nm.core import HEARTBEAT
 from rm.placing.allocation import MAY_GRANT, NO_ROOM, heartbeat_outlook, outlook, slots_with_room
 from rm.state.books import Books
-from sim.engine import Actor, Beat, Beating, Deliver, Effects, Engine, Key
+from sim.engine import Actor, Beat, Beating, Deliver, Effects, Ending, Engine, Key
+from sim.turns import ENDS_NEXT, MASTERS_NEXT, NODES_FIRST, turn
 from weft.dag import Floats
 from weft.effects import TimerFired
 from weft.ids import AppId, app_of_attempt
-from weft.messages import MANAGER, ContainersAsked, NodeHeartbeated
+from weft.messages import MANAGER
 
 BEAT = TimerFired(HEARTBEAT)
 AT_END = "a beat at an end"  # the key of its timer
-_NODES_FIRST, _ENDS_NEXT, _MASTERS_NEXT = -(1 << 62), -(3 << 60), -(1 << 61)
 _LOOKS = 8  # at single nodes, for one floor, before all are looked at
 _NEAR_S = 1e-7  # rounding of times in the search for a place in the ring
 
@@ -65,7 +66,7 @@ class IdleBeats:
         self._least: Floats | None = None
         self._looked = 0
         self._nodes = 0
-        self._ends = _ENDS_NEXT
+        self._ends = ENDS_NEXT
         self._prompt = False  # the manager's pace
         self._late = Actor("beats", self)  # to whom beats are addressed that wait for their turn
         self.left_out = 0
@@ -110,8 +111,8 @@ class IdleBeats:
     def _rank(self, key: Key) -> int:
         if isinstance(key, str):
             self._nodes += 1
-            return _NODES_FIRST + self._nodes
-        return _MASTERS_NEXT + int(key)
+            return NODES_FIRST + self._nodes
+        return MASTERS_NEXT + int(key)
 
     def leaves_out(self, actor: Actor) -> bool:
         """Return whether the beat that is due changes nothing; the core is parked then."""
@@ -122,7 +123,7 @@ class IdleBeats:
             return self._puts_off(actor)
         node = books.nodes.get(beat.key)
         now = self._engine.now
-        if self._engine.ready or node is None or node.outbox.owes or beat.core.due_s <= now:
+        if self._engine.ready or node is None or node.outbox.owes or _ends_s(beat) <= now:
             return False  # a message on its way now may change what this beat would do
         expected = heartbeat_outlook(books, node, now)
         if expected == MAY_GRANT:
@@ -145,7 +146,7 @@ class IdleBeats:
 
     def _foresee(self, beat: Beat) -> None:
         """Have a parked node beat where something ends just when a beat is due, and tell of it."""
-        due_s = beat.core.due_s
+        due_s = _ends_s(beat)
         if due_s == inf:
             return
         time_s = beat.after(nextafter(due_s, -inf))
@@ -235,31 +236,8 @@ class IdleBeats:
             self._wake(beat, now)
         else:
             self._unpark(beat)
-            self._engine.ready.insert(self._turn(beat.rank), (self._late, beat.actor, 0))
-
-    def _turn(self, rank: int) -> int:
-        """Return the place of a beat that is due now among what is still to be delivered.
-
-        Beats are there in the order of their ranks. Looked for from the end: a round of grants most
-        often owes one master after the other, and thousands may beat at one instant.
-        """
-        ready = self._engine.ready
-        at, behind = len(ready), -1
-        for target, event, _ in reversed(ready):
-            at -= 1
-            if target is self._late:
-                beat = event.beat if isinstance(event, Actor) else None
-                other = rank if beat is None else beat.rank
-            elif isinstance(event, ContainersAsked):
-                other = _MASTERS_NEXT + event.attempt_id
-            elif isinstance(event, NodeHeartbeated):
-                other = _NODES_FIRST
-            else:
-                continue
-            if other <= rank:
-                return at + 1 if behind < 0 else behind
-            behind = at
-        return max(behind, 0)
+            ready, late = self._engine.ready, self._late
+            ready.insert(turn(ready, late, beat.rank), (late, beat.actor, 0))
 
     def _wake(self, beat: Beat, now: float) -> None:
         self._unpark(beat)
@@ -415,3 +393,8 @@ class IdleBeats:
         if expected == NO_ROOM:
             self._tighten(beat.slot, books.rows.floor())
         return expected == MAY_GRANT
+
+
+def _ends_s(beat: Beat) -> float:
+    """Return when the next task ends on a node."""
+    return cast("Ending", beat.core).due_s

@@ -30,7 +30,7 @@ MODULES = {
     "am": "asking core demands estimates failures gangs job_state launching pool progress"
     " recorded reuse settings single takeover task_groups work",
     "nm": "containers core emulation runner settings",
-    "sim": "cluster engine fork idle measured network predict recorder",
+    "sim": "cluster engine fork idle measured network predict recorder turns",
 }
 BUILD = """
 import sys

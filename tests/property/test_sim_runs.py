@@ -1,16 +1,19 @@
 """The same input gives the same run, idle beats left out or not; faults break no rule."""
 
 import random
+from collections import deque
 from dataclasses import replace
 
 import pytest
 
 from nm.settings import NodeSettings
+from sim.client import Client
 from sim.cluster import Simulation
-from sim.engine import Actor, Beat, Engine
-from sim.idle import _MASTERS_NEXT, IdleBeats
+from sim.engine import Actor, Beat
+from sim.recorder import Recorder
 from sim.results import Run, jain, jct_s, job_rows, ready_times, task_rows, utilisation
 from sim.settings import SimSettings
+from sim.turns import MASTERS_NEXT, turn
 from weft.cluster import cluster_from_text
 from weft.job import Edge, EdgeKind, Job, Stage
 from weft.messages import MANAGER, ContainersAsked
@@ -159,13 +162,12 @@ def test_what_a_master_is_owed_after_its_beat_was_left_out_waits_for_the_next_on
 
 
 def test_a_beat_that_is_due_now_takes_its_turn_behind_those_of_lower_ranks() -> None:
-    engine = Engine()
-    beats = IdleBeats(engine, lambda actor, event, now: None, skip=True)
-    manager = Actor(MANAGER, beats)
-    assert beats._turn(_MASTERS_NEXT + 5) == 0
-    for event in (ContainersAsked(3, 1), "no beat", ContainersAsked(7, 1), "no beat"):
-        engine.soon(manager, event)
-    turns = [beats._turn(_MASTERS_NEXT + number) for number in (2, 3, 5, 7, 8)]
+    core = Client([], Recorder(), repeat=False)
+    late, manager = Actor("beats", core), Actor(MANAGER, core)
+    assert turn(deque(), late, MASTERS_NEXT + 5) == 0
+    told = (ContainersAsked(3, 1), "no beat", ContainersAsked(7, 1), "no beat")
+    ready = deque((manager, event, 0) for event in told)
+    turns = [turn(ready, late, MASTERS_NEXT + number) for number in (2, 3, 5, 7, 8)]
     assert turns == [0, 2, 2, 3, 3]
 
 
