@@ -22,6 +22,14 @@ from weft.presets import PRESETS, preset
 CLUSTER = cluster_from_text("12x8vcores,4000memory_mb")
 
 
+def parents_of(chance: random.Random, stages: list[Stage]) -> tuple[Edge, ...]:
+    """Most often one of the stages before."""
+    if not stages or chance.random() >= 0.8:
+        return ()
+    kind = chance.choice([EdgeKind.ALL_TO_ALL, EdgeKind.ONE_TO_ONE])
+    return (Edge(chance.choice(stages).name, kind),)
+
+
 def jobs_of(seed: int, count: int = 10) -> list[Job]:
     """Small random DAGs, some with one_to_one edges."""
     chance = random.Random(seed)
@@ -29,10 +37,7 @@ def jobs_of(seed: int, count: int = 10) -> list[Job]:
     for number in range(count):
         stages: list[Stage] = []
         for place in range(chance.randint(1, 4)):
-            parents: tuple[Edge, ...] = ()
-            if stages and chance.random() < 0.8:
-                kind = chance.choice([EdgeKind.ALL_TO_ALL, EdgeKind.ONE_TO_ONE])
-                parents = (Edge(chance.choice(stages).name, kind),)
+            parents = parents_of(chance, stages)
             demand = {
                 "vcores": chance.choice([0.5, 1, 2, 4]), "memory_mb": chance.choice([100, 500]),
             }  # fmt: skip
@@ -79,10 +84,7 @@ def whole_jobs(chance: random.Random) -> list[Job]:
     for number in range(chance.randint(3, 25)):
         stages: list[Stage] = []
         for place in range(chance.randint(1, 4)):
-            parents: tuple[Edge, ...] = ()
-            if stages and chance.random() < 0.8:
-                kind = chance.choice([EdgeKind.ALL_TO_ALL, EdgeKind.ONE_TO_ONE])
-                parents = (Edge(chance.choice(stages).name, kind),)
+            parents = parents_of(chance, stages)
             lasts_s = chance.choice([0.0, 1.0, 2.0, chance.uniform(0, 10)])
             demand = {
                 "vcores": chance.choice([0.5, 1, 2, 4]), "memory_mb": chance.choice([100, 500]),
