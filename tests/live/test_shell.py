@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -208,6 +209,110 @@ def test_a_round_is_cut_short_by_its_time_unless_it_is_to_be_exact(exact: bool) 
 
     did = drive(script, test, exact=exact).did
     assert did == [("send", "a", n) for n in range(5)]
+
+
+class Counted:
+    """A clock that shows the time that a test says was spent, s."""
+
+    def __init__(self) -> None:
+        self.spent_s = 0.0
+
+    def perf_counter(self) -> float:
+        return self.spent_s
+
+
+def test_timers_wait_their_turn_behind_what_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes whose beats take all of a process would hear no orders, nor that they were heard."""
+    watch, fired = Counted(), list[str]()
+
+    def beats(name: str) -> Scripted:
+        def script(event: Any) -> list[Effect]:
+            watch.spent_s += ROUND_S / 2
+            time.sleep(1e-4)  # until the last of them has gone off, the first is due again
+            fired.append(name)
+            return [SetTimer(0.0005, "beat")]
+
+        return Scripted(script)
+
+    def slow(event: Any) -> list[Effect]:
+        watch.spent_s += ROUND_S / 2
+        return []
+
+    async def test(shell: Shell, core: Scripted, outside: Recorded) -> None:
+        for number in range(50):
+            shell.add(f"node-{number}", beats(f"node-{number}"))
+            shell.post(f"node-{number}", "begin")
+        await settle(shell, lambda: len(fired) >= 100)
+        fired.clear()
+        for number in range(200):
+            shell.post("core", number)
+        await settle(shell, lambda: core.seen[-1:] == [199])
+        assert len(fired) <= 2 * 50, "no timer goes off a second time before"
+        assert core.seen == list(range(200))
+
+    monkeypatch.setattr("weft.live.shell.time", watch)
+    drive(slow, test)
+
+
+def test_timers_that_go_off_together_leave_turns_to_streams(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watch, turns, fired = Counted(), list[int](), list[Any]()
+
+    def script(event: Any) -> list[Effect]:
+        if event == "begin":
+            return [SetTimer(0.001, "late")]
+        watch.spent_s += ROUND_S / 2
+        fired.append(event)
+        return []
+
+    async def ticks() -> None:
+        while True:
+            turns.append(len(fired))
+            await asyncio.sleep(0)
+
+    async def test(shell: Shell, core: Scripted, outside: Recorded) -> None:
+        for number in range(200):
+            shell.add(f"node-{number}", Scripted(script))
+            shell.post(f"node-{number}", "begin")
+        ticking = asyncio.create_task(ticks())
+        await settle(shell, lambda: len(fired) == 200)
+        ticking.cancel()
+        steps = [after - before for before, after in pairwise(turns)]
+        assert max(steps) <= 3, "of half a round each"
+
+    monkeypatch.setattr("weft.live.shell.time", watch)
+    drive(script, test)
+
+
+@pytest.mark.parametrize(("streams_s", "most"), [(0.0, 3), (4 * ROUND_S, 9), (1.0, 11)])
+def test_rounds_last_as_long_as_what_streams_do_between_them(
+    streams_s: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else streams that bring much, slowly, bring more than is ever handled."""
+    watch, turns = Counted(), list[int]()
+
+    def slow(event: Any) -> list[Effect]:
+        watch.spent_s += ROUND_S / 2
+        return []
+
+    async def test(shell: Shell, core: Scripted, outside: Recorded) -> None:
+        async def streams() -> None:
+            while True:
+                turns.append(len(core.seen))
+                watch.spent_s += streams_s
+                await asyncio.sleep(0)
+
+        streaming = asyncio.create_task(streams())
+        for number in range(100):
+            shell.post("core", number)
+        await settle(shell, lambda: len(core.seen) == 100)
+        streaming.cancel()
+        steps = [after - before for before, after in pairwise(turns)]
+        assert max(steps) == most
+
+    monkeypatch.setattr("weft.live.shell.time", watch)
+    drive(slow, test)
 
 
 def test_timers_run_faster_with_the_time_scale() -> None:

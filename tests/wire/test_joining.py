@@ -46,3 +46,15 @@ def test_what_may_wait_leaves_with_what_may_not_or_when_its_time_is_up() -> None
         assert await asyncio.wait_for(lane.take(), 10) == ["d"]
 
     asyncio.run(main())
+
+
+def test_where_much_waits_batches_grow_with_it() -> None:
+    """A busy process writes few batches a second: of a fixed size, more would come than leaves."""
+
+    async def main() -> None:
+        lane = Lane()
+        lane.send(range(10_000))
+        sizes = [len(await lane.take()) for _ in range(6)]
+        assert sizes == [2_500, 1_875, 1_406, 1_054, 1_000, 1_000]
+
+    asyncio.run(main())

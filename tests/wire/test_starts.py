@@ -270,6 +270,39 @@ def test_what_a_node_manager_may_owe_is_bounded_and_leaves_together_where_it_ans
     asyncio.run(main())
 
 
+def test_what_is_sent_before_an_answer_comes_is_bounded_by_its_messages_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A request holds up to a thousand: what waits behind too many is sent once more."""
+    monkeypatch.setattr(starts, "ORDERS_MAX", 5)
+
+    async def main() -> None:
+        heard, told = list[int](), asyncio.Event()
+
+        async def reads_only(_: Any, context: Any) -> None:
+            while (request := await context.read()) is not grpc.aio.EOF:
+                heard.append(len(StartContainersRequest.FromString(request).starts))
+                if len(heard) >= 2:
+                    await told.wait()
+                    owed = 2 if len(heard) == 2 else 1
+                    await context.write(ContainersResponse(requests=owed).SerializeToString())
+
+        server, lost = served_by(reads_only), list[int]()
+        link = NodeLink(await server.start(), "master", lambda batch: None, lost.append)
+        for number in range(3):
+            link.send([start(256 + 4 * number + one) for one in range(4)])
+            await until(lambda: len(heard) == min(2, number + 1))  # noqa: B023
+            await asyncio.sleep(0.02)
+        assert heard == [4, 4], "of eight none was answered"
+        told.set()
+        await until(lambda: link.idle)
+        assert (heard, lost) == ([4, 4, 4], [])
+        await link.close()
+        await server.stop(0)
+
+    asyncio.run(main())
+
+
 def test_a_stream_that_answers_with_what_is_no_answer_is_left_at_once() -> None:
     async def main() -> None:
         turns = list[bytes]()

@@ -34,6 +34,9 @@ from weft.messages import Address
 
 ROUND_MAX = 500  # events of one round, so that what they caused is sent soon ...
 ROUND_S = 0.002  # ... and other processes work on it while this one goes on
+# What streams bring can take longer than rounds that short, and then more comes than is ever
+# handled: a round that follows another may last as long as all else did between them.
+ROUND_S_MAX = 0.01
 # A zero-delay timer fires at once, but not more often than this: under load it gathers more.
 GATHER_S = 0.002
 # uvloop rounds to whole milliseconds: a timer that fires early only has to be set again.
@@ -104,6 +107,7 @@ class Shell:
         self._mailbox: deque[_Entry] = deque()
         self._over: asyncio.Future[None] | None = None  # while it runs
         self._comes = False  # a round
+        self._left_s: float | None = None  # when the last round ended with more to handle
         self._timers: dict[Address, dict[Hashable, asyncio.TimerHandle | Beat | None]] = {}
         self._due: list[tuple[Address, Hashable]] = []  # zero-delay timers of this round
         self._fired: dict[Address, dict[Hashable, float]] = {}  # zero-delay timers, loop time
@@ -194,6 +198,7 @@ class Shell:
         if self._ending:
             over.set_result(None)
         elif self._mailbox or self._due or self._failure is not None:
+            self._left_s = time.perf_counter()
             self._awake()
 
     @property
@@ -216,10 +221,13 @@ class Shell:
         out: list[Out] = []
         mailbox = self._mailbox
         due, self._due = self._due, []
-        until_s = math.inf if self._exact else time.perf_counter() + ROUND_S
-        for _ in range(min(len(mailbox), ROUND_MAX)):
+        until_s, most = self._bounds()
+        for _ in range(min(len(mailbox), most)):
             address, events, posted_s, collector, handled = mailbox.popleft()
-            self._handle(address, events, posted_s, collector, out)
+            if type(events[0]) is TimerFired:
+                self._handle_timer(address, events[0], posted_s, out)
+            else:
+                self._handle(address, events, posted_s, collector, out)
             if handled is not None:
                 handled()
             if time.perf_counter() > until_s:
@@ -227,17 +235,32 @@ class Shell:
         # A zero-delay timer collects what arrived together: it fires after the round's events.
         self._due, fresh = [], self._due
         for address, key in due + fresh:
-            timers = self._timers.get(address)
-            if timers is not None and key in timers and timers[key] is None:
-                del timers[key]
-                self._fired[address][key] = asyncio.get_running_loop().time()
-                self._firing = (address, key)
-                self._handle(address, (TimerFired(key),), time.perf_counter(), None, out)
-                self._firing = None
+            self._handle_timer(address, TimerFired(key), time.perf_counter(), out)
         if self._keeping is None:
             self._carry_out([item for item in out if type(item[1]) is not Persist])
         else:
             self._keeping.do(out)
+
+    def _bounds(self) -> tuple[float, int]:
+        """Return until when a round may go on, by `perf_counter`, and with how many events."""
+        left_s, self._left_s = self._left_s, None
+        if self._exact:
+            return math.inf, ROUND_MAX
+        now_s = time.perf_counter()
+        share_s = ROUND_S if left_s is None else min(max(ROUND_S, now_s - left_s), ROUND_S_MAX)
+        return now_s + share_s, int(ROUND_MAX * share_s / ROUND_S)
+
+    def _handle_timer(
+        self, address: Address, event: TimerFired, posted_s: float, out: list[Out]
+    ) -> None:
+        """Have a core handle a timer that went off, unless it was replaced since."""
+        key, timers = event.key, self._timers.get(address)
+        if timers is not None and key in timers and timers[key] is None:
+            del timers[key]
+            self._fired[address][key] = asyncio.get_running_loop().time()
+            self._firing = (address, key)
+            self._handle(address, (event,), posted_s, None, out)
+            self._firing = None
 
     def _handle(
         self,
@@ -336,12 +359,15 @@ class Shell:
         return self._leaves_out is not None and self._leaves_out(self._cores[address])
 
     def _fire(self, address: Address, key: Hashable) -> None:
-        """Put a timer that fired into the next round; until then it can be replaced."""
+        """Have a timer that fired wait its turn behind what came before; it can be replaced."""
         timers = self._timers.get(address)
         if timers is not None and key in timers:
             timers[key] = None
-            self._due.append((address, key))
-            self._awake()
+            if self._exact:
+                self._due.append((address, key))
+                self._awake()
+            else:
+                self.post(address, TimerFired(key))
 
     # -- effects -----------------------------------------------------------------------------------
 

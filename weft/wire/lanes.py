@@ -18,7 +18,8 @@ from weft.messages import AttemptAccepted
 from weft.wire import channel as wire
 from weft.wire.auth import ANYBODY, Peer
 
-BATCH_MAX = 1_000  # messages of one batch
+BATCH_MAX = 1_000  # messages of one batch, ...
+BATCH_SHARE = 4  # ... or this part of what waits: a busy loop writes few batches a second
 BATCH_BYTES_MAX = 16 * 1024 * 1024  # of one batch of several messages, encoded
 WAITING_MAX = 20_000  # messages; a peer that is slower than this loses the rest
 
@@ -133,7 +134,7 @@ class Lane:
                 self._on_drop(lost)
 
     async def take(self) -> list[Any]:
-        """Wait for messages; return what waits, at most BATCH_MAX.
+        """Wait for messages; return what waits, at most BATCH_MAX or a BATCH_SHARE of it.
 
         What holds a whole job (up to tens of MB) comes alone, so that not many are encoded to see
         that they do not fit together.
@@ -142,8 +143,8 @@ class Lane:
             self._due = False
             self._taker = asyncio.get_running_loop().create_future()
             await self._taker
-        count = BATCH_MAX
-        for position, message in enumerate(self._waiting[:BATCH_MAX]):
+        count = max(BATCH_MAX, len(self._waiting) // BATCH_SHARE)
+        for position, message in enumerate(self._waiting[:count]):
             if type(message) is AttemptAccepted:
                 count = max(1, position)
                 break

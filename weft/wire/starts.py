@@ -21,7 +21,8 @@ from weft.wire.lanes import Lane, OnDrop, cancel
 
 Answer = Callable[[StartContainersRequest, Any], Awaitable[ContainersResponse]]
 OnAnswer = Callable[[ContainersResponse], None]
-OWED_MAX = 1_000  # requests of a stream that were not answered; what comes meanwhile waits
+OWED_MAX = 1_000  # requests of a stream that were not answered; what comes meanwhile waits ...
+ORDERS_MAX = 4_000  # ... and so many messages in them: what waits too long is sent once more
 SPARE = 16  # answers that may wait while one is written
 
 
@@ -98,12 +99,13 @@ async def _told(lane: Lane, writer: asyncio.Task[None]) -> None:
 class _Stream:
     """A stream of starts, with the requests that were not answered: the oldest is the first."""
 
-    __slots__ = ("_deadline_s", "_timer", "call", "owed", "reader", "room", "stub")
+    __slots__ = ("_deadline_s", "_timer", "call", "orders", "owed", "reader", "room", "stub")
 
     def __init__(self, stub: Any, deadline_s: float) -> None:
         self.stub = stub
         self.call = stub.StreamStarts()
         self.owed: deque[tuple[StartContainersRequest, int]] = deque()  # each of so many messages
+        self.orders = 0  # messages of them
         self.room = asyncio.Event()  # it may be written to, or is over
         self.room.set()
         self.reader: asyncio.Task[None] | None = None
@@ -113,8 +115,7 @@ class _Stream:
     async def write(self, request: StartContainersRequest, count: int) -> None:
         """Send a request; where that fails, whoever reads the answers finds out why."""
         self.owed.append((request, count))
-        if len(self.owed) >= OWED_MAX:
-            self.room.clear()
+        self.orders += count
         self._watch()
         try:
             await self.call.write(request)
@@ -127,14 +128,14 @@ class _Stream:
     def answered(self, requests: int) -> None:
         """Note that the oldest requests were answered."""
         for _ in range(min(requests, len(self.owed))):
-            self.owed.popleft()
+            self.orders -= self.owed.popleft()[1]
         self.rest()
-        if len(self.owed) >= OWED_MAX:
-            self.room.clear()
         self._watch()
 
     def _watch(self) -> None:
-        """End the stream where nothing is answered in time."""
+        """Take no more than is answered soon; end the stream where nothing is answered in time."""
+        if len(self.owed) >= OWED_MAX or self.orders >= ORDERS_MAX:
+            self.room.clear()
         if self.owed and self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._deadline_s, self.call.cancel)
