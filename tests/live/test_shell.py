@@ -221,7 +221,7 @@ class Counted:
         return self.spent_s
 
 
-def test_timers_wait_their_turn_behind_what_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beats_wait_their_turn_behind_what_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes whose beats take all of a process would hear no orders, nor that they were heard."""
     watch, fired = Counted(), list[str]()
 
@@ -230,7 +230,7 @@ def test_timers_wait_their_turn_behind_what_came_before(monkeypatch: pytest.Monk
             watch.spent_s += ROUND_S / 2
             time.sleep(1e-4)  # until the last of them has gone off, the first is due again
             fired.append(name)
-            return [SetTimer(0.0005, "beat")]
+            return [SetTimer(0.0005, "heartbeat")]
 
         return Scripted(script)
 
@@ -254,14 +254,14 @@ def test_timers_wait_their_turn_behind_what_came_before(monkeypatch: pytest.Monk
     drive(slow, test)
 
 
-def test_timers_that_go_off_together_leave_turns_to_streams(
+def test_beats_that_fall_together_leave_turns_to_streams(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     watch, turns, fired = Counted(), list[int](), list[Any]()
 
     def script(event: Any) -> list[Effect]:
         if event == "begin":
-            return [SetTimer(0.001, "late")]
+            return [SetTimer(0.001, "heartbeat")]
         watch.spent_s += ROUND_S / 2
         fired.append(event)
         return []
@@ -280,6 +280,28 @@ def test_timers_that_go_off_together_leave_turns_to_streams(
         ticking.cancel()
         steps = [after - before for before, after in pairwise(turns)]
         assert max(steps) <= 3, "of half a round each"
+
+    monkeypatch.setattr("weft.live.shell.time", watch)
+    drive(script, test)
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.001])
+def test_other_timers_wait_for_no_messages(delay_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A manager that is behind matches all the same, and looks who is silent when it meant to."""
+    watch = Counted()
+
+    async def test(shell: Shell, core: Scripted, outside: Recorded) -> None:
+        for number in range(1_000):
+            shell.post("core", number)
+        await settle(shell, lambda: 999 in core.seen)
+        assert core.seen.count(TimerFired("match")) > 10
+
+    def script(event: Any) -> list[Effect]:
+        watch.spent_s += ROUND_S / 2
+        time.sleep(1e-4)
+        if isinstance(event, TimerFired) or event == 0:
+            return [SetTimer(delay_s, "match")]
+        return []
 
     monkeypatch.setattr("weft.live.shell.time", watch)
     drive(script, test)

@@ -303,6 +303,64 @@ def test_what_is_sent_before_an_answer_comes_is_bounded_by_its_messages_too(
     asyncio.run(main())
 
 
+def test_an_answer_lets_no_more_through_where_too_much_is_still_owed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(starts, "ORDERS_MAX", 5)
+
+    async def main() -> None:
+        heard, told = list[int](), asyncio.Semaphore(0)
+
+        async def one_by_one(_: Any, context: Any) -> None:
+            async def reads() -> None:
+                while (request := await context.read()) is not grpc.aio.EOF:
+                    heard.append(len(StartContainersRequest.FromString(request).starts))
+
+            reading = asyncio.create_task(reads())
+            while not reading.done():
+                await told.acquire()
+                await context.write(ContainersResponse(requests=1).SerializeToString())
+
+        server, lost = served_by(one_by_one), list[int]()
+        link = NodeLink(await server.start(), "master", lambda batch: None, lost.append)
+        for number, size in enumerate((1, 1, 4, 4, 4)):
+            link.send([start(256 + 4 * number + one) for one in range(size)])
+            await asyncio.sleep(0.02)
+        assert heard == [1, 1, 4]
+        told.release()
+        await asyncio.sleep(0.1)
+        assert heard == [1, 1, 4], "five are owed"
+        told.release()
+        await until(lambda: heard == [1, 1, 4, 4])
+        for _ in range(3):
+            told.release()
+            await asyncio.sleep(0.02)
+        await until(lambda: link.idle)
+        assert not lost
+        await link.close()
+        told.release()
+        await server.stop(0)
+
+    asyncio.run(main())
+
+
+def test_an_answer_to_many_orders_waits_for_no_company() -> None:
+    """Else a master that may order no more before it is told would stand still."""
+
+    async def main() -> None:
+        server, address = await served(Node(), LONG_S)
+        async with channel.dial(address) as dialled:
+            stream = ContainerManagerStub(dialled).StreamStarts()
+            orders = [start(256 + number) for number in range(starts.MANY)]
+            await stream.write(codec.encode_starts("m", orders))
+            told = await stream.read()
+            assert len(attempts(told)) == starts.MANY
+            stream.cancel()
+        await server.stop(0)
+
+    asyncio.run(main())
+
+
 def test_a_stream_that_answers_with_what_is_no_answer_is_left_at_once() -> None:
     async def main() -> None:
         turns = list[bytes]()

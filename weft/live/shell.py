@@ -162,7 +162,7 @@ class Shell:
         self._awake()
 
     def post_all(self, address: Address, events: Sequence[Any]) -> None:
-        """Put events of one type into the mailbox, which are handled in one turn."""
+        """Put events of one type into the mailbox, at least one, to be handled in one turn."""
         self._mailbox.append((address, events, time.perf_counter(), None, None))
         self._awake()
 
@@ -359,15 +359,15 @@ class Shell:
         return self._leaves_out is not None and self._leaves_out(self._cores[address])
 
     def _fire(self, address: Address, key: Hashable) -> None:
-        """Have a timer that fired wait its turn behind what came before; it can be replaced."""
+        """Put a timer that fired into the next round; until then it can be replaced."""
         timers = self._timers.get(address)
         if timers is not None and key in timers:
             timers[key] = None
-            if self._exact:
+            if key in STEADY and not self._exact:  # those of many cores could take all of the time
+                self.post(address, TimerFired(key))  # they wait behind what came before
+            else:
                 self._due.append((address, key))
                 self._awake()
-            else:
-                self.post(address, TimerFired(key))
 
     # -- effects -----------------------------------------------------------------------------------
 

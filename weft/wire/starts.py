@@ -21,8 +21,9 @@ from weft.wire.lanes import Lane, OnDrop, cancel
 
 Answer = Callable[[StartContainersRequest, Any], Awaitable[ContainersResponse]]
 OnAnswer = Callable[[ContainersResponse], None]
-OWED_MAX = 1_000  # requests of a stream that were not answered; what comes meanwhile waits ...
-ORDERS_MAX = 4_000  # ... and so many messages in them: what waits too long is sent once more
+# What comes waits while so many requests of a stream, or messages in them, were not answered.
+OWED_MAX, ORDERS_MAX = 1_000, 4_000
+MANY = 500  # orders of a request whose answer is company enough
 SPARE = 16  # answers that may wait while one is written
 
 
@@ -59,7 +60,8 @@ def answering(answer: Answer, within_s: float) -> Any:
             while (request := await context.read()) is not grpc.aio.EOF:
                 response = await answer(request, checked)
                 response.requests = 1
-                lane.send((response,), within_s if only_begins(request, response) else 0.0)
+                waits = len(request.starts) < MANY and only_begins(request, response)
+                lane.send((response,), within_s if waits else 0.0)
                 if lane.writing and lane.waiting > SPARE:
                     await told()  # of a peer that does not read no more is read
             await told()  # who orders no more may still want to hear of what it ordered
@@ -129,23 +131,28 @@ class _Stream:
         """Note that the oldest requests were answered."""
         for _ in range(min(requests, len(self.owed))):
             self.orders -= self.owed.popleft()[1]
-        self.rest()
+        self._unwatch()
         self._watch()
 
     def _watch(self) -> None:
         """Take no more than is answered soon; end the stream where nothing is answered in time."""
-        if len(self.owed) >= OWED_MAX or self.orders >= ORDERS_MAX:
+        if len(self.owed) < OWED_MAX and self.orders < ORDERS_MAX:
+            self.room.set()
+        else:
             self.room.clear()
         if self.owed and self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._deadline_s, self.call.cancel)
 
-    def rest(self) -> None:
-        """Wait for no answer any more."""
-        self.room.set()
+    def _unwatch(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def rest(self) -> None:
+        """Wait for no answer any more."""
+        self.room.set()
+        self._unwatch()
 
 
 class Starts:
