@@ -467,3 +467,15 @@ def test_beats_that_would_say_nothing_are_left_out_and_keep_their_phase() -> Non
     for beat_s in [*left_out, *seen]:  # all of them on one grid, up to what the machine is late
         off_s = (beat_s - seen[0] + 0.02) % 0.2
         assert off_s < 0.15, (seen, left_out)
+
+
+def test_a_beat_that_began_at_once_has_an_interval_as_any_other() -> None:
+    async def test(shell: Shell, core: Scripted, outside: Recorded) -> None:
+        shell.post("core", "begin")
+        await settle(shell, lambda: core.seen.count(TimerFired("heartbeat")) == 3)
+        assert not outside.did
+
+    def script(event: Any) -> list[Effect]:
+        return [SetTimer(0.0 if event == "begin" else 0.005, "heartbeat")]
+
+    drive(script, test)

@@ -351,10 +351,15 @@ def test_an_answer_to_many_orders_waits_for_no_company() -> None:
         server, address = await served(Node(), LONG_S)
         async with channel.dial(address) as dialled:
             stream = ContainerManagerStub(dialled).StreamStarts()
-            orders = [start(256 + number) for number in range(starts.MANY)]
+            orders = [start(256 + number % 40) for number in range(starts.MANY)]  # none is refused
             await stream.write(codec.encode_starts("m", orders))
             told = await stream.read()
             assert len(attempts(told)) == starts.MANY
+            few = [orders[:200], orders[:200], orders[:100]]
+            for some in few:
+                await stream.write(codec.encode_starts("m", some))
+            told = await stream.read()
+            assert (len(attempts(told)), told.requests) == (500, 3), "nor do several of fewer"
             stream.cancel()
         await server.stop(0)
 

@@ -70,7 +70,7 @@ class Beats:
         """
         now_s = asyncio.get_running_loop().time()
         due_s = self._due_s.setdefault(address, {})
-        at_s = next_beat(due_s[key], wall_s, now_s) if again else now_s + wall_s
+        at_s = next_beat(due_s.get(key, now_s), wall_s, now_s) if again else now_s + wall_s
         due_s[key] = at_s
         return at_s
 

@@ -88,9 +88,9 @@ class Shell:
 
         `tape` is told of every event that a core handled.
 
-        `exact`: timers fire when they are due, neither gathered nor on a grid, and rounds do not go
-        by how long they take. For a stepped clock, on which a late timer costs parity with the
-        simulator and an early one costs nothing.
+        `exact`: timers fire when they are due, neither gathered, on a grid nor behind messages, and
+        rounds do not go by how long they take. For a stepped clock, on which a late timer costs
+        parity with the simulator and an early one costs nothing.
         """
         self.clock = clock
         self._outside = outside
@@ -109,7 +109,7 @@ class Shell:
         self._comes = False  # a round
         self._left_s: float | None = None  # when the last round ended with more to handle
         self._timers: dict[Address, dict[Hashable, asyncio.TimerHandle | Beat | None]] = {}
-        self._due: list[tuple[Address, Hashable]] = []  # zero-delay timers of this round
+        self._due: list[tuple[Address, Hashable]] = []  # timers of this round
         self._fired: dict[Address, dict[Hashable, float]] = {}  # zero-delay timers, loop time
         self._firing: tuple[Address, Hashable] | None = None  # the timer whose turn it is
         self._ending = False

@@ -23,7 +23,7 @@ Answer = Callable[[StartContainersRequest, Any], Awaitable[ContainersResponse]]
 OnAnswer = Callable[[ContainersResponse], None]
 # What comes waits while so many requests of a stream, or messages in them, were not answered.
 OWED_MAX, ORDERS_MAX = 1_000, 4_000
-MANY = 500  # orders of a request whose answer is company enough
+MANY = 500  # orders whose answers are company enough
 SPARE = 16  # answers that may wait while one is written
 
 
@@ -56,11 +56,14 @@ def answering(answer: Answer, within_s: float) -> Any:
         writer = asyncio.create_task(lane.pump(context.write, merged))
         told = partial(_told, lane, writer)
         checked = _Checked(context, told)
+        unsaid = 0  # orders whose answers wait, or left since without being counted
         try:
             while (request := await context.read()) is not grpc.aio.EOF:
                 response = await answer(request, checked)
                 response.requests = 1
-                waits = len(request.starts) < MANY and only_begins(request, response)
+                unsaid += len(request.starts)
+                waits = unsaid < MANY and only_begins(request, response)
+                unsaid = unsaid if waits else 0
                 lane.send((response,), within_s if waits else 0.0)
                 if lane.writing and lane.waiting > SPARE:
                     await told()  # of a peer that does not read no more is read
