@@ -144,9 +144,17 @@ class AskTable:
             self._acks = []
         if not items:
             return ContainersAsked(
-                attempt_id, number, acks, (), (), progress, remaining_work, None,
-                remaining_path_s, self.epoch,
-            )  # fmt: skip
+                attempt_id,
+                number,
+                acks,
+                (),
+                (),
+                progress,
+                remaining_work,
+                None,
+                remaining_path_s,
+                self.epoch,
+            )
         asks: list[Ask] = []
         releases: list[ContainerId] = []
         blacklist: tuple[NodeId, ...] | None = None
@@ -158,9 +166,17 @@ class AskTable:
             else:
                 blacklist = item
         return ContainersAsked(
-            attempt_id, number, acks, tuple(asks), tuple(releases),
-            progress, remaining_work, blacklist, remaining_path_s, self.epoch,
-        )  # fmt: skip
+            attempt_id,
+            number,
+            acks,
+            tuple(asks),
+            tuple(releases),
+            progress,
+            remaining_work,
+            blacklist,
+            remaining_path_s,
+            self.epoch,
+        )
 
     def _put_asks(self, duration_of: Callable[[int], float]) -> None:
         """Put the totals of all changed rows in the outbox."""
@@ -169,9 +185,18 @@ class AskTable:
             group = row.group
             row.told = row.granted + row.wanted
             ask = Ask(
-                row.ask_id, row.told, group.grant, duration_of(group.stage), group.pri_score,
-                row.kind, group.stage, group.nodes, group.racks, group.label, group.gang,
-            )  # fmt: skip
+                row.ask_id,
+                row.told,
+                group.grant,
+                duration_of(group.stage),
+                group.pri_score,
+                row.kind,
+                group.stage,
+                group.nodes,
+                group.racks,
+                group.label,
+                group.gang,
+            )
             self._outbox.put(row.ask_id, ask)
         self._dirty.clear()
 

@@ -47,8 +47,13 @@ from weft.messages import (
 AnyWork = JobExecution | PoolExecution | RecordedExecution
 _RUNNING: Final = MasterState.RUNNING
 REGISTER, PLAN, HEARTBEAT, ASK, WAKE, FINISH = TIMERS = (
-    "register", "plan", "heartbeat", "ask", "wake", "finish",
-)  # fmt: skip
+    "register",
+    "plan",
+    "heartbeat",
+    "ask",
+    "wake",
+    "finish",
+)
 
 
 class ApplicationMaster:

@@ -119,9 +119,14 @@ class JobState:
         settings, accepted = self.settings, self.accepted
         self.planning_for = self.machines
         return MakePlan(
-            settings.planner, self.estimates.applied(), accepted.types, self.machines,
-            accepted.seed, settings.planner_options, self.speeds,
-        )  # fmt: skip
+            settings.planner,
+            self.estimates.applied(),
+            accepted.types,
+            self.machines,
+            accepted.seed,
+            settings.planner_options,
+            self.speeds,
+        )
 
     def plan_came(self) -> bool:
         """Note that a plan is made; return whether more machines came meanwhile."""
@@ -219,9 +224,7 @@ class JobState:
             self._avoid(held.node, "failed tasks")
         if failures >= self.job.max_task_attempts and self.verdict is None:
             name = self.job.stages[stage.position].name
-            why = diagnose(
-                name, task, failures, held.node, end.outcome, end.exit_code, end.message
-            )  # fmt: skip
+            why = diagnose(name, task, failures, held.node, end.outcome, end.exit_code, end.message)
             self.verdict = (False, why)
 
     def ended_node(self, held: LaunchedTask, why: str, now: float) -> None:

@@ -61,8 +61,15 @@ class Truth:
     """What really happens to the tasks of one stage."""
 
     __slots__ = (
-        "_stage", "_types", "command", "demand", "duration_s", "durations_s", "environment", "plain"
-    )  # fmt: skip
+        "_stage",
+        "_types",
+        "command",
+        "demand",
+        "duration_s",
+        "durations_s",
+        "environment",
+        "plain",
+    )
 
     def __init__(self, job: Job, stage: Stage, types: ResourceTypes) -> None:
         self._stage = stage
@@ -94,11 +101,19 @@ class Truth:
             duration_s, command = stage.actual_duration_of(task), stage.command_of(task)
             demand = demand or self._types.vector(stage.actual_demand_of(task))
         return TaskLaunch(
-            held.container_id, group.stage, task, held.attempt, duration_s, demand, command,
-            self.environment if command else (), bool(size),
-            bool(group.nodes) and held.node not in group.nodes, size or group.grant,
+            held.container_id,
+            group.stage,
+            task,
+            held.attempt,
+            duration_s,
+            demand,
+            command,
+            self.environment if command else (),
+            bool(size),
+            bool(group.nodes) and held.node not in group.nodes,
+            size or group.grant,
             tasks,
-        )  # fmt: skip
+        )
 
 
 # like tasks, or runs of them, to start in containers with consecutive ids of one node
@@ -132,9 +147,19 @@ class Launcher:
     """Held containers by id; start orders are repeated until the node answers."""
 
     __slots__ = (
-        "_attempt", "_batches", "_queries", "_runs", "_stops", "_unanswered", "asked", "by_key",
-        "due", "lossless", "stopped", "truths",
-    )  # fmt: skip
+        "_attempt",
+        "_batches",
+        "_queries",
+        "_runs",
+        "_stops",
+        "_unanswered",
+        "asked",
+        "by_key",
+        "due",
+        "lossless",
+        "stopped",
+        "truths",
+    )
 
     def __init__(self, attempt_id: AttemptId, *, lossless: bool = False) -> None:
         self._attempt = attempt_id

@@ -30,10 +30,25 @@ class StageProgress:
     """
 
     __slots__ = (
-        "barrier_children", "barriers", "chain_children", "copies", "failures", "finished",
-        "group_of", "groups", "missing", "pair_children", "position", "rank_of", "ready_at",
-        "running", "state", "tasks", "tries", "work",
-    )  # fmt: skip
+        "barrier_children",
+        "barriers",
+        "chain_children",
+        "copies",
+        "failures",
+        "finished",
+        "group_of",
+        "groups",
+        "missing",
+        "pair_children",
+        "position",
+        "rank_of",
+        "ready_at",
+        "running",
+        "state",
+        "tasks",
+        "tries",
+        "work",
+    )
 
     def __init__(self, position: int, tasks: int) -> None:
         self.position = position

@@ -44,8 +44,18 @@ _NO_TASK: Final = -1  # what runs in an open job's container is nobody's task
 class RequestRow:
     """One request, and what was granted under it."""
 
-    __slots__ = ("base", "demand", "granted", "holds", "lost", "place", "request", "said", "told",
-                 "total")  # fmt: skip
+    __slots__ = (
+        "base",
+        "demand",
+        "granted",
+        "holds",
+        "lost",
+        "place",
+        "request",
+        "said",
+        "told",
+        "total",
+    )
 
     def __init__(self, place: int, request: Request, types: ResourceTypes) -> None:
         self.place = place  # among the requests
@@ -170,9 +180,19 @@ class RequestTable:
         row.told = row.wanted
         number, request = self._first + row.place, row.request
         ask = Ask(
-            number, row.told, row.demand, row.said.duration_s, row.said.pri_score,
-            AskType.DEFAULT, 0, request.nodes, request.racks, request.label, False, request.strict,
-        )  # fmt: skip
+            number,
+            row.told,
+            row.demand,
+            row.said.duration_s,
+            row.said.pri_score,
+            AskType.DEFAULT,
+            0,
+            request.nodes,
+            request.racks,
+            request.label,
+            False,
+            request.strict,
+        )
         self.outbox.put(number, ask)
 
     def release(self, number: ContainerId) -> None:
@@ -313,9 +333,17 @@ class RecordedExecution:
         number, acks, asks, releases = self.book.take(now)
         told = self._now_told
         return ContainersAsked(
-            self.attempt_id, number, acks, tuple(asks), tuple(releases), told.progress,
-            told.work_s, None, told.path_s, self.book.epoch,
-        )  # fmt: skip
+            self.attempt_id,
+            number,
+            acks,
+            tuple(asks),
+            tuple(releases),
+            told.progress,
+            told.work_s,
+            None,
+            told.path_s,
+            self.book.epoch,
+        )
 
     def restart(self, now: float) -> None:
         """Ask again, as a restarted manager knows no ask."""

@@ -66,9 +66,14 @@ class PoolExecution:
         self._waiting: dict[int, TaskGroup] = {}
         self._due = True  # the asker must look again
         self.takeover = PoolTakeover(
-            accepted.held, settings.takeover_wait_s, self.progress, self.book, self.launcher,
-            len(accepted.types), self.gangs.stages,
-        )  # fmt: skip
+            accepted.held,
+            settings.takeover_wait_s,
+            self.progress,
+            self.book,
+            self.launcher,
+            len(accepted.types),
+            self.gangs.stages,
+        )
         self.single = SingleTasks(state, self.takeover)  # of gangs
 
     def adopt(self, plan: Plan | None) -> None:
@@ -186,9 +191,16 @@ class PoolExecution:
         if attempt < pooled.first_try:
             attempt = stage.tries[task] = pooled.first_try
         held = LaunchedTask(
-            pooled.container_id, pooled.node, group, stage, task, attempt, now, pooled.boot,
+            pooled.container_id,
+            pooled.node,
+            group,
+            stage,
+            task,
+            attempt,
+            now,
+            pooled.boot,
             pooled.size,
-        )  # fmt: skip
+        )
         pooled.put(held, self.demands.of(group))
         self.launcher.start(held)
 
@@ -411,11 +423,17 @@ class PoolExecution:
         if end.stage >= 0 and end.outcome is not Outcome.LOST and known:
             self._task_ended(
                 TaskEnd(
-                    end.container_id, end.stage, end.task, end.attempt, end.outcome,
-                    end.exit_code, end.run_s, end.message,
+                    end.container_id,
+                    end.stage,
+                    end.task,
+                    end.attempt,
+                    end.outcome,
+                    end.exit_code,
+                    end.run_s,
+                    end.message,
                 ),
                 now,
-            )  # fmt: skip
+            )
             return
         self._leaving.pop(number, None)
         self.launcher.answered(number)
@@ -454,9 +472,15 @@ class PoolExecution:
             self.state.succeeded(held, end.run_s)
         elif end.outcome.is_task_fault:
             how = ContainerEnd(
-                end.container_id, end.outcome, end.exit_code, end.stage, end.task, end.attempt,
-                end.run_s, end.message,
-            )  # fmt: skip
+                end.container_id,
+                end.outcome,
+                end.exit_code,
+                end.stage,
+                end.task,
+                end.attempt,
+                end.run_s,
+                end.message,
+            )
             self.state.failed(held, how)
         else:
             self.progress.give_back(held.stage, held.task)

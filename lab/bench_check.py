@@ -80,8 +80,12 @@ def measure(name: str) -> dict[str, Any]:
             spent_s = time.process_time() - began_s
         task_us = min(task_us, spent_s / recorder.finished_tasks * 1e6)
         digest = recorder.digest()[:12]
-    return {"task_us": round(task_us, 2), "loop_us": round(loop_us, 4),
-            "ratio": round(task_us / loop_us, 1), "digest": digest}  # fmt: skip
+    return {
+        "task_us": round(task_us, 2),
+        "loop_us": round(loop_us, 4),
+        "ratio": round(task_us / loop_us, 1),
+        "digest": digest,
+    }
 
 
 def figures(names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -91,9 +95,12 @@ def figures(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     for build, root in builds.items():
         for name in names if root is not None else ():
             done = subprocess.run(
-                [sys.executable, "-P", "-c", CODE, name], check=True, capture_output=True,
-                text=True, env=os.environ | {"PYTHONPATH": str(root)},
-            )  # fmt: skip
+                [sys.executable, "-P", "-c", CODE, name],
+                check=True,
+                capture_output=True,
+                text=True,
+                env=os.environ | {"PYTHONPATH": str(root)},
+            )
             found[f"{name}, {build}"] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -129,18 +136,25 @@ def line_of(cases: Mapping[str, Any]) -> dict[str, Any]:
     """Return the line of this commit."""
     ask = ["git", "-C", str(ROOT), "log", "-1", "--format=%h %cs"]
     said = subprocess.run(ask, check=True, capture_output=True, text=True).stdout.split()
-    processor = next(
-        (
-            line.partition(":")[2].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        platform.processor(),
-    ) if Path("/proc/cpuinfo").exists() else platform.processor()  # fmt: skip
+    processor = (
+        next(
+            (
+                line.partition(":")[2].strip()
+                for line in Path("/proc/cpuinfo").read_text().splitlines()
+                if line.startswith("model name")
+            ),
+            platform.processor(),
+        )
+        if Path("/proc/cpuinfo").exists()
+        else platform.processor()
+    )
     return {
-        "commit": said[0], "date": said[1], "interpreter": interpreter(),
-        "machine": f"{os.cpu_count()} x {processor}", "cases": dict(cases),
-    }  # fmt: skip
+        "commit": said[0],
+        "date": said[1],
+        "interpreter": interpreter(),
+        "machine": f"{os.cpu_count()} x {processor}",
+        "cases": dict(cases),
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -27,9 +27,12 @@ def measure(name: str, stages: int, tasks: int) -> Row:
     command = [sys.executable, "-P", "-m", "lab.bench_dask", str(stages), str(tasks)]
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False,
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
         env=os.environ | {"PYTHONPATH": paths},
-    )  # fmt: skip
+    )
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["no output"]
         return {"case": name, "skipped": last[0]}

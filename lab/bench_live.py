@@ -115,18 +115,20 @@ def many_nodes(nodes: int, quick: bool = False) -> list[Row]:
             beats = _since(seen, _histogram(metrics, "NodeHeartbeated"))
             idle = _idle_beats(metrics) - idle
             whole = beats[-1][1] if beats else 0.0
-            rows.append({
-                "case": f"{nodes:,} nodes at 1 Hz, {what}",
-                "tasks": tasks,
-                "tasks_per_s": round(tasks / took_s),
-                "manager_core": round((after["rm"] - before["rm"]) / took_s, 2),
-                "nodes_core": round((after["nm0"] - before["nm0"]) / took_s, 2),
-                "heartbeats_per_s": round((whole + idle) / took_s),
-                "idle": round(idle / max(1.0, whole + idle), 3),
-                "p50_ms": round(_quantile(beats, 0.5) * 1e3, 3) if whole else 0.0,
-                "p99_ms": round(_quantile(beats, 0.99) * 1e3, 3) if whole else 0.0,
-                "lost": client.metrics().nodes.get("LOST", 0),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "case": f"{nodes:,} nodes at 1 Hz, {what}",
+                    "tasks": tasks,
+                    "tasks_per_s": round(tasks / took_s),
+                    "manager_core": round((after["rm"] - before["rm"]) / took_s, 2),
+                    "nodes_core": round((after["nm0"] - before["nm0"]) / took_s, 2),
+                    "heartbeats_per_s": round((whole + idle) / took_s),
+                    "idle": round(idle / max(1.0, whole + idle), 3),
+                    "p50_ms": round(_quantile(beats, 0.5) * 1e3, 3) if whole else 0.0,
+                    "p99_ms": round(_quantile(beats, 0.99) * 1e3, 3) if whole else 0.0,
+                    "lost": client.metrics().nodes.get("LOST", 0),
+                }
+            )
         return rows
 
 

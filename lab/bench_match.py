@@ -53,9 +53,13 @@ class LoadedManager:
         self.checked = False  # heartbeats pass the rules that the manager's gate holds
         self.rng = np.random.default_rng(seed)
         self.manager = ResourceManager(
-            0, DEFAULT_RESOURCE_TYPES, DEFAULT_QUEUES, make_matcher(matcher), ManagerSettings(),
+            0,
+            DEFAULT_RESOURCE_TYPES,
+            DEFAULT_QUEUES,
+            make_matcher(matcher),
+            ManagerSettings(),
             np.random.default_rng(seed),
-        )  # fmt: skip
+        )
         self.now = 0.0
         self.requests: dict[int, int] = {}
         self.asks: dict[tuple[int, int], Ask] = {}

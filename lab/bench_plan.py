@@ -100,12 +100,14 @@ def _accepted(dag: Dag) -> AttemptAccepted:
         parents.setdefault(edge.child, []).append(Edge(dag.stage_names[edge.parent], kind))
     stages = tuple(
         Stage(
-            name, int(first[i + 1] - first[i]), float(dag.duration_s[first[i]]),
+            name,
+            int(first[i + 1] - first[i]),
+            float(dag.duration_s[first[i]]),
             dict(zip(dag.resources, dag.demand[first[i]].tolist(), strict=True)),
             tuple(parents.get(i, ())),
         )
         for i, name in enumerate(dag.stage_names)
-    )  # fmt: skip
+    )
     types = ResourceTypes(tuple(ResourceType(name, Kind.DIVISIBLE) for name in dag.resources))
     slot = (1.0,) * len(types)
     return AttemptAccepted(

@@ -47,9 +47,11 @@ def stream(tasks: int, stages: int, per_stage: int, gap_s: float, seed: int = 1)
         made = []
         for i in range(stages):
             demand = {
-                "vcores": float(rng.choice([1, 2])), "memory_mb": float(rng.integers(512, 4096)),
-                "disk_mbps": float(rng.integers(0, 40)), "network_mbps": float(rng.integers(0, 40)),
-            }  # fmt: skip
+                "vcores": float(rng.choice([1, 2])),
+                "memory_mb": float(rng.integers(512, 4096)),
+                "disk_mbps": float(rng.integers(0, 40)),
+                "network_mbps": float(rng.integers(0, 40)),
+            }
             parents = (Edge(f"s{i - 1}"),) if i else ()
             made.append(Stage(f"s{i}", per_stage, float(rng.uniform(5, 40)), demand, parents))
         jobs.append(Job(f"j{number}", tuple(made), arrival_s=number * gap_s))
@@ -89,24 +91,28 @@ def thousand() -> ClusterSpec:
 
 CASES: dict[str, tuple[Callable[[], list[Job]], Callable[[], ClusterSpec], str]] = {
     "capacity, 1,000 nodes, 100,000 tasks": (
-        lambda: stream(100_000, 5, 100, 0.5), thousand, "capacity"
+        lambda: stream(100_000, 5, 100, 0.5),
+        thousand,
+        "capacity",
     ),
     "graphene, 1,000 nodes, 100,000 tasks": (
-        lambda: stream(100_000, 5, 100, 0.5), thousand, "graphene"
+        lambda: stream(100_000, 5, 100, 0.5),
+        thousand,
+        "graphene",
     ),
-    "TPC-H, 50 one-slot executors, 200 jobs, fifo": (
-        lambda: queries(200), fifty_slots, "fifo"
-    ),
-    "capacity, 10,000 tasks": (
-        lambda: stream(10_000, 5, 100, KEPT_UP_S), thousand, "capacity"
-    ),
+    "TPC-H, 50 one-slot executors, 200 jobs, fifo": (lambda: queries(200), fifty_slots, "fifo"),
+    "capacity, 10,000 tasks": (lambda: stream(10_000, 5, 100, KEPT_UP_S), thousand, "capacity"),
     "capacity, 1,000,000 tasks": (
-        lambda: stream(1_000_000, 5, 100, KEPT_UP_S), thousand, "capacity"
+        lambda: stream(1_000_000, 5, 100, KEPT_UP_S),
+        thousand,
+        "capacity",
     ),
     "alibaba hour slice, 4,000 nodes": (
-        hour_slice, lambda: cluster_from_text("4000x96vcores,393216memory_mb"), "capacity"
+        hour_slice,
+        lambda: cluster_from_text("4000x96vcores,393216memory_mb"),
+        "capacity",
     ),
-}  # fmt: skip
+}
 QUICK, SHORT, REPEATS = 3, 4, 3  # of the cases: the first look, the short ones, how often those
 WARM_UP = 20  # jobs that run before, so that no kernel is loaded while the clock runs
 
@@ -176,9 +182,12 @@ def _in_process(name: str, root: Path = ROOT) -> Row:
     code = f"import json; from lab.bench_sim import case; print(json.dumps(case({name!r})))"
     paths = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False,
+        [sys.executable, "-P", "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
         env=os.environ | {"PYTHONPATH": paths},
-    )  # fmt: skip
+    )
     if done.returncode != 0:
         last = done.stderr.strip().splitlines()[-1:] or ["no output"]
         return {"case": name, "failed": last[0]}

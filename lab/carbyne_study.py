@@ -49,10 +49,18 @@ CONTENTION = (1.0, 2.0, 4.0, 6.0)
 ERRORS = (-50, -25, 0, 25, 50)
 ALTRUISM = (0.0, 0.25, 0.5, 0.75, 1.0)
 # Section 5.2.1: Jain's index below DRF's 0.86; mean JCT over SJF's; makespan over Tetris's.
-FIGURE_4 = {"drf": (0.0, 1.59, 1.26), "sjf": (0.22, 1.0, 1.43), "tetris": (0.12, 1.46, 1.0),
-            "carbyne": (0.05, 1.06, 1.03)}  # fmt: skip
-FIGURE_5 = {"carbyne": (0.06, 1.2, 1.07), "sjf": (None, 1.0, None), "tetris": (None, None, 1.0),
-            "drf": (0.0, None, None)}  # fmt: skip
+FIGURE_4 = {
+    "drf": (0.0, 1.59, 1.26),
+    "sjf": (0.22, 1.0, 1.43),
+    "tetris": (0.12, 1.46, 1.0),
+    "carbyne": (0.05, 1.06, 1.03),
+}
+FIGURE_5 = {
+    "carbyne": (0.06, 1.2, 1.07),
+    "sjf": (None, 1.0, None),
+    "tetris": (None, None, 1.0),
+    "drf": (0.0, None, None),
+}
 # Factors of improvement of carbyne over (DRF, Tetris) at PERCENTILES: measured on the cluster
 # (table 3) and simulated (table 4; its Facebook trace is MapReduce).
 TABLE_3 = {
@@ -181,8 +189,11 @@ def factor_rows(rows: Rows, base: Setting) -> Iterable[tuple[Any, ...]]:
             own = others / times
             cells = []
             for place, p in enumerate(PERCENTILES):
-                known = [t[base.workload][place][column] for t in (TABLE_3, TABLE_4)
-                         if base.workload in t]  # fmt: skip
+                known = [
+                    t[base.workload][place][column]
+                    for t in (TABLE_3, TABLE_4)
+                    if base.workload in t
+                ]
                 papers = "; ".join(f"{one:.2f}" for one in known) if name == "carbyne" else ""
                 cells.append(f"{np.percentile(own, p):.2f}" + (f" ({papers})" if papers else ""))
             yield (
@@ -201,16 +212,32 @@ def compare(base: Setting, path: Path) -> None:
     how = f"online, {round(MACHINES / base.contention)} machines" if base.online else "offline"
     print(f"\n{base.workload}, {base.jobs} jobs, {how}\n")
     table(
-        ("scheme", "Jain 60 s [min, max]", "below DRF's", "240 s", "mean JCT / SJF's",
-         "makespan / Tetris's", "JCT mean s", "makespan s", "used %", "altruistic %"),
+        (
+            "scheme",
+            "Jain 60 s [min, max]",
+            "below DRF's",
+            "240 s",
+            "mean JCT / SJF's",
+            "makespan / Tetris's",
+            "JCT mean s",
+            "makespan s",
+            "used %",
+            "altruistic %",
+        ),
         list(approach_rows(rows, base)),
-    )  # fmt: skip
+    )
     print()
     table(
-        ("factors", *(f"p{p}" for p in PERCENTILES), "of the mean", "% slower", "% below 0.8x",
-         "worst"),
+        (
+            "factors",
+            *(f"p{p}" for p in PERCENTILES),
+            "of the mean",
+            "% slower",
+            "% below 0.8x",
+            "worst",
+        ),
         list(factor_rows(rows, base)),
-    )  # fmt: skip
+    )
 
 
 def points_of(what: str) -> list[tuple[str, dict[str, Any]]]:
@@ -245,20 +272,32 @@ def sensitivity(what: str, base: Setting, path: Path, plot: str) -> None:
         drf = rows.jct(other(point, "drf"))
         found.append(
             (
-                name, *(f"{mean / float(own.mean()):.2f}" for mean in means),
-                round(float(own.mean())), *(round(mean) for mean in means),
+                name,
+                *(f"{mean / float(own.mean()):.2f}" for mean in means),
+                round(float(own.mean())),
+                *(round(mean) for mean in means),
                 f"{row['jain'][0]:.2f} ({rows.of(other(point, 'drf'))['jain'][0]:.2f})",
                 round(100 * float((drf / own < SLOWER).mean())),
                 round(100 * float((drf / own < 0.8).mean())),
                 round(100 * row["altruistic"]),
             )
-        )  # fmt: skip
+        )
     print(f"\n{base.workload}, {base.jobs} jobs: mean JCT over carbyne's by {what}\n")
     table(
-        (what, "over drf", "over tetris", "carbyne s", "drf s", "tetris s", "Jain (DRF's)",
-         "% slower than drf", "% below 0.8x", "altruistic %"),
+        (
+            what,
+            "over drf",
+            "over tetris",
+            "carbyne s",
+            "drf s",
+            "tetris s",
+            "Jain (DRF's)",
+            "% slower than drf",
+            "% below 0.8x",
+            "altruistic %",
+        ),
         found,
-    )  # fmt: skip
+    )
     if plot:
         draw(what, found, plot)
 

@@ -82,8 +82,10 @@ def tpch() -> list[Job]:
 
 
 WORKLOADS: Mapping[str, Callable[[], list[Job]]] = {
-    "alibaba-v2018": alibaba, "wfinstances": wfinstances, "tpch": tpch,
-}  # fmt: skip
+    "alibaba-v2018": alibaba,
+    "wfinstances": wfinstances,
+    "tpch": tpch,
+}
 
 
 def prepared(jobs: Iterable[Job], count: int) -> list[Job]:
@@ -98,10 +100,16 @@ def prepared(jobs: Iterable[Job], count: int) -> list[Job]:
             used = stage.actual_demand or stage.demand
             need = {name: min(used.get(name, 0.0), most) for name, most in limit.items()}
             homes = tuple(nodes[i] for i in rng.choice(len(nodes), 3, replace=False).tolist())
-            stages.append(Stage(
-                stage.name, min(stage.tasks, TASKS_MAX), stage.duration_s, need, stage.parents,
-                prefer=Preference() if stage.parents else Preference(homes),
-            ))  # fmt: skip
+            stages.append(
+                Stage(
+                    stage.name,
+                    min(stage.tasks, TASKS_MAX),
+                    stage.duration_s,
+                    need,
+                    stage.parents,
+                    prefer=Preference() if stage.parents else Preference(homes),
+                )
+            )
         chosen.append(replace(job, stages=tuple(stages)))
     return chosen
 
@@ -129,9 +137,15 @@ def header(title: str, names: Sequence[str]) -> None:
 def compare(chosen: Sequence[str] = tuple(WORKLOADS)) -> None:
     """Print mean response and makespan beside the paper's claims, relative to Default."""
     names = (
-        "scheduler", "mean response s", "p50", "p95", "makespan s", "response saved",
-        "makespan saved", "use",
-    )  # fmt: skip
+        "scheduler",
+        "mean response s",
+        "p50",
+        "p95",
+        "makespan s",
+        "response saved",
+        "makespan saved",
+        "use",
+    )
     for workload in chosen:
         jobs = WORKLOADS[workload]()
         tasks = sum(job.task_count for job in jobs)

@@ -45,9 +45,16 @@ class Given(NamedTuple):
 @click.option("--no-shrink", is_flag=True, help="Print failing seeds as they are.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdicts as one document.")
 def fuzz(
-    seeds: str, preset_: str, asker: str, pace: str | None, faults: str, workers: int, out: str,
-    no_shrink: bool, as_json: bool,
-) -> None:  # fmt: skip
+    seeds: str,
+    preset_: str,
+    asker: str,
+    pace: str | None,
+    faults: str,
+    workers: int,
+    out: str,
+    no_shrink: bool,
+    as_json: bool,
+) -> None:
     """Search for faults that lose work, run it twice or leave something behind.
 
     Each seed is a small workload on a small cluster with its own choice of crashes, restarts,

@@ -62,7 +62,7 @@ def _load(job_file: str, cluster: str, name: str) -> tuple[Any, Any, Any]:
 @click.option("--explain", is_flag=True, help="Say which candidate won and why.")
 @click.option("--no-reuse", is_flag=True, help="Plan a recurring job anew.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan, not a summary.")
-def plan(
+def plan(  # noqa: PLR0913
     job_file: str,
     cluster: str,
     name: str,

@@ -19,23 +19,35 @@ PORT = 8090
     "--cluster", default="", help="RUN is a workload: simulate it here, now (file or short form)."
 )
 @click.option(
-    "--scheduler", "schedulers", multiple=True,
+    "--scheduler",
+    "schedulers",
+    multiple=True,
     help=f"With --cluster; twice: both, side by side. [capacity] {' '.join(PRESETS)}",
-)  # fmt: skip
+)
 @click.option(
-    "--set", "options", multiple=True, metavar="KEY=VALUE",
+    "--set",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
     help="With --cluster: a parameter, as in weft simulate.",
-)  # fmt: skip
+)
 @click.option("--pace", type=click.Choice(["yarn", "prompt"]), default="yarn", show_default=True)
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
 @click.option(
-    "--jobs", "jobs_max", default=0, type=click.IntRange(min=0), metavar="N",
+    "--jobs",
+    "jobs_max",
+    default=0,
+    type=click.IntRange(min=0),
+    metavar="N",
     help="With --cluster: only the first N jobs; 0: all.",
-)  # fmt: skip
+)
 @click.option(
-    "--port", default=None, type=click.IntRange(0, 65535), show_default=f"{PORT}, or a free one",
+    "--port",
+    default=None,
+    type=click.IntRange(0, 65535),
+    show_default=f"{PORT}, or a free one",
     help="Of the pages, on loopback; 0: any free one.",
-)  # fmt: skip
+)
 def play(runs: tuple[str, ...], cluster: str, port: int | None, **rest: Any) -> None:
     """Watch a run: any moment, decision by decision, with who competed and by what scores.
 

@@ -27,22 +27,32 @@ from weft.presets import PRESETS, choose
 @click.argument("apps", metavar="[APP]...", nargs=-1)
 @manager_option
 @click.option(
-    "--tape", "folder", type=click.Path(path_type=Path), default=None, metavar="FOLDER",
+    "--tape",
+    "folder",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="FOLDER",
     help="Ask a recorded cluster, instead of a live one.",
-)  # fmt: skip
+)
 @click.option("--at", "at_s", type=float, default=None, metavar="T", help="With --tape: when, s.")
 @click.option("--scheduler", default="", help="The live cluster's preset, if its matcher is not.")
 @click.option(
-    "--pace", type=click.Choice(["yarn", "prompt"]), default="prompt", show_default=True,
+    "--pace",
+    type=click.Choice(["yarn", "prompt"]),
+    default="prompt",
+    show_default=True,
     help="The live cluster's pace.",
-)  # fmt: skip
+)
 @click.option("--cluster", default="", help="The live cluster's file: limits in queues are there.")
 @click.option("--draws", type=click.IntRange(10), default=DRAWS, show_default=True)
 @click.option("--seed", default=0, show_default=True)
 @click.option(
-    "--record", type=click.Path(path_type=Path), default=None, metavar="FILE",
+    "--record",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="FILE",
     help="Where predictions of live clusters and their outcomes are kept.",
-)  # fmt: skip
+)
 @click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")
 def predict(
     apps: tuple[str, ...],
@@ -175,22 +185,30 @@ def _show(
         start = one.start
         rows.append(
             (
-                one.app, one.name, "waits" if one.waits else "runs",
+                one.app,
+                one.name,
+                "waits" if one.waits else "runs",
                 "-" if start is None else _span(start.early_s, start.late_s, now_s),
                 "-" if start is None else _in(start.usual_s, now_s),
                 _span(one.end.early_s, one.end.late_s, now_s),
                 _in(one.end.usual_s, now_s),
                 *([_in(ended.get(one.app, math.inf), now_s)] if ended else []),
             )
-        )  # fmt: skip
+        )
     table(
         (
-            "app", "job", "state", "starts in s, 90 %", "likely", "ends in s, 90 %", "likely",
+            "app",
+            "job",
+            "state",
+            "starts in s, 90 %",
+            "likely",
+            "ends in s, 90 %",
+            "likely",
             *(["it ended in"] if ended else []),
         ),
         rows,
         title=f"from {now_s:.1f} s on",
-    )  # fmt: skip
+    )
     if past is not None:
         click.echo(
             f"{past['predictions']} past predictions: median error of the end "

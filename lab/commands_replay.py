@@ -36,24 +36,33 @@ LINE_MAX = 400  # characters of an event or order that is printed
     "paths", metavar="TAPE...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
 @click.option(
-    "--until", "until_s", default=math.inf, metavar="T",
+    "--until",
+    "until_s",
+    default=math.inf,
+    metavar="T",
     help="Stop before the first event after this time on the cluster's clock, s, and show how "
     "things stood.",
-)  # fmt: skip
+)
 @click.option("--explain", default="", metavar="APP", help="Why its pending stages were pending.")
 @click.option("--app", "shown", default="", metavar="APP", help="One application with its stages.")
 @click.option("--nodes", is_flag=True, help="The nodes as the manager saw them.")
 @click.option("--queues", is_flag=True, help="The queues with their shares.")
 @click.option(
-    "--from", "from_s", default=math.inf, metavar="T",
+    "--from",
+    "from_s",
+    default=math.inf,
+    metavar="T",
     help="Print every event from this time on, with all that was decided.",
-)  # fmt: skip
+)
 @click.option("--core", default="", metavar="ADDRESS", help="With --from: only rm, node:N or am:N.")
 @click.option("--check", is_flag=True, help="Check the books after every event (slow).")
 @click.option(
-    "--jobs", type=click.IntRange(1), default=lambda: len(os.sched_getaffinity(0)),
-    show_default="cores", help="Large tapes that are replayed at a time.",
-)  # fmt: skip
+    "--jobs",
+    type=click.IntRange(1),
+    default=lambda: len(os.sched_getaffinity(0)),
+    show_default="cores",
+    help="Large tapes that are replayed at a time.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print data, not tables.")
 def replay(
     paths: tuple[Path, ...], until_s: float, jobs: int, as_json: bool, **options: Any
@@ -267,25 +276,37 @@ def _show_state(found: dict[str, Any], now_s: float) -> None:
 @click.option("--planner", default="", help="Exchange the planner.")
 @click.option("--asker", default="", help="Exchange the asker.")
 @click.option(
-    "--set", "options", multiple=True, metavar="KEY=VALUE",
+    "--set",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
     help="A parameter: matcher.KEY, planner.KEY, asker.KEY, manager.KEY, master.KEY or node.KEY.",
-)  # fmt: skip
+)
 @click.option("--cluster", default="", help="Cluster file or short form, instead of the nodes.")
 @click.option("--pace", type=click.Choice(["yarn", "prompt"]), default=None, help="Another pace.")
 @click.option(
-    "--durations", type=click.Choice(["auto", "file", "measured"]), default="auto",
+    "--durations",
+    type=click.Choice(["auto", "file", "measured"]),
+    default="auto",
     show_default=True,
     help="What tasks take: as their job's file says, or what they took; auto: measured where they "
     "are commands.",
-)  # fmt: skip
+)
 @click.option(
-    "--at", "at_s", type=float, default=None, metavar="T",
+    "--at",
+    "at_s",
+    type=float,
+    default=None,
+    metavar="T",
     help="Go on from how things stood then, s on the cluster's clock, instead of from the start.",
-)  # fmt: skip
+)
 @click.option(
-    "--seeds", type=click.IntRange(1), default=3, show_default=True,
+    "--seeds",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
     help="Mean of so many simulations, which differ in the delays that are drawn.",
-)  # fmt: skip
+)
 @click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")
 def whatif(
     paths: tuple[Path, ...],

@@ -171,13 +171,34 @@ def _show(runs: list[tuple[str, dict[str, Any]]], notes: Sequence[str] = ()) -> 
         windows = [jain.get(window) for window in ("10", "60", "240")]
         # no job that succeeded has no completion time: 0.0 would look like the fastest run
         times = [jct[key] if good else "-" for key in ("mean", "p50", "p95")]
-        rows.append((
-            name, f"{good:,}/{s['jobs']:,}", s["tasks"], s["makespan_s"], *times,
-            *("-" if each is None else f"{each:.2f}" for each in windows), used,
-            s["wall_s"], s["digest"][:8],
-        ))  # fmt: skip
-    columns = ["run", "succeeded", "tasks", "span s", "JCT s", "p50", "p95", "Jain 10 s", "60 s",
-               "240 s", "busiest", "wall s", "digest"]  # fmt: skip
+        rows.append(
+            (
+                name,
+                f"{good:,}/{s['jobs']:,}",
+                s["tasks"],
+                s["makespan_s"],
+                *times,
+                *("-" if each is None else f"{each:.2f}" for each in windows),
+                used,
+                s["wall_s"],
+                s["digest"][:8],
+            )
+        )
+    columns = [
+        "run",
+        "succeeded",
+        "tasks",
+        "span s",
+        "JCT s",
+        "p50",
+        "p95",
+        "Jain 10 s",
+        "60 s",
+        "240 s",
+        "busiest",
+        "wall s",
+        "digest",
+    ]
     if any(notes):
         columns.append("ranked")
         rows = [

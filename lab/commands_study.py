@@ -56,17 +56,34 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
         echo_json(rows)
         return
     table(
-        ("workload", "scheduler", "seed", "load", "JCT mean s", "p50 s", "p95 s", "makespan s",
-         "Jain 240 s", "digest"),
+        (
+            "workload",
+            "scheduler",
+            "seed",
+            "load",
+            "JCT mean s",
+            "p50 s",
+            "p95 s",
+            "makespan s",
+            "Jain 240 s",
+            "digest",
+        ),
         [
             (
-                Path(row["workload"]).name, row["scheduler"], row["seed"], row["load"],
-                row["jct_s"]["mean"], row["jct_s"]["p50"], row["jct_s"]["p95"],
-                row["makespan_s"], _index(row["jain"]["240"]), row["digest"][:10],
+                Path(row["workload"]).name,
+                row["scheduler"],
+                row["seed"],
+                row["load"],
+                row["jct_s"]["mean"],
+                row["jct_s"]["p50"],
+                row["jct_s"]["p95"],
+                row["makespan_s"],
+                _index(row["jain"]["240"]),
+                row["digest"][:10],
             )
             for row in rows
         ],
-    )  # fmt: skip
+    )
 
 
 def _index(value: float | None) -> object:

@@ -49,9 +49,13 @@ def read_run(folder: Path) -> Compared:
         raise InputError(str(folder / "jobs.csv"), "is not the table of a run's jobs") from None
     counts = {end: ends.count(end) for end in dict.fromkeys(ends)}
     return Compared(
-        folder.name or str(folder), folder, _summary(folder / "summary.json"), dict(good), tasks,
+        folder.name or str(folder),
+        folder,
+        _summary(folder / "summary.json"),
+        dict(good),
+        tasks,
         counts,
-    )  # fmt: skip
+    )
 
 
 def _summary(path: Path) -> dict[str, Any]:

@@ -70,9 +70,13 @@ def _faulty(
     for name in names:
         for prompt in (False, True):
             settings = SimSettings(
-                scheduler=preset(name), prompt=prompt, seed=seed, faults=faults, check_every=50,
+                scheduler=preset(name),
+                prompt=prompt,
+                seed=seed,
+                faults=faults,
+                check_every=50,
                 checks=True,
-            )  # fmt: skip
+            )
             done = Simulation(cluster, jobs, settings).run()
             yield f"{name}, {_pace(prompt)}, {tasks} tasks, faults {seed}", done.digest()
 
@@ -99,9 +103,11 @@ def main() -> int:
         return 0
     before = kept()
     wrong = [
-        f"{form}: {run}" for form, runs in found.items() for run in runs
+        f"{form}: {run}"
+        for form, runs in found.items()
+        for run in runs
         if runs[run] != before[form].get(run)
-    ]  # fmt: skip
+    ]
     print(*wrong, f"{sum(map(len, found.values()))} runs, {len(wrong)} differ", sep="\n")
     return bool(wrong)
 

@@ -175,8 +175,9 @@ def errors_of(rows: Sequence[whatif.Jct], name: str) -> np.ndarray:
 def told(rows: Sequence[whatif.Jct], name: str) -> str:
     """Return the errors of a simulation in one line."""
     errors = 100 * errors_of(rows, name)
-    mean = 100 * (np.mean([getattr(r, name) for r in rows]) /
-                  np.mean([r.recorded_s for r in rows]) - 1)  # fmt: skip
+    mean = 100 * (
+        np.mean([getattr(r, name) for r in rows]) / np.mean([r.recorded_s for r in rows]) - 1
+    )
     return (
         f"mean JCT {mean:+.2f} %; job by job: mean {np.abs(errors).mean():.2f} %, "
         f"bias {errors.mean():+.2f} %, worst {np.abs(errors).max():.2f} %"
@@ -200,9 +201,12 @@ def main() -> None:
     args = parser.parse_args()
     if args.what == "record":
         settings = LocalSettings(
-            cluster=f"{args.nodes}x{NODE}", scheduler=args.scheduler, pace=args.pace,
-            mode=args.mode, tape=args.folder / "tapes",
-        )  # fmt: skip
+            cluster=f"{args.nodes}x{NODE}",
+            scheduler=args.scheduler,
+            pace=args.pace,
+            mode=args.mode,
+            tape=args.folder / "tapes",
+        )
         jobs = drawn_jobs(args.jobs, args.seed, args.interarrival_s)
         record(jobs, settings, args.folder)
         return

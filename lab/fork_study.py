@@ -73,9 +73,14 @@ def main() -> None:
     parser.add_argument("folders", nargs="+", type=Path, metavar="TAPES")
     rows = [row for folder in parser.parse_args().folders for row in study(folder)]
     heads = (
-        "run", "cut at s", "open jobs", "mean error %", "bias %", "delays of then %",
+        "run",
+        "cut at s",
+        "open jobs",
+        "mean error %",
+        "bias %",
+        "delays of then %",
         "closed loop %",
-    )  # fmt: skip
+    )
     table(heads, rows)
 
 

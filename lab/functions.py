@@ -60,15 +60,22 @@ def simulate(
             raise InputError(name, f"unknown option; known: {', '.join(list(known)[3:])}")
         more[name] = _option(name, value, known[name].default)
     request = Request(
-        files, "" if spec is not None else str(cluster), scheduler,
-        options=_texts(options), **more,
-    )  # fmt: skip
+        files,
+        "" if spec is not None else str(cluster),
+        scheduler,
+        options=_texts(options),
+        **more,
+    )
     summary, run = simulated(request, cluster=spec, jobs=jobs or None)
     folder = Path(request.out) if request.out else None
     return Results(
-        folder, summary, table_of("jobs", job_rows(run)), table_of("tasks", task_rows(run)),
-        table_of("nodes", node_rows(run)), table_of("stages", stage_rows(run)),
-    )  # fmt: skip
+        folder,
+        summary,
+        table_of("jobs", job_rows(run)),
+        table_of("tasks", task_rows(run)),
+        table_of("nodes", node_rows(run)),
+        table_of("stages", stage_rows(run)),
+    )
 
 
 def _texts(options: Any) -> dict[str, str]:

@@ -95,9 +95,12 @@ def measured(
     seen = blinded(jobs) if scheme.blind else jobs
     found = simulate(seen, machines(size), scheme.preset, dict(scheme.options), seed)
     return {
-        "jct_s": found.jct_s.tolist(), "makespan_s": found.makespan_s, "machines": size,
-        "utilisation": found.utilisation, "jain": found.jain,
-    }  # fmt: skip
+        "jct_s": found.jct_s.tolist(),
+        "makespan_s": found.makespan_s,
+        "machines": size,
+        "utilisation": found.utilisation,
+        "jain": found.jain,
+    }
 
 
 def paper_of(workload: str, row: int, scheme: Scheme) -> str:
@@ -133,8 +136,9 @@ def jct_rows(workload: str, base: str, rows: Rows) -> list[tuple[Any, ...]]:
         mean = tell(
             lambda b, own: 100.0 - 100.0 * float(np.mean(own["jct_s"]) / np.mean(b["jct_s"]))
         )
-        slower = tell(lambda b, own: 100.0 * np.mean(
-            np.array(own["jct_s"]) > 1.16 * np.array(b["jct_s"])))  # fmt: skip
+        slower = tell(
+            lambda b, own: 100.0 * np.mean(np.array(own["jct_s"]) > 1.16 * np.array(b["jct_s"]))
+        )
         found.append((workload, scheme.name, *cells, mean, slower))
     return found
 
@@ -146,14 +150,22 @@ def makespan_rows(workload: str, base: str, rows: Rows) -> list[tuple[Any, ...]]
         if scheme.name not in rows:
             continue
         own = rows[scheme.name]
-        gap = over_seeds(rows, scheme.name, base, lambda b, own: 100.0 * (
-            1.0 - own["makespan_s"] / b["makespan_s"]))  # fmt: skip
+        gap = over_seeds(
+            rows,
+            scheme.name,
+            base,
+            lambda b, own: 100.0 * (1.0 - own["makespan_s"] / b["makespan_s"]),
+        )
         found.append(
-            (workload, scheme.name, told(interval([r["makespan_s"] for r in own]), 0),
-             gap + paper_of(workload, 3, scheme),
-             told(interval([100.0 * r["utilisation"] for r in own]), 0),
-             cell([r["jain"] for r in own], 2))
-        )  # fmt: skip
+            (
+                workload,
+                scheme.name,
+                told(interval([r["makespan_s"] for r in own]), 0),
+                gap + paper_of(workload, 3, scheme),
+                told(interval([100.0 * r["utilisation"] for r in own]), 0),
+                cell([r["jain"] for r in own], 2),
+            )
+        )
     return found
 
 
@@ -177,8 +189,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 continue
             cases = {
                 scheme.name: partial(measured, scheme, workload, args, burst)
-                for scheme in SCHEMES if scheme.name in names
-            }  # fmt: skip
+                for scheme in SCHEMES
+                if scheme.name in names
+            }
             kind = "makespan" if burst else "jct"
             key = f"{workload}/{kind}/{args.jobs}/{args.load:g}/{args.scale}"
             rows = run_trials(cases, range(args.seeds), args.rows, key)

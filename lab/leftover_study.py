@@ -65,10 +65,15 @@ def draw(tables: Mapping[str, Rows], path: Path) -> None:
         speed = [paired(rows, name, "drf", "mean JCT s", True) for name in names]
         fair = [paired(rows, name, "drf", "Jain 60 s", False) for name in names]
         axes.errorbar(
-            [m for m, _ in fair], [-m for m, _ in speed],
-            xerr=[h for _, h in fair], yerr=[h for _, h in speed],
-            marker="o", capsize=2, linewidth=1, label=workload,
-        )  # fmt: skip
+            [m for m, _ in fair],
+            [-m for m, _ in speed],
+            xerr=[h for _, h in fair],
+            yerr=[h for _, h in speed],
+            marker="o",
+            capsize=2,
+            linewidth=1,
+            label=workload,
+        )
         for name, (x, _), (y, _) in zip(names, fair, speed, strict=True):
             axes.annotate(name, (x, -y), textcoords="offset points", xytext=(4, 4), fontsize=7)
     axes.set_xlabel("Jain's index (60 s) minus DRF's")
@@ -90,8 +95,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         cases, key = cases_of(workload, args.scale), f"leftover/{workload}/{args.scale}"
         rows = tables[workload] = run_trials(cases, range(args.seeds), args.rows, key)
         nodes = max(2, round(MACHINES / args.scale))
-        names = {"mean JCT s": 0, "makespan s": 0, "Jain 60 s": 3, "Jain 240 s": 3,
-                 "altruistic %": 0}  # fmt: skip
+        names = {
+            "mean JCT s": 0,
+            "makespan s": 0,
+            "Jain 60 s": 3,
+            "Jain 240 s": 3,
+            "altruistic %": 0,
+        }
         against = {"mean JCT s": True, "Jain 60 s": False}
         title = f"Carbyne's leftover, {JOBS} {workload} jobs at once, {nodes} machines"
         print_table(title, rows, names, "drf", against)

@@ -56,9 +56,13 @@ async def fuzz_live(
     where a service gives in.
     """
     settings = LocalSettings(
-        nodes=NODES, nm_processes=2, scheduler="fair", state=True, web=True,
+        nodes=NODES,
+        nm_processes=2,
+        scheduler="fair",
+        state=True,
+        web=True,
         flags={"rm": ["node_expiry_s=30", "master_expiry_s=30"]},
-    )  # fmt: skip
+    )
     with LocalCluster(settings) as cluster:
         client = AsyncClient(cluster.address)
         watch = Watch(cluster, client)
@@ -236,5 +240,6 @@ async def tell_live(seed: int, count: int, faces: Sequence[str]) -> None:
     async for face, sent, refused, took_s in fuzz_live(seed, count, faces):
         print(
             f"{face}: {sent:,} messages ({refused:,} refused at a gate) in {took_s:.0f} s, "
-            "everybody went on", flush=True,
-        )  # fmt: skip
+            "everybody went on",
+            flush=True,
+        )

@@ -183,8 +183,12 @@ def terms_cases(arrivals: str, scale: int) -> dict[str, Trial]:
     """Return Graphene whole, and with one term off at a time."""
     rest = "r3,r4,r5,r6"  # the workload does not name them; all but cpu and memory
     off = {
-        "overbook": "", "use_packing": False, "eta_m": 0.0, "use_priority": False, "kappa": -1.0,
-    }  # fmt: skip
+        "overbook": "",
+        "use_packing": False,
+        "eta_m": 0.0,
+        "use_priority": False,
+        "kappa": -1.0,
+    }
     cases: dict[str, dict[str, Any]] = {
         "whole": {},
         "no preferred order": {"use_priority": False},

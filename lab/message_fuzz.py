@@ -39,18 +39,29 @@ from weft.wire.mutations import Pool, broken, make
 MATCHERS = ("fifo", "capacity", "fair", "drf", "sjf", "tetris", "graphene", "carbyne")
 # what is told most often comes most often
 TO_MANAGER = (
-    *get_args(messages.FromNode), *get_args(messages.FromMaster), messages.NodeHeartbeated,
-    messages.ContainersAsked, messages.ContainersAsked, *codec.CALLS,
-)  # fmt: skip
+    *get_args(messages.FromNode),
+    *get_args(messages.FromMaster),
+    messages.NodeHeartbeated,
+    messages.ContainersAsked,
+    messages.ContainersAsked,
+    *codec.CALLS,
+)
 TO_NODE = (
-    *get_args(messages.MasterToNode), *get_args(messages.ToNode), messages.StartContainers,
-)  # fmt: skip
+    *get_args(messages.MasterToNode),
+    *get_args(messages.ToNode),
+    messages.StartContainers,
+)
 TO_MASTER = (
-    *get_args(messages.ToMaster), *get_args(messages.NodeToMaster), messages.ContainersGranted,
-)  # fmt: skip
+    *get_args(messages.ToMaster),
+    *get_args(messages.NodeToMaster),
+    messages.ContainersGranted,
+)
 READS = (
-    requests.ListApplications(), requests.ListNodes(), requests.ListQueues(), requests.GetMetrics(),
-)  # fmt: skip
+    requests.ListApplications(),
+    requests.ListNodes(),
+    requests.ListQueues(),
+    requests.GetMetrics(),
+)
 
 
 @dataclass
@@ -72,9 +83,13 @@ class ManagerBed:
             prompt=self.rng.random() < 0.5, node_expiry_s=50, master_expiry_s=50, max_attempts=50
         )
         self.core = ResourceManager(
-            7, TYPES, DEFAULT_QUEUES, make_matcher(self.rng.choice(MATCHERS)), settings,
+            7,
+            TYPES,
+            DEFAULT_QUEUES,
+            make_matcher(self.rng.choice(MATCHERS)),
+            settings,
             np.random.default_rng(seed),
-        )  # fmt: skip
+        )
         self.now = 0.0
         self.pool = Pool(apps=[1, 2, 3])
         self.told: list[Effect] = []
@@ -201,9 +216,10 @@ class ManagerBed:
         ]
         for request in (*READS, *asked):
             (effect,) = [
-                e for e in self.core.handle(ClientRequested("t", request), self.now)
+                e
+                for e in self.core.handle(ClientRequested("t", request), self.now)
                 if isinstance(e, Send) and e.to == "client:t"
-            ]  # fmt: skip
+            ]
             if isinstance(effect.message, requests.Refused):
                 if effect.message.code != "not_found":
                     raise FuzzError(f"{request}: {effect.message}")
@@ -273,8 +289,11 @@ class MasterBed:
         """Begin with a master whose job is known."""
         number = 1 << 8 | 1
         self.core = ApplicationMaster(
-            number, MasterSettings(planner=""), asker("all_ready", {}), np.random.default_rng(seed),
-        )  # fmt: skip
+            number,
+            MasterSettings(planner=""),
+            asker("all_ready", {}),
+            np.random.default_rng(seed),
+        )
         self.core.handle(Started(), self.now)
         job = Job("j", (Stage("a", 5, 1.0, {"vcores": 1.0}), Stage("b", 2, 1.0, {"vcores": 1.0})))
         capacity = (16.0, 65536.0, 800.0, 1000.0)
@@ -317,8 +336,10 @@ class MasterBed:
 
 
 BEDS: dict[str, Callable[[int, Tally], Any]] = {
-    "manager": ManagerBed, "node": NodeBed, "master": MasterBed,
-}  # fmt: skip
+    "manager": ManagerBed,
+    "node": NodeBed,
+    "master": MasterBed,
+}
 ROUND = 400  # messages to one core before a fresh one takes its place
 LOOK_EVERY = 40
 
@@ -361,8 +382,9 @@ def main() -> None:
         if not options.live:
             print(
                 f"{tally.sent} messages, {tally.refused} refused, seeds {options.seed} to {seed}, "
-                f"{time.monotonic() - began_s:.0f} s", file=sys.stderr,
-            )  # fmt: skip
+                f"{time.monotonic() - began_s:.0f} s",
+                file=sys.stderr,
+            )
 
 
 if __name__ == "__main__":

@@ -105,9 +105,11 @@ async def _serve(
     runs: Sequence[Run], settings: WebSettings, ports: Sequence[int], ready: Callable[[str], Any]
 ) -> None:
     runner = web.AppRunner(
-        make_player(runs, settings), access_log=None, shutdown_timeout=ENDING_S,
+        make_player(runs, settings),
+        access_log=None,
+        shutdown_timeout=ENDING_S,
         handler_cancellation=True,
-    )  # fmt: skip
+    )
     await runner.setup()
     try:
         await _listen(runner, settings.host, ports)

@@ -30,11 +30,13 @@ def plot_compare(runs: Sequence[Compared], path: Path) -> None:
     for run, colour in list(zip(runs, _colours(len(runs)), strict=True))[1:]:
         if differs(first, run):
             continue
-        gains = np.sort([
-            100 * (first.jct_s[job] - own) / first.jct_s[job]
-            for job, own in run.jct_s.items()
-            if first.jct_s[job]
-        ])  # fmt: skip
+        gains = np.sort(
+            [
+                100 * (first.jct_s[job] - own) / first.jct_s[job]
+                for job, own in run.jct_s.items()
+                if first.jct_s[job]
+            ]
+        )
         axes[1].step(gains, _shares(len(gains)), where="post", color=colour, label=run.name)
     axes[1].axvline(0, color="#9ca3af", lw=1)
     axes[1].set(xlabel=f"faster than {first.name} by, %", ylabel="share of jobs", ylim=(0, 1))

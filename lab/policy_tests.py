@@ -182,12 +182,24 @@ def _dags(seed: int) -> list[tuple[Any, Machines]]:
     jobs = [*jobs_of(seed), *(job for job in drawn if job.task_count <= 200)]
     big = cluster_from_dict(
         {
-            "resources": [*TYPES, {"name": "disk_mbps", "kind": "divisible"},
-                          {"name": "network_mbps", "kind": "divisible"}],
-            "nodes": [{"count": 6, "capacity": {
-                "vcores": 64, "memory_mb": 262144, "disk_mbps": 10000, "network_mbps": 10000}}],
+            "resources": [
+                *TYPES,
+                {"name": "disk_mbps", "kind": "divisible"},
+                {"name": "network_mbps", "kind": "divisible"},
+            ],
+            "nodes": [
+                {
+                    "count": 6,
+                    "capacity": {
+                        "vcores": 64,
+                        "memory_mb": 262144,
+                        "disk_mbps": 10000,
+                        "network_mbps": 10000,
+                    },
+                }
+            ],
         }
-    )  # fmt: skip
+    )
     small = [(dag_of_job(job, spec.types), spec.machines()) for job in jobs[:3]]
     return small + [(dag_of_job(job, big.types), big.machines()) for job in jobs[3:]]
 

@@ -153,20 +153,28 @@ def main() -> None:
             every = [one for found in each for one in found]
             rows.append(
                 (
-                    scheduler, "waiting" if waits else "running", len(every),
-                    interval(medians, "mean", rng), interval(inside, "mean", rng),
+                    scheduler,
+                    "waiting" if waits else "running",
+                    len(every),
+                    interval(medians, "mean", rng),
+                    interval(inside, "mean", rng),
                     round(100 * float(np.median([one.bias for one in every])), 1),
                     round(float(np.median([one.start_error_s for one in every])), 2),
                 )
-            )  # fmt: skip
+            )
             print(*rows[-1], file=sys.stderr, flush=True)
     table(
         (
-            "scheduler", "jobs", "predictions", "median error of the end, % of what was left",
-            "inside the 90 % band, %", "median bias %", "start off s",
+            "scheduler",
+            "jobs",
+            "predictions",
+            "median error of the end, % of what was left",
+            "inside the 90 % band, %",
+            "median bias %",
+            "start off s",
         ),
         rows,
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -53,10 +53,15 @@ def check(name: str, jobs: list[Job], nodes: int = 100, *, every: int = EVERY) -
     run = Run(simulation.cluster, recorder.jobs, recorder.columns())
     mean_s = sum(map(jct_s, ended)) / max(len(ended), 1)
     cells = (
-        name, f"{len(ended)} of {len(jobs)}", f"{recorder.finished_tasks:,}",
-        f"{simulation.engine.events:,}", f"{mean_s:,.0f}", f"{makespan_s(run):,.0f}",
-        recorder.digest()[:12], f"{spent_s:,.0f}",
-    )  # fmt: skip
+        name,
+        f"{len(ended)} of {len(jobs)}",
+        f"{recorder.finished_tasks:,}",
+        f"{simulation.engine.events:,}",
+        f"{mean_s:,.0f}",
+        f"{makespan_s(run):,.0f}",
+        recorder.digest()[:12],
+        f"{spent_s:,.0f}",
+    )
     return f"| {' | '.join(cells)} |"
 
 

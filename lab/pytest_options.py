@@ -8,9 +8,11 @@ def pytest_addoption(parser: Any) -> None:
     group = parser.getgroup("weft", "policies of Weft, for pytest --pyargs lab.policy_tests")
     for kind in ("matcher", "planner", "asker", "importer"):
         group.addoption(
-            f"--weft-{kind}", action="append", metavar="NAME",
+            f"--weft-{kind}",
+            action="append",
+            metavar="NAME",
             help=f"a {kind} to test: an entry point's name, or module:attribute",
-        )  # fmt: skip
+        )
     group.addoption(
         "--weft-source", action="append", metavar="FILE", help="a file that the importer reads"
     )

@@ -46,10 +46,14 @@ figure svg{display:block;min-width:38rem;max-width:100%;height:auto;fill:current
 """
 # what matplotlib writes -> what follows the reader's theme; text has no colour of its own
 THEMED = {
-    "#000000": "currentColor", "#ffffff": "var(--page)", "#b0b0b0": "var(--soft)",
-    "#cccccc": "var(--line)", "#f9fafb": "var(--cold)", "#fef2f2": "var(--hot)",
+    "#000000": "currentColor",
+    "#ffffff": "var(--page)",
+    "#b0b0b0": "var(--soft)",
+    "#cccccc": "var(--line)",
+    "#f9fafb": "var(--cold)",
+    "#fef2f2": "var(--hot)",
     "#9ca3af": "var(--soft)",
-}  # fmt: skip
+}
 
 
 @dataclass(slots=True)
@@ -97,9 +101,16 @@ def load_run(folder: Path) -> LoadedRun:
     except (ValueError, KeyError) as error:
         raise InputError(str(folder), f"is not a run: {error}") from None
     return LoadedRun(
-        folder.name, summary, jobs, stages, np.array(job), np.array(node), np.array(start),
-        np.array(end), list(index),
-    )  # fmt: skip
+        folder.name,
+        summary,
+        jobs,
+        stages,
+        np.array(job),
+        np.array(node),
+        np.array(start),
+        np.array(end),
+        list(index),
+    )
 
 
 def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
@@ -169,18 +180,38 @@ def _section(title: str, text: str, figure: Figure) -> list[str]:
 
 
 def _table(runs: Sequence[LoadedRun]) -> str:
-    head = ("run", "scheduler", "jobs", "ended", "tasks", "makespan s", "JCT mean s", "p50", "p95",
-            "Jain 240 s", "seed", "digest")  # fmt: skip
+    head = (
+        "run",
+        "scheduler",
+        "jobs",
+        "ended",
+        "tasks",
+        "makespan s",
+        "JCT mean s",
+        "p50",
+        "p95",
+        "Jain 240 s",
+        "seed",
+        "digest",
+    )
     rows = []
     for run in runs:
         s = run.summary
         jct = s["jct_s"]
         cells = (
-            run.name, s["scheduler"], s["jobs"], run.ends, s["tasks"], f"{s['makespan_s']:,.0f}",
-            f"{jct['mean']:,.1f}", f"{jct['p50']:,.1f}", f"{jct['p95']:,.1f}",
-            "-" if s["jain"]["240"] is None else f"{s['jain']['240']:.3f}", s["seed"],
+            run.name,
+            s["scheduler"],
+            s["jobs"],
+            run.ends,
+            s["tasks"],
+            f"{s['makespan_s']:,.0f}",
+            f"{jct['mean']:,.1f}",
+            f"{jct['p50']:,.1f}",
+            f"{jct['p95']:,.1f}",
+            "-" if s["jain"]["240"] is None else f"{s['jain']['240']:.3f}",
+            s["seed"],
             s["digest"][:12],
-        )  # fmt: skip
+        )
         rows.append("<tr>" + "".join(f"<td>{html.escape(str(c))}</td>" for c in cells) + "</tr>")
     heads = "".join(f"<th>{name}</th>" for name in head)
     return f"<div class=wide><table><tr>{heads}</tr>{''.join(rows)}</table></div>"
@@ -226,9 +257,13 @@ def _leftover(run: LoadedRun) -> Figure:
     axes = figure.subplots()
     told = run.summary["leftover"]
     axes.stackplot(
-        told["time_s"], told["default"], told["altruistic"], colors=(COLOURS[0], COLOURS[3]),
-        labels=("DEFAULT: must run", "ALTRUISTIC: runs in leftover"), step="post",
-    )  # fmt: skip
+        told["time_s"],
+        told["default"],
+        told["altruistic"],
+        colors=(COLOURS[0], COLOURS[3]),
+        labels=("DEFAULT: must run", "ALTRUISTIC: runs in leftover"),
+        step="post",
+    )
     axes.set(xlabel="time, s", ylabel=f"share of {told['resource']}", ylim=(0, 1))
     _finish(figure)
     axes.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
@@ -287,9 +322,14 @@ def _gantt(run: LoadedRun) -> Figure:
     shown = (run.task_node < GANTT_NODES_MAX).nonzero()[0][:GANTT_TASKS_MAX]
     palette = mpl.colormaps["tab20"]
     axes.hlines(
-        run.task_node[shown], run.start_s[shown], run.end_s[shown], lw=3, alpha=0.35,
-        colors=palette(run.task_job[shown] % 20), rasterized=True,
-    )  # fmt: skip
+        run.task_node[shown],
+        run.start_s[shown],
+        run.end_s[shown],
+        lw=3,
+        alpha=0.35,
+        colors=palette(run.task_job[shown] % 20),
+        rasterized=True,
+    )
     axes.set(xlabel="time, s", ylabel=f"node (first {GANTT_NODES_MAX})", xlim=(0, None))
     axes.set_yticks([])
     return figure

@@ -54,20 +54,29 @@ def draw_dag(title: str, stages: Sequence[dict[str, str]]) -> Figure:
     for parent, child in graph.edges:
         hot = (parent, child) in red
         axes.annotate(
-            "", place[child], place[parent],
+            "",
+            place[child],
+            place[parent],
             arrowprops={
-                "arrowstyle": "-|>", "color": "#dc2626" if hot else "#9ca3af",
-                "lw": 2 if hot else 1, "shrinkA": 26, "shrinkB": 26,
+                "arrowstyle": "-|>",
+                "color": "#dc2626" if hot else "#9ca3af",
+                "lw": 2 if hot else 1,
+                "shrinkA": 26,
+                "shrinkB": 26,
             },
-        )  # fmt: skip
+        )
     for stage, (x, y) in place.items():
         data = graph.nodes[stage]
         hot = stage in critical
         axes.text(
-            x, y, f"{stage}\n{data['tasks']} x {data['duration_s']:.4g} s",
-            ha="center", va="center", fontsize=8,
+            x,
+            y,
+            f"{stage}\n{data['tasks']} x {data['duration_s']:.4g} s",
+            ha="center",
+            va="center",
+            fontsize=8,
             bbox=BOX | (HOT if hot else COLD),
-        )  # fmt: skip
+        )
     axes.set_xlim(-1.0, 1.9 * len(levels) - 0.9)
     axes.set_ylim(-0.7, tallest - 0.3)
     return figure

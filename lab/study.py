@@ -42,13 +42,25 @@ class Grid:
     def requests(self) -> Iterator[Request]:
         """Yield the runs in a fixed order."""
         for workload, cluster, load, arrivals, error, options, scheduler, seed in itertools.product(
-            self.workloads, self.clusters, self.loads, self.arrivals, self.estimate_errors,
-            self.options, self.schedulers, self.seeds,
-        ):  # fmt: skip
+            self.workloads,
+            self.clusters,
+            self.loads,
+            self.arrivals,
+            self.estimate_errors,
+            self.options,
+            self.schedulers,
+            self.seeds,
+        ):
             yield Request(
-                (workload,), cluster, scheduler, options=dict(options), seed=seed,
-                estimate_error=error, load=load, arrivals=arrivals,
-            )  # fmt: skip
+                (workload,),
+                cluster,
+                scheduler,
+                options=dict(options),
+                seed=seed,
+                estimate_error=error,
+                load=load,
+                arrivals=arrivals,
+            )
 
 
 def read_grid(path: Path) -> Grid:
@@ -86,11 +98,15 @@ def run_one(request: Request) -> dict[str, Any]:
     """Return one run's row: what was varied and the summary, without the series over time."""
     summary = main_simulate(request)
     row = {
-        "workload": ",".join(request.workload), "cluster": request.cluster,
-        "scheduler": request.scheduler, "seed": request.seed, "options": dict(request.options),
-        "estimate_error": request.estimate_error, "load": request.load,
+        "workload": ",".join(request.workload),
+        "cluster": request.cluster,
+        "scheduler": request.scheduler,
+        "seed": request.seed,
+        "options": dict(request.options),
+        "estimate_error": request.estimate_error,
+        "load": request.load,
         "arrivals": request.arrivals,
-    }  # fmt: skip
+    }
     rest = {k: v for k, v in summary.items() if k not in (*SERIES, *KEYS, "scheduler", "seed")}
     what = {k: summary[k] for k in KEYS}
     return {"key": key_of(request), **row, **rest, "run": what}

@@ -161,8 +161,13 @@ class NodeContainers:
     """The containers of one node, by id, and for `tombstone_s` after their end."""
 
     __slots__ = (
-        "_buried", "_rigid", "containers", "granted", "tombstone_s", "tombstones",
-    )  # fmt: skip
+        "_buried",
+        "_rigid",
+        "containers",
+        "granted",
+        "tombstone_s",
+        "tombstones",
+    )
 
     def __init__(self, tombstone_s: float) -> None:
         self.tombstone_s = tombstone_s

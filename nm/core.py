@@ -72,12 +72,39 @@ class NodeManager:
     """
 
     __slots__ = (
-        "_acks", "_again", "_beat_s", "_beating", "_boot", "_cluster_ts", "_early", "_expiry_s",
-        "_handlers", "_heard_s", "_heartbeat_s", "_lacking", "_lapsed", "_life", "_outbox",
-        "_probe", "_prompt", "_registration", "_reporting", "_request", "_rng", "_runner",
-        "_said_health", "_settings", "_timer_s", "_token", "_told_health", "_types", "_unhealthy",
-        "_use", "node_id", "state",
-    )  # fmt: skip
+        "_acks",
+        "_again",
+        "_beat_s",
+        "_beating",
+        "_boot",
+        "_cluster_ts",
+        "_early",
+        "_expiry_s",
+        "_handlers",
+        "_heard_s",
+        "_heartbeat_s",
+        "_lacking",
+        "_lapsed",
+        "_life",
+        "_outbox",
+        "_probe",
+        "_prompt",
+        "_registration",
+        "_reporting",
+        "_request",
+        "_rng",
+        "_runner",
+        "_said_health",
+        "_settings",
+        "_timer_s",
+        "_token",
+        "_told_health",
+        "_types",
+        "_unhealthy",
+        "_use",
+        "node_id",
+        "state",
+    )
 
     def __init__(
         self,
@@ -238,10 +265,20 @@ class NodeManager:
         address, rack, labels, capacity = self._registration
         running = self._runner.book.running()
         message = NodeRegistered(
-            self.node_id, address, rack, labels, capacity, running,
-            self._boot, self._life, self._token, self._request[0], self._unhealthy, self._lacking,
+            self.node_id,
+            address,
+            rack,
+            labels,
+            capacity,
+            running,
+            self._boot,
+            self._life,
+            self._token,
+            self._request[0],
+            self._unhealthy,
+            self._lacking,
             self._settings.speed,
-        )  # fmt: skip
+        )
         number, said = self._request[0], self._unhealthy
         again = self.state is NodeState.REGISTERING and self._said_health[0] == number
         # of a registration that is repeated the manager may have taken any copy
@@ -351,7 +388,7 @@ class NodeManager:
         elif self._unhealthy != (self._told_health if since == inf else said):
             self._told_health, self._said_health = None, (number, self._unhealthy)
 
-    def _on_answer(self, event: NodeAnswered, now: float, effects: list[Effect]) -> None:
+    def _on_answer(self, event: NodeAnswered, now: float, effects: list[Effect]) -> None:  # noqa: C901, PLR0912
         """Handle orders of the manager, if it is the one that this node registered with.
 
         A manager that restarted knows nothing of what runs here, and one of before knows nothing of

@@ -53,10 +53,23 @@ class Emulation:
     """The tasks that run on one emulated host, and when the next one ends."""
 
     __slots__ = (
-        "_alone", "_alone_totals", "_alone_use", "_contended", "_heap", "_idle", "_limits",
-        "_rigid", "_running", "_runs", "_serial", "_speed", "_totals", "capacity", "next_end_s",
+        "_alone",
+        "_alone_totals",
+        "_alone_use",
+        "_contended",
+        "_heap",
+        "_idle",
+        "_limits",
+        "_rigid",
+        "_running",
+        "_runs",
+        "_serial",
+        "_speed",
+        "_totals",
+        "capacity",
+        "next_end_s",
         "used",
-    )  # fmt: skip
+    )
 
     def __init__(self, capacity: Vector, rigid: tuple[bool, ...], speed: float = 1.0) -> None:
         self.capacity = capacity

@@ -52,10 +52,24 @@ class Runner:
     """The containers of one node. Effects are appended to the list that the core answers with."""
 
     __slots__ = (
-        "_buggify", "_d", "_doomed", "_measured_at_s", "_mischance", "_mishaps", "_read",
-        "_remote", "_settings", "book", "emulated", "emulation", "life", "measures", "node_id",
-        "outbox", "reusable",
-    )  # fmt: skip
+        "_buggify",
+        "_d",
+        "_doomed",
+        "_measured_at_s",
+        "_mischance",
+        "_mishaps",
+        "_read",
+        "_remote",
+        "_settings",
+        "book",
+        "emulated",
+        "emulation",
+        "life",
+        "measures",
+        "node_id",
+        "outbox",
+        "reusable",
+    )
 
     def __init__(self, node_id: NodeId, settings: NodeSettings) -> None:
         self.node_id = node_id

@@ -102,10 +102,12 @@ async def serve(settings: RmSettings) -> None:
     parts.make()  # what is wrong with the settings is told before anything is waited for
     ranks = None if where is None else Ranks(process, settings, where)
     server = Server(
-        settings.host, settings.port, process.exposition.called,
+        settings.host,
+        settings.port,
+        process.exposition.called,
         lambda text: service.user_of(text),  # noqa: PLW0108 - it is made below
         None if ranks is None else ranks.gate,
-    )  # fmt: skip
+    )
     d, pace = len(parts.types), settings.heartbeat_s
     report = None if ranks is None else ranks.report
     service = ManagerService(process, server, d, settings.submissions_per_s, pace, report)

@@ -136,15 +136,29 @@ def close_done(books: Books, run: Holding, end: ContainerEnd) -> App:
     if tasks:
         journal_run(books, app, end)
         closed = ClosedRun(
-            first, node.node_id, _SUCCEEDED, stage, tasks, end.attempt, end.exit_code, run_s,
+            first,
+            node.node_id,
+            _SUCCEEDED,
+            stage,
+            tasks,
+            end.attempt,
+            end.exit_code,
+            run_s,
             message,
-        )  # fmt: skip
+        )
     else:
         journal(books, app, stage, end.task, run_s)
         closed = Closed(
-            first, node.node_id, _SUCCEEDED, stage, end.task, end.attempt, end.exit_code, run_s,
+            first,
+            node.node_id,
+            _SUCCEEDED,
+            stage,
+            end.task,
+            end.attempt,
+            end.exit_code,
+            run_s,
             message,
-        )  # fmt: skip
+        )
     books.out.append(Note(closed))
     app.closed.append((run, end, now))
     if run.stage >= 0:
@@ -204,9 +218,16 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
         _of_attempt(books, attempt, holding, end)
         books.matcher.ended(books.view, node.slot, slot, holding.demand, books.now)
     closed = Closed(
-        number, node.node_id, end.outcome, end.stage, end.task, end.attempt, end.exit_code,
-        end.run_s, end.message[:MESSAGE_MAX],
-    )  # fmt: skip
+        number,
+        node.node_id,
+        end.outcome,
+        end.stage,
+        end.task,
+        end.attempt,
+        end.exit_code,
+        end.run_s,
+        end.message[:MESSAGE_MAX],
+    )
     books.out.append(Note(closed))
 
 
@@ -243,9 +264,15 @@ def relay_task(books: Books, node: Node, done: TaskEnd) -> None:
     second is known by its container, stage, task and try, and changes nothing.
     """
     end = ContainerEnd(
-        done.container_id, done.outcome, done.exit_code, done.stage, done.task, done.attempt,
-        done.run_s, done.message,
-    )  # fmt: skip
+        done.container_id,
+        done.outcome,
+        done.exit_code,
+        done.stage,
+        done.task,
+        done.attempt,
+        done.run_s,
+        done.message,
+    )
     holding = books.holdings.get(done.container_id)
     if holding is not None and holding.node is not node:
         refuse_end(books, node, end)

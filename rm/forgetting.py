@@ -107,7 +107,7 @@ def shorten(app: App) -> None:
     all_tasks = Stage("all", max(1, min(job.task_count, TASKS_MAX)), 0.0, {})
     app.job = Job(
         job.name, (all_tasks,), job.queue, job.user, job.priority, kind=job.kind, tags=job.tags
-    )  # fmt: skip
+    )
     app.whole = False
     app.attempt = None
     app.attempts = []

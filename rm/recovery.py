@@ -219,9 +219,16 @@ def _refused(books: Books, number: int, why: str) -> Record:
     text = f"its job is refused: {why}"
     books.note(Remark("warning", f"application {number} was ended", (("reason", text),)))
     return {
-        "kind": "final", "app": number, "state": "FAILED", "status": "FAILED", "diagnostics": text,
-        "started_s": 0.0, "finished_s": books.now, "progress": 0.0, "attempt": 0,
-    }  # fmt: skip
+        "kind": "final",
+        "app": number,
+        "state": "FAILED",
+        "status": "FAILED",
+        "diagnostics": text,
+        "started_s": 0.0,
+        "finished_s": books.now,
+        "progress": 0.0,
+        "attempt": 0,
+    }
 
 
 def _recover_ended(books: Books, app: App, record: Record) -> None:

@@ -63,12 +63,38 @@ class Simulation:
     """One run. `run` drives it to the end of the last job; `recorder` knows what happened."""
 
     __slots__ = (
-        "_boots", "_breakdown", "_checks", "_client", "_hosts", "_idle", "_launched",
-        "_listeners", "_lives", "_lossless", "_machines", "_master_settings", "_masters",
-        "_node_settings", "_outside", "_plans", "_rare", "_records", "_shelf", "_specs", "_taps",
-        "_unchecked", "actors", "checkers", "cluster", "engine", "manager", "network",
-        "recorder", "settings", "watchers",
-    )  # fmt: skip
+        "_boots",
+        "_breakdown",
+        "_checks",
+        "_client",
+        "_hosts",
+        "_idle",
+        "_launched",
+        "_listeners",
+        "_lives",
+        "_lossless",
+        "_machines",
+        "_master_settings",
+        "_masters",
+        "_node_settings",
+        "_outside",
+        "_plans",
+        "_rare",
+        "_records",
+        "_shelf",
+        "_specs",
+        "_taps",
+        "_unchecked",
+        "actors",
+        "checkers",
+        "cluster",
+        "engine",
+        "manager",
+        "network",
+        "recorder",
+        "settings",
+        "watchers",
+    )
 
     def __init__(
         self,
@@ -93,8 +119,10 @@ class Simulation:
         if skip:
             idle = self._idle
             self.engine.left_out = {
-                HEARTBEAT: idle.leaves_out, LIVENESS: idle.seen, AT_END: idle.ends,
-            }  # fmt: skip
+                HEARTBEAT: idle.leaves_out,
+                LIVENESS: idle.seen,
+                AT_END: idle.ends,
+            }
         # beats that are left out are not answered, which is no reason to stand still
         self._node_settings = settings.node
         if skip:
@@ -405,9 +433,12 @@ class Simulation:
 
     def _planned(self, effect: MakePlan, dag: Dag, digest: str, machines: Machines) -> Plan:
         key = (
-            effect.planner, digest, effect.machines, repr(sorted(effect.options.items())),
+            effect.planner,
+            digest,
+            effect.machines,
+            repr(sorted(effect.options.items())),
             effect.speeds,
-        )  # fmt: skip
+        )
         plan = self._plans.get(key)
         if plan is None:
             rng = np.random.default_rng([self.settings.seed, 4, int(key[1][:12], 16)])

@@ -68,9 +68,19 @@ class Beat:
     """When one core's heartbeats fall due."""
 
     __slots__ = (
-        "actor", "core", "interval_s", "key", "left_out_s", "number", "offset_s", "parked",
-        "phase_s", "rank", "slot", "told_s",
-    )  # fmt: skip
+        "actor",
+        "core",
+        "interval_s",
+        "key",
+        "left_out_s",
+        "number",
+        "offset_s",
+        "parked",
+        "phase_s",
+        "rank",
+        "slot",
+        "told_s",
+    )
 
     def __init__(self, actor: Actor, core: Beating, key: Key, first_s: float, rank: int) -> None:
         self.actor = actor
@@ -112,9 +122,21 @@ class Engine:
     """The calendar of future events and the queue of present ones."""
 
     __slots__ = (
-        "_end_s", "_heaped", "_keys", "_later", "_near", "_serial", "_slices", "_stopped",
-        "before", "events", "events_max", "left_out", "now", "ready",
-    )  # fmt: skip
+        "_end_s",
+        "_heaped",
+        "_keys",
+        "_later",
+        "_near",
+        "_serial",
+        "_slices",
+        "_stopped",
+        "before",
+        "events",
+        "events_max",
+        "left_out",
+        "now",
+        "ready",
+    )
 
     def __init__(self) -> None:
         self.now = 0.0

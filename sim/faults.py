@@ -109,9 +109,14 @@ _USED: Mapping[FaultKind, tuple[str, ...]] = {
     FaultKind.RECOMMISSION: (),
 }
 _ANYWHERE = (
-    FaultKind.LOSE_MASTER, FaultKind.RESTART_MANAGER, FaultKind.PAUSE_MANAGER, FaultKind.DISK_FULL,
-    FaultKind.CLOCK, FaultKind.REPLAY, FaultKind.HOSTILE,
-)  # fmt: skip
+    FaultKind.LOSE_MASTER,
+    FaultKind.RESTART_MANAGER,
+    FaultKind.PAUSE_MANAGER,
+    FaultKind.DISK_FULL,
+    FaultKind.CLOCK,
+    FaultKind.REPLAY,
+    FaultKind.HOSTILE,
+)
 
 
 def _links(data: object) -> LinkSettings:
@@ -124,9 +129,20 @@ def _fault(data: object, place: str, known: set[str], jobs: int) -> Fault:
     table: Table = read_table(
         data,
         place,
-        {"at_s", "fault", "node", "nodes", "job", "for_s", "speed", "timeout_s", "effect",
-         "step_s", "count"},
-    )  # fmt: skip
+        {
+            "at_s",
+            "fault",
+            "node",
+            "nodes",
+            "job",
+            "for_s",
+            "speed",
+            "timeout_s",
+            "effect",
+            "step_s",
+            "count",
+        },
+    )
     kind = read_text(table.get("fault"), f"{place}.fault")
     if kind not in {k.value for k in FaultKind}:
         names = ", ".join(k.value for k in FaultKind)
@@ -172,9 +188,12 @@ def _number(data: object, place: str) -> float:
 
 
 _BREAKS = (
-    FaultKind.CRASH, FaultKind.SLOW, FaultKind.PARTITION, FaultKind.LOSE_MASTER,
+    FaultKind.CRASH,
+    FaultKind.SLOW,
+    FaultKind.PARTITION,
+    FaultKind.LOSE_MASTER,
     FaultKind.RESTART_MANAGER,
-)  # fmt: skip
+)
 
 
 def random_faults(seed: int, nodes: Sequence[str], jobs: int, horizon_s: float) -> Faults:

@@ -170,9 +170,15 @@ class _Maker:
             film.demands.append(demand)
         film.start.append(_s(now))
         for column, value in (
-            (film.job, job), (film.stage, stage), (film.task, -1), (film.attempt, 0),
-            (film.node, node), (film.demand, place), (film.outcome, RUNS), (film.step, self._step),
-        ):  # fmt: skip
+            (film.job, job),
+            (film.stage, stage),
+            (film.task, -1),
+            (film.attempt, 0),
+            (film.node, node),
+            (film.demand, place),
+            (film.outcome, RUNS),
+            (film.step, self._step),
+        ):
             column.append(value)
         film.end.append(-1.0)
         film.ran.append(-1.0)

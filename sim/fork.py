@@ -261,9 +261,12 @@ def compare(
     after = before
     if changed is not None or cluster is not None:
         forked = ForkedSimulation(
-            stand(surveyed, tapes), changed or same,
-            scheduler_changed=changed is not None, cluster=cluster, delays=delays,
-        )  # fmt: skip
+            stand(surveyed, tapes),
+            changed or same,
+            scheduler_changed=changed is not None,
+            cluster=cluster,
+            delays=delays,
+        )
         after = endings(forked)
     rows, seen = [], surveyed.seen
     for (app, name, same_s), (_, _, changed_s) in zip(before, after, strict=True):

@@ -28,9 +28,12 @@ REST_S = 60.0  # after the last end and the last fault: then nothing may be left
 CHECK_EVERY = 40  # events between two looks of a core at its own books
 EVENTS_MAX = 400_000  # more for a few dozen tasks is a storm
 MANAGER_SETTINGS = {
-    "node_expiry_s": 10.0, "master_expiry_s": 12.0, "max_attempts": 250, "reserve_after_s": 10.0,
+    "node_expiry_s": 10.0,
+    "master_expiry_s": 12.0,
+    "max_attempts": 250,
+    "reserve_after_s": 10.0,
     "node_ends_max": 0,
-}  # fmt: skip
+}
 MASTER_SETTINGS = {"node_failures_max": 50, "node_ends_max": 0}
 
 
@@ -92,9 +95,12 @@ def run(case: Case) -> Verdict:
     done = simulation.recorder.finished_tasks
     wanted = sum(job.task_count for job in case.jobs)
     return Verdict(
-        " ".join(problem.split()), simulation.engine.now, simulation.engine.events, wanted,
+        " ".join(problem.split()),
+        simulation.engine.now,
+        simulation.engine.events,
+        wanted,
         max(0, done - wanted),
-    )  # fmt: skip
+    )
 
 
 def _unfinished(simulation: Simulation) -> str:

@@ -40,10 +40,16 @@ ORDER_S = 1e-7  # between two events at the same time of a tape, whose clock goe
 SENT_MAX = 200_000  # messages that are timed: those of the run's beginning
 _KINDS = {"rm": "rm", "node": "node", "am": "am"}
 BETWEEN = tuple(
-    f"{one}-{other}" for one, other in (
-        ("rm", "node"), ("node", "rm"), ("rm", "am"), ("am", "rm"), ("am", "node"), ("node", "am"),
+    f"{one}-{other}"
+    for one, other in (
+        ("rm", "node"),
+        ("node", "rm"),
+        ("rm", "am"),
+        ("am", "rm"),
+        ("am", "node"),
+        ("node", "am"),
     )
-)  # fmt: skip
+)
 
 
 def kind_of(address: Address) -> str:

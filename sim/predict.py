@@ -185,9 +185,14 @@ class Foreseen(MeasuredSimulation):
             left_s = self._drawn.left_s(one, stage, task, max(0.0, now - held.since_s))
             booked = types.vector(stage.demand_of(task))
             item = TaskLaunch(
-                container_id(before, number), held.stage, task, 0, left_s,
-                (0.0,) * len(booked), granted=booked,
-            )  # fmt: skip
+                container_id(before, number),
+                held.stage,
+                task,
+                0,
+                left_s,
+                (0.0,) * len(booked),
+                granted=booked,
+            )
             yield StartContainers(before, held.node, (item,))
 
     def _go_on(
@@ -196,9 +201,13 @@ class Foreseen(MeasuredSimulation):
         """Have a node run what it runs, and tell the manager, as one that was asked to register."""
         name, settings = actor.name, self.manager.books.settings
         accepted = NodeAccepted(
-            name, self._state.cluster.types, settings.heartbeat_s, settings.prompt, 0,
+            name,
+            self._state.cluster.types,
+            settings.heartbeat_s,
+            settings.prompt,
+            0,
             expiry_s=settings.node_expiry_s,
-        )  # fmt: skip
+        )
         launch = NodeAnswered(name, 0, start=tuple(masters))
         ask = NodeAnswered(name, 0, resync=True, life=_LIFE)
         events = [Started(), accepted, *orders, launch, ask]
@@ -248,9 +257,14 @@ def _journal(one: Standing, job: Job) -> Iterator[dict[str, object]]:
     """Yield what a manager's journal would say of an application."""
     app, report = one.report.app_id, one.report
     yield {
-        "kind": "app", "app": app, "job": job_to_dict(job), "queue": report.queue,
-        "submitted_s": report.submitted_s, "submission_id": "", "priority": report.priority,
-    }  # fmt: skip
+        "kind": "app",
+        "app": app,
+        "job": job_to_dict(job),
+        "queue": report.queue,
+        "submitted_s": report.submitted_s,
+        "submission_id": "",
+        "priority": report.priority,
+    }
     tasks = [
         [place, task, one.job.stages[place].duration_of(task)]
         for place, count in enumerate(one.finished)
@@ -263,9 +277,13 @@ def _journal(one: Standing, job: Job) -> Iterator[dict[str, object]]:
     before, now = attempt_id(app, _BEFORE), attempt_id(app, _NOW)
     yield {"kind": "failed", "app": app, "attempt": before, "counts": False, "kept": True}
     yield {
-        "kind": "attempt", "app": app, "attempt": now, "seed": 0,
-        "container": container_id(now, 1), "node": report.master_node,
-    }  # fmt: skip
+        "kind": "attempt",
+        "app": app,
+        "attempt": now,
+        "seed": 0,
+        "container": container_id(now, 1),
+        "node": report.master_node,
+    }
 
 
 def predict(

@@ -117,10 +117,16 @@ class Ratios:
         others = [mean - self.usual for mean in means.values()]
         count = len(others)
         between = _mean_square(others) * count / (count - 1) if count > 1 else 0.0
-        within = fmean([
-            (self._stage_variance + fmean([v for _, v in some])) / len(some)
-            for some in of_app.values()
-        ]) if of_app else 0.0  # fmt: skip
+        within = (
+            fmean(
+                [
+                    (self._stage_variance + fmean([v for _, v in some])) / len(some)
+                    for some in of_app.values()
+                ]
+            )
+            if of_app
+            else 0.0
+        )
         self._app_variance = max(0.0, between - within)
         self._by_app = _shrunk(others, self._app_variance)
         self.apps: dict[AppId, tuple[float, float]] = {}  # factor and variance

@@ -97,9 +97,12 @@ def stand(surveyed: Cut, tapes: Iterable[Tape]) -> Cut:
     Raises InputError for a time at which no manager ran, and for masters that are on no tape.
     """
     cut = Cut(
-        surveyed.now, surveyed.seen, surveyed.delays,
-        requests=surveyed.requests, ends=surveyed.ends,
-    )  # fmt: skip
+        surveyed.now,
+        surveyed.seen,
+        surveyed.delays,
+        requests=surveyed.requests,
+        ends=surveyed.ends,
+    )
     _Past(cut).feed(tapes)
     at_s = cut.now
     if not isinstance(cut.cores.get(MANAGER), ResourceManager):

@@ -181,9 +181,15 @@ class Recorder:
         if number is None:
             number = self.nodes[fact.node] = len(self.nodes)
         self._stops += _STOPPED.pack(
-            len(tasks), fact.stage, fact.attempt, outcome, number, fact.container,
-            now - fact.run_s, now,
-        )  # fmt: skip
+            len(tasks),
+            fact.stage,
+            fact.attempt,
+            outcome,
+            number,
+            fact.container,
+            now - fact.run_s,
+            now,
+        )
         self._stopped_tasks.extend(tasks)
         if outcome is _SUCCEEDED:
             self.finished_tasks += len(tasks)

@@ -16,11 +16,28 @@ Row = tuple[str | int | float, ...]
 WINDOWS_S = (10, 60, 240)
 POINTS_MAX = 2000
 JOB_COLUMNS = (
-    "job", "name", "queue", "arrival_s", "start_s", "finish_s", "jct_s", "tasks", "state",
-)  # fmt: skip
+    "job",
+    "name",
+    "queue",
+    "arrival_s",
+    "start_s",
+    "finish_s",
+    "jct_s",
+    "tasks",
+    "state",
+)
 TASK_COLUMNS = (
-    "job", "stage", "index", "attempt", "node", "container", "ready_s", "start_s", "end_s", "state",
-)  # fmt: skip
+    "job",
+    "stage",
+    "index",
+    "attempt",
+    "node",
+    "container",
+    "ready_s",
+    "start_s",
+    "end_s",
+    "state",
+)
 STAGE_COLUMNS = ("job", "stage", "tasks", "duration_s", "parents")
 NODE_COLUMNS = ("node", "rack", "tasks", "busy_s", "failed")
 
@@ -221,11 +238,16 @@ def job_rows(run: Run) -> Iterator[Row]:
     for row in run.jobs:
         job = row.job
         yield (
-            row.app or row.number, job.name, job.queue, _s(job.arrival_s),
+            row.app or row.number,
+            job.name,
+            job.queue,
+            _s(job.arrival_s),
             _s(starts[row.app]) if row.app in starts else "",
             _s(row.finish_s) if row.finish_s >= 0 else "",
-            _s(jct_s(row)) if row.finish_s >= 0 else "", job.task_count, row.end,
-        )  # fmt: skip
+            _s(jct_s(row)) if row.finish_s >= 0 else "",
+            job.task_count,
+            row.end,
+        )
 
 
 def task_rows(run: Run) -> Iterator[Row]:
@@ -234,18 +256,34 @@ def task_rows(run: Run) -> Iterator[Row]:
     tasks = run.tasks
     names = {outcome.value: outcome.name for outcome in Outcome}
     columns = (
-        tasks.app, tasks.stage, tasks.task, tasks.attempt, tasks.node, tasks.container,
-        tasks.start_s, tasks.end_s, tasks.outcome, ready,
-    )  # fmt: skip
+        tasks.app,
+        tasks.stage,
+        tasks.task,
+        tasks.attempt,
+        tasks.node,
+        tasks.container,
+        tasks.start_s,
+        tasks.end_s,
+        tasks.outcome,
+        ready,
+    )
     jobs = {row.app: row.job for row in run.jobs}
     for app, stage, task, attempt, node, container, start, end, outcome, since in zip(
         *(column.tolist() for column in columns), strict=True
     ):
         job = jobs.get(app)
         yield (
-            app, job.stages[stage].name if job else stage, task, attempt, tasks.nodes[node],
-            format_container(0, container), _s(since), _s(start), _s(end), names[outcome],
-        )  # fmt: skip
+            app,
+            job.stages[stage].name if job else stage,
+            task,
+            attempt,
+            tasks.nodes[node],
+            format_container(0, container),
+            _s(since),
+            _s(start),
+            _s(end),
+            names[outcome],
+        )
 
 
 def node_rows(run: Run) -> Iterator[Row]:

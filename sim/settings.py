@@ -54,8 +54,10 @@ def master_settings(settings: SimSettings, *, lossless: bool = False) -> MasterS
 
 
 _ROLES: Mapping[str, type] = {
-    "manager": ManagerSettings, "master": MasterSettings, "node": NodeSettings,
-}  # fmt: skip
+    "manager": ManagerSettings,
+    "master": MasterSettings,
+    "node": NodeSettings,
+}
 # what has a flag of its own, or is told by the scheduler
 ELSEWHERE = {
     "manager": ("prompt", "recovery", "buggify", "lossless"),
@@ -63,9 +65,14 @@ ELSEWHERE = {
     "node": ("mode", "launch", "buggify", "lossless"),
 }
 _ABOVE_ZERO = (
-    "heartbeat_s", "master_heartbeat_s", "resend_after_s", "resend_s", "speed", "node_expiry_s",
+    "heartbeat_s",
+    "master_heartbeat_s",
+    "resend_after_s",
+    "resend_s",
+    "speed",
+    "node_expiry_s",
     "master_expiry_s",
-)  # fmt: skip
+)
 _TIMES_MIN_S = 0.001  # of what comes again: a clock that hardly moves between never gets anywhere
 
 

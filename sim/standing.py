@@ -177,6 +177,9 @@ def _queues(report: QueueReport, above: QueueReport | None = None) -> QueueSpec:
         most = report.max_capacity / above.max_capacity if above.max_capacity > 0 else 1.0
     children = tuple(_queues(child, report) for child in report.children)
     return QueueSpec(
-        report.name.rpartition(".")[2], min(1.0, part), min(1.0, max(most, 1e-9)),
-        max_am_share=report.max_am_share, children=children,
-    )  # fmt: skip
+        report.name.rpartition(".")[2],
+        min(1.0, part),
+        min(1.0, max(most, 1e-9)),
+        max_am_share=report.max_am_share,
+        children=children,
+    )

@@ -100,25 +100,41 @@ def _jobs(rng: np.random.Generator) -> tuple[Job, ...]:
             stages.append(Stage(f"s{place}", tasks, duration_s, demand, parents))
         jobs.append(
             Job(
-                f"j{number}", tuple(stages), arrival_s=float(rng.random() * 30),
+                f"j{number}",
+                tuple(stages),
+                arrival_s=float(rng.random() * 30),
                 max_task_attempts=99,
             )
-        )  # fmt: skip
+        )
     return tuple(jobs)
 
 
 _NODE_KINDS = (
-    FaultKind.CRASH, FaultKind.SLOW, FaultKind.PARTITION, FaultKind.DEAF, FaultKind.MUTE,
-    FaultKind.PAUSE, FaultKind.DECOMMISSION, FaultKind.CLOCK,
-)  # fmt: skip
+    FaultKind.CRASH,
+    FaultKind.SLOW,
+    FaultKind.PARTITION,
+    FaultKind.DEAF,
+    FaultKind.MUTE,
+    FaultKind.PAUSE,
+    FaultKind.DECOMMISSION,
+    FaultKind.CLOCK,
+)
 _OTHER_KINDS = (
-    FaultKind.LOSE_MASTER, FaultKind.RESTART_MANAGER, FaultKind.PAUSE_MANAGER, FaultKind.DISK_FULL,
-    FaultKind.REPLAY, FaultKind.HOSTILE,
-)  # fmt: skip
-_MEANWHILE = (
-    FaultKind.CRASH, FaultKind.CRASH, FaultKind.LOSE_MASTER, FaultKind.PARTITION, FaultKind.PAUSE,
+    FaultKind.LOSE_MASTER,
+    FaultKind.RESTART_MANAGER,
+    FaultKind.PAUSE_MANAGER,
+    FaultKind.DISK_FULL,
     FaultKind.REPLAY,
-)  # fmt: skip
+    FaultKind.HOSTILE,
+)
+_MEANWHILE = (
+    FaultKind.CRASH,
+    FaultKind.CRASH,
+    FaultKind.LOSE_MASTER,
+    FaultKind.PARTITION,
+    FaultKind.PAUSE,
+    FaultKind.REPLAY,
+)
 
 
 def swarm(rng: np.random.Generator, nodes: Sequence[str], jobs: int) -> Faults:

@@ -35,9 +35,11 @@ def varied(rng: np.random.Generator, cluster: ClusterSpec, jobs: tuple[Job, ...]
         cluster, jobs = _queues(rng, cluster, jobs)
         if rng.random() < 0.7:
             manager.update(
-                preemption=True, preemption_grace_s=float(rng.choice([0.0, 2.0])),
-                preemption_intra_queue=bool(rng.random() < 0.5), preemption_round_max=1.0,
-            )  # fmt: skip
+                preemption=True,
+                preemption_grace_s=float(rng.choice([0.0, 2.0])),
+                preemption_intra_queue=bool(rng.random() < 0.5),
+                preemption_round_max=1.0,
+            )
     jobs = tuple(_job(rng, cluster, job) for job in jobs)
     if rng.random() < 0.3:
         master["speculate"] = True

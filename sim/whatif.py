@@ -188,9 +188,14 @@ def settings_of(
     if own is None:
         raise InputError("TAPE", "no master's tape is there, which tells planner and asker")
     scheduler = Preset(
-        manager.matcher, own.settings.planner, own.asker, "",
-        manager.matcher_options, own.settings.planner_options, own.asker_options,
-    )  # fmt: skip
+        manager.matcher,
+        own.settings.planner,
+        own.asker,
+        "",
+        manager.matcher_options,
+        own.settings.planner_options,
+        own.asker_options,
+    )
     nodes = NodeSettings()
     if node is not None:
         # each node's own speed is in its registration
@@ -264,10 +269,13 @@ def _measured(stage: Stage, place: int, app: AppId, seen: Seen) -> Stage:
     known = [one for one in found if one is not None]
     usual = median(known) if known else None
     took = tuple(
-        usual if one is None and usual is not None else stage.duration_of(task) if one is None
+        usual
+        if one is None and usual is not None
+        else stage.duration_of(task)
+        if one is None
         else one
         for task, one in enumerate(found)
-    )  # fmt: skip
+    )
     overrides = tuple(replace(one, actual_duration_s=None) for one in stage.overrides)
     return replace(stage, actual_duration_s=took, overrides=overrides)
 

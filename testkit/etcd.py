@@ -42,13 +42,16 @@ class EtcdServer:
         self.address = f"127.0.0.1:{port}"
         scheme = "https" if any("cert-file" in flag for flag in flags) else "http"
         self._command = [
-            found, f"--data-dir={self._data}", "--name=one",
+            found,
+            f"--data-dir={self._data}",
+            "--name=one",
             f"--listen-client-urls={scheme}://{self.address}",
             f"--advertise-client-urls={scheme}://{self.address}",
             f"--listen-peer-urls=http://127.0.0.1:{peers}",
             f"--initial-advertise-peer-urls=http://127.0.0.1:{peers}",
-            f"--initial-cluster=one=http://127.0.0.1:{peers}", *flags,
-        ]  # fmt: skip
+            f"--initial-cluster=one=http://127.0.0.1:{peers}",
+            *flags,
+        ]
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
 

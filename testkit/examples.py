@@ -22,10 +22,29 @@ FOLDER = Path(
     os.environ.get("WEFT_GOLDEN") or Path(__file__).resolve().parents[1] / "tests/golden/data"
 )
 FAMILIES = (
-    "bounds", "carbyne", "cobra_af", "cobra_fig2", "cobra_pdelay", "deficit", "drf", "eta", "fig10",
-    "fig18", "fig2", "fig3", "fig3_scored", "fig9", "jain", "lemma1", "match", "overbook",
-    "priscore", "scores", "srpt", "subsets",
-)  # fmt: skip
+    "bounds",
+    "carbyne",
+    "cobra_af",
+    "cobra_fig2",
+    "cobra_pdelay",
+    "deficit",
+    "drf",
+    "eta",
+    "fig10",
+    "fig18",
+    "fig2",
+    "fig3",
+    "fig3_scored",
+    "fig9",
+    "jain",
+    "lemma1",
+    "match",
+    "overbook",
+    "priscore",
+    "scores",
+    "srpt",
+    "subsets",
+)
 _WORDS = ("id", "family", "split", "source", "derivation", "underdetermined")
 _PARTS = ("input", "expected", "tolerance")
 

@@ -84,9 +84,11 @@ class Template:
         self._socket = ours
         self._process = subprocess.Popen(
             [sys.executable, "-m", "testkit.forked", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
             cwd=Path(__file__).parent.parent,
-        )  # fmt: skip
+        )
         theirs.close()
 
     def can(self, environment: Mapping[str, str]) -> bool:
@@ -152,10 +154,13 @@ def start(module: str, flags: Sequence[str], **how: Unpack[How]) -> Forked | sub
         else:
             writes = _number(how["stdout"])
         made = template().start(
-            module, flags, [nothing.fileno(), writes, _number(how["stderr"])],
-            session=how.get("session", False), folder=str(how.get("folder") or Path.cwd()),
+            module,
+            flags,
+            [nothing.fileno(), writes, _number(how["stderr"])],
+            session=how.get("session", False),
+            folder=str(how.get("folder") or Path.cwd()),
             environment=dict(told),
-        )  # fmt: skip
+        )
     if reads is not None:
         made.stdout = os.fdopen(reads, "r")
     return made
@@ -164,10 +169,15 @@ def start(module: str, flags: Sequence[str], **how: Unpack[How]) -> Forked | sub
 def run(module: str, flags: Sequence[str], **how: Unpack[How]) -> subprocess.Popen[Any]:
     """Run `python -m`."""
     return subprocess.Popen(
-        [sys.executable, "-m", module, *flags], stdin=subprocess.DEVNULL, stdout=how["stdout"],
-        stderr=how["stderr"], text=how["stdout"] == subprocess.PIPE, cwd=how.get("folder"),
-        env=how.get("environment"), start_new_session=how.get("session", False),
-    )  # fmt: skip
+        [sys.executable, "-m", module, *flags],
+        stdin=subprocess.DEVNULL,
+        stdout=how["stdout"],
+        stderr=how["stderr"],
+        text=how["stdout"] == subprocess.PIPE,
+        cwd=how.get("folder"),
+        env=how.get("environment"),
+        start_new_session=how.get("session", False),
+    )
 
 
 def _number(file: int | IO[Any]) -> int:

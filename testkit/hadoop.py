@@ -168,17 +168,22 @@ class FakeManager:
 
 
 def foreign_master(
-    manager: FakeManager, name: str = "", kind: str = "",
+    manager: FakeManager,
+    name: str = "",
+    kind: str = "",
     hosts: Mapping[str, tuple[str, ...]] | None = None,
-) -> ForeignMaster:  # fmt: skip
+) -> ForeignMaster:
     """Return a master's face on a cluster of 10 cores and 10,000 MB; `hosts`: the nodes of each."""
     known = hosts or {}
     site = Site(
-        names=lambda: ("vcores", "memory_mb"), node=lambda node: pb.NodeId(host=node, port=1),
-        largest=lambda: {"vcores": 4.0, "memory_mb": 4_000.0}, nodes_up=lambda: 1,
-        weft_node=lambda host: known.get(host, ()), total=lambda: (10.0, 10_000.0),
+        names=lambda: ("vcores", "memory_mb"),
+        node=lambda node: pb.NodeId(host=node, port=1),
+        largest=lambda: {"vcores": 4.0, "memory_mb": 4_000.0},
+        nodes_up=lambda: 1,
+        weft_node=lambda host: known.get(host, ()),
+        total=lambda: (10.0, 10_000.0),
         http_address=lambda node: "",
-    )  # fmt: skip
+    )
     made = ForeignMaster(attempt_id(3, 1), 7, "ada", TokenKeeper(), site, manager.send, name, kind)
     manager.master = made
     return made

@@ -74,9 +74,12 @@ class Cluster:
         events = f"--events={self.folder / f'{number}-{role}.jsonl'}"
         with log.open("w") as stderr:
             process = self.begin(
-                role, [*flags, "--metrics-port=0", events], stdout=subprocess.PIPE, stderr=stderr,
+                role,
+                [*flags, "--metrics-port=0", events],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
                 folder=self.folder,
-            )  # fmt: skip
+            )
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, f"{role} did not start: {log.read_text()}"
@@ -99,9 +102,13 @@ class Cluster:
     def nodes(self, manager: Part, *flags: str) -> Part:
         """Start a process of node managers."""
         return self.start(
-            "nm", f"--manager={manager.address}", "--resend-after-s=1", "--register-retry-s=0.5",
-            "--master-args=--check", *flags,
-        )  # fmt: skip
+            "nm",
+            f"--manager={manager.address}",
+            "--resend-after-s=1",
+            "--register-retry-s=0.5",
+            "--master-args=--check",
+            *flags,
+        )
 
     def close(self) -> None:
         """End everything and make sure that nothing is left."""

@@ -80,8 +80,9 @@ class Rig:
         self.effects = effects
         return effects
 
-    def add_node(self, name: str = "n1", vcores: float = 4.0, memory_mb: float = 8192.0,
-                 **more: Any) -> FakeNode:  # fmt: skip
+    def add_node(
+        self, name: str = "n1", vcores: float = 4.0, memory_mb: float = 8192.0, **more: Any
+    ) -> FakeNode:
         """Register a node."""
         self.nodes[name] = FakeNode(name)
         self.tell(node_registered(name, vcores, memory_mb, **more))

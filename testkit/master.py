@@ -350,9 +350,14 @@ class PretendedCluster:
         if launch is not None:
             self.ends.append((self.now, launch, outcome))
             end = ContainerEnd(
-                container, outcome, int(outcome is not Outcome.SUCCEEDED), launch.stage,
-                launch.task, launch.attempt, launch.duration_s,
-            )  # fmt: skip
+                container,
+                outcome,
+                int(outcome is not Outcome.SUCCEEDED),
+                launch.stage,
+                launch.task,
+                launch.attempt,
+                launch.duration_s,
+            )
         self._owed.put(("end", container), end)
         self._grant()
         self._flush()

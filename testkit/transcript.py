@@ -56,16 +56,26 @@ def _container(app: int, attempt: int, number: int) -> int:
 
 def _manager(matcher: str = "fifo", **settings: Any) -> ResourceManager:
     return ResourceManager(
-        7, DEFAULT_RESOURCE_TYPES, DEFAULT_QUEUES, make_matcher(matcher),
-        ManagerSettings(**settings), np.random.default_rng(1),
-    )  # fmt: skip
+        7,
+        DEFAULT_RESOURCE_TYPES,
+        DEFAULT_QUEUES,
+        make_matcher(matcher),
+        ManagerSettings(**settings),
+        np.random.default_rng(1),
+    )
 
 
 def _node(name: str = "n1", **settings: Any) -> NodeManager:
     return NodeManager(
-        name, f"{name}:1", NODE_CAPACITY, "r1", (), NodeSettings(**settings),
-        np.random.default_rng(1), boot=5,
-    )  # fmt: skip
+        name,
+        f"{name}:1",
+        NODE_CAPACITY,
+        "r1",
+        (),
+        NodeSettings(**settings),
+        np.random.default_rng(1),
+        boot=5,
+    )
 
 
 def _master(policy: str = "all_ready", **settings: Any) -> ApplicationMaster:

@@ -91,12 +91,14 @@ def plans(draw: st.DrawFn) -> Plan:
 
 TYPES = st.lists(
     st.builds(ResourceType, NAME, st.sampled_from(list(Kind))),
-    min_size=1, max_size=3, unique_by=lambda t: t.name,
-).map(lambda items: ResourceTypes(tuple(items)))  # fmt: skip
+    min_size=1,
+    max_size=3,
+    unique_by=lambda t: t.name,
+).map(lambda items: ResourceTypes(tuple(items)))
 
 
 @functools.cache
-def strategy(kind: Any, name: str = "") -> st.SearchStrategy[Any]:
+def strategy(kind: Any, name: str = "") -> st.SearchStrategy[Any]:  # noqa: C901, PLR0912
     """Return what a field of a type may hold, by its type and name."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Job:

@@ -207,9 +207,13 @@ class FakeClient:
         """Kill an application, which ends at once."""
         self._called("kill")
         now = replace(
-            self._apps[app], state="KILLED", final_status="KILLED", finished_s=NOW_S,
-            diagnostics=diagnostics, running_containers=0,
-        )  # fmt: skip
+            self._apps[app],
+            state="KILLED",
+            final_status="KILLED",
+            finished_s=NOW_S,
+            diagnostics=diagnostics,
+            running_containers=0,
+        )
         self._apps[app] = now
         return "KILLED"
 
@@ -220,9 +224,17 @@ def _node(number: int) -> NodeReport:
     held = {name: amount * share for name, amount in CAPACITY.items()}
     labels = ("gpu",) if number % 50 == 0 else ()
     return NodeReport(
-        f"n{number}", f"10.0.{number // 250}.{number % 250}:8041", f"r{number % 20 + 1}", labels,
-        state, CAPACITY, held, held, round(share * 16), NOW_S - 1.0,
-    )  # fmt: skip
+        f"n{number}",
+        f"10.0.{number // 250}.{number % 250}:8041",
+        f"r{number % 20 + 1}",
+        labels,
+        state,
+        CAPACITY,
+        held,
+        held,
+        round(share * 16),
+        NOW_S - 1.0,
+    )
 
 
 def _app(number: int) -> ApplicationReport:
@@ -233,14 +245,28 @@ def _app(number: int) -> ApplicationReport:
     done = 34 if state == "FINISHED" else 16 if begun else 0
     at = 8.0 * number
     return ApplicationReport(
-        number, f"query {number}", ("ada", "grace", "")[number % 3],
-        ("root.prod", "root.dev")[number % 2], number % 4, state, final.get(state, "UNDEFINED"),
-        done / 34, attempt_id(number, 1) if begun else 0, "n1" if begun else "", at,
-        at + 3.0 if begun else 0.0, at + 60.0 if ended else 0.0, 34, done,
-        7 if state == "RUNNING" else 0, 6 if state == "RUNNING" else 0,
+        number,
+        f"query {number}",
+        ("ada", "grace", "")[number % 3],
+        ("root.prod", "root.dev")[number % 2],
+        number % 4,
+        state,
+        final.get(state, "UNDEFINED"),
+        done / 34,
+        attempt_id(number, 1) if begun else 0,
+        "n1" if begun else "",
+        at,
+        at + 3.0 if begun else 0.0,
+        at + 60.0 if ended else 0.0,
+        34,
+        done,
+        7 if state == "RUNNING" else 0,
+        6 if state == "RUNNING" else 0,
         {"vcores": 7.0, "memory_mb": 14336.0} if state == "RUNNING" else {},
-        "a task failed 4 times" if state == "FAILED" else "", (), CLUSTER_TS,
-    )  # fmt: skip
+        "a task failed 4 times" if state == "FAILED" else "",
+        (),
+        CLUSTER_TS,
+    )
 
 
 def _reported(report: ApplicationReport, job: Job) -> ApplicationReport:

@@ -41,13 +41,31 @@ def drawn(job: Job, rng: np.random.Generator) -> Iterator[tuple[Row, list[Row]]]
         )
         name = stage.name
         instances: list[Row] = [
-            (f"ins_{n}", name, job.name, "1", "Terminated", start, stop, f"m_{machine}", 1, 1,
-             cpu * USED, cpu, memory * USED, memory)
-            for n, (start, stop, machine) in enumerate(zip(
-                starts.tolist(), stops.tolist(), rng.integers(1, MACHINES + 1, count).tolist(),
-                strict=True,
-            ))
-        ]  # fmt: skip
+            (
+                f"ins_{n}",
+                name,
+                job.name,
+                "1",
+                "Terminated",
+                start,
+                stop,
+                f"m_{machine}",
+                1,
+                1,
+                cpu * USED,
+                cpu,
+                memory * USED,
+                memory,
+            )
+            for n, (start, stop, machine) in enumerate(
+                zip(
+                    starts.tolist(),
+                    stops.tolist(),
+                    rng.integers(1, MACHINES + 1, count).tolist(),
+                    strict=True,
+                )
+            )
+        ]
         ends[name] = int(stops.max())
         yield (
             (name, count, job.name, "1", "Terminated", ready_s, ends[name], cpu, memory),
@@ -63,8 +81,10 @@ def main(words: Sequence[str]) -> int:
     folder, rng = Path(words[1]), np.random.default_rng(0)
     folder.mkdir(parents=True, exist_ok=True)
     count = 0
-    with (folder / "batch_task.csv").open("w", newline="") as tasks, \
-            (folder / "batch_instance.csv").open("w", newline="") as instances:  # fmt: skip
+    with (
+        (folder / "batch_task.csv").open("w", newline="") as tasks,
+        (folder / "batch_instance.csv").open("w", newline="") as instances,
+    ):
         by_task, by_instance = csv.writer(tasks), csv.writer(instances)
         try:
             for job in import_jobs("alibaba2018", [Path(words[0])], {}, Imported()):

@@ -78,9 +78,13 @@ class Chaos:
         manager = self.parts.get("rm")
         if name == "rm":
             part = self.cluster.manager(
-                f"--state-dir={self.cluster.folder / 'state'}", f"--node-expiry-s={EXPIRY_S}",
-                f"--master-expiry-s={EXPIRY_S}", "--max-attempts=200", "--pace=prompt", *flags,
-            )  # fmt: skip
+                f"--state-dir={self.cluster.folder / 'state'}",
+                f"--node-expiry-s={EXPIRY_S}",
+                f"--master-expiry-s={EXPIRY_S}",
+                "--max-attempts=200",
+                "--pace=prompt",
+                *flags,
+            )
         elif name == "am":
             assert manager is not None
             part = self.cluster.host(manager, *flags)
@@ -252,9 +256,10 @@ def unheard(end: End, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     started = (e["container"] for e in events if e["fact"] == "TaskStarted")
     node = dict(zip(started, nodes, strict=True)).get(end.container, "?")
     back = (
-        e["now_s"] for e in events
+        e["now_s"]
+        for e in events
         if e["fact"] == "NodeChanged" and e["node"] == node and e["state"] == "RUNNING"
-    )  # fmt: skip
+    )
     back_s = next((at_s for at_s in back if at_s > end.at_s), math.inf)
     late = "was silent for" if back_s - end.at_s >= EXPIRY_S else "came back within"
     text = f"its node {late} {back_s - end.at_s:.1f} s, to a manager that started anew"
@@ -323,9 +328,22 @@ def drop_packets(percent: float) -> str:
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     by_queue = ["tc", "qdisc", "add", "dev", "lo", "root", "netem", "loss", f"{percent}%"]
     by_filter = [
-        "iptables", "-A", "INPUT", "-i", "lo", "-p", "tcp", "-m", "statistic", "--mode", "random",
-        "--probability", str(percent / 100), "-j", "DROP",
-    ]  # fmt: skip
+        "iptables",
+        "-A",
+        "INPUT",
+        "-i",
+        "lo",
+        "-p",
+        "tcp",
+        "-m",
+        "statistic",
+        "--mode",
+        "random",
+        "--probability",
+        str(percent / 100),
+        "-j",
+        "DROP",
+    ]
     for way in (by_queue, by_filter):
         if (
             shutil.which(way[0])
@@ -352,9 +370,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--loss", type=float, default=0.0, help="Percent of packets (root).")
     parser.add_argument(
-        "--long-pauses", type=float, default=LONG_PAUSES, metavar="PART",
+        "--long-pauses",
+        type=float,
+        default=LONG_PAUSES,
+        metavar="PART",
         help="Of all breaks so many are pauses beyond the expiry.",
-    )  # fmt: skip
+    )
     parser.add_argument("--nodes", type=int, default=NODES, help="Node managers.")
     parser.add_argument("--keep", default="", help="A new folder for logs and events.")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)

@@ -166,9 +166,13 @@ class Composed:
     def begin(self, *arguments: str) -> subprocess.Popen[str]:
         """Run one compose command in the background."""
         return subprocess.Popen(
-            [*self._base, *arguments], cwd=ROOT, text=True, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            [*self._base, *arguments],
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
 
     def inspect(self, service: str, number: int = 1) -> dict[str, Any]:
         """Return what the engine knows of a container."""
@@ -328,19 +332,28 @@ def check_prometheus_beside(cluster: Composed) -> None:
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(ROOT / "deploy/prometheus" / f) for f in ("rules.yml", "alerts.yml")],
         "scrape_configs": [
-            {"job_name": job, "static_configs": [
-                {"targets": [f"{cluster.address(s, n)}:{port}" for s, n, port in places]}]}
+            {
+                "job_name": job,
+                "static_configs": [
+                    {"targets": [f"{cluster.address(s, n)}:{port}" for s, n, port in places]}
+                ],
+            }
             for job, places in jobs.items()
         ],
-    }  # fmt: skip
+    }
     address = "127.0.0.1:19090"
     with tempfile.TemporaryDirectory(prefix="weft-prometheus-") as folder:
         path = Path(folder) / "prometheus.yml"
         path.write_text(json.dumps(config))  # JSON is YAML
         process = subprocess.Popen(
-            [program, f"--config.file={path}", f"--storage.tsdb.path={folder}/data",
-             f"--web.listen-address={address}", "--log.level=error"],
-        )  # fmt: skip
+            [
+                program,
+                f"--config.file={path}",
+                f"--storage.tsdb.path={folder}/data",
+                f"--web.listen-address={address}",
+                "--log.level=error",
+            ],
+        )
         try:
             until(lambda: scraped(address) == 2 + NODE_MANAGERS, "Prometheus scrapes everything")
         finally:

@@ -42,8 +42,11 @@ def in_build(root: Path) -> dict[str, str]:
     )
     done = subprocess.run(
         [sys.executable, "-P", "-c", code],
-        capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": str(root)},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(root)},
+    )
     if done.returncode:
         raise SystemExit(f"{root}: {done.stderr[-4000:]}")
     answer: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
@@ -65,8 +68,11 @@ def main() -> int:
     wrong = [run for run in before if not before[run] == python.get(run) == compiled.get(run)]
     wrong += [run for run in python if run not in before and python[run] != compiled.get(run)]
     for run in wrong:
-        print(f"{run}: {before.get(run)} is kept, {python.get(run)} in Python, "
-              f"{compiled.get(run)} compiled", file=sys.stderr)  # fmt: skip
+        print(
+            f"{run}: {before.get(run)} is kept, {python.get(run)} in Python, "
+            f"{compiled.get(run)} compiled",
+            file=sys.stderr,
+        )
     print(f"{len(python)} runs, {len(wrong)} differ")
     return bool(wrong)
 

@@ -77,8 +77,9 @@ class Check(Spark):
             running = self.submit(f"losses_{mode}", mode, "long", "40")
             running.until("Finished task 1.0" if mode == "client" else "state: RUNNING")
             for name, start in (
-                ("rm", self.cluster.start_manager), ("hadoop", self.cluster.start_hadoop),
-            ):  # fmt: skip
+                ("rm", self.cluster.start_manager),
+                ("hadoop", self.cluster.start_hadoop),
+            ):
                 self.cluster.processes[name].kill()
                 self.cluster.processes[name].wait()
                 start()
@@ -91,9 +92,11 @@ def short(cluster: LocalCluster, venv: Path, work: Path, *, faults: bool) -> boo
     """Run the gate's cases, or the loss of services; return whether all passed."""
     check = Check(cluster, venv, work)
     cases: dict[str, Callable[[], None]] = {
-        "yarn node -list": check.nodes, "client mode": check.client,
-        "kill": check.kill, "loss of a master": check.master_loss,
-    }  # fmt: skip
+        "yarn node -list": check.nodes,
+        "client mode": check.client,
+        "kill": check.kill,
+        "loss of a master": check.master_loss,
+    }
     if faults:
         cases = {"loss of manager and gateway": check.losses}
     tried = [any(_passes(name, case) for _ in range(TRIES)) for name, case in cases.items()]
@@ -126,10 +129,22 @@ def harness(cluster: LocalCluster, venv: Path, work: Path, cases: list[str], *, 
     if disk:  # Skein needs a file system with a host in its address
         every = [case for case in every if case != "skein"]
     command = [
-        sys.executable, str(script), "--rm", ready["clients"], "--scheduler", ready["schedulers"],
-        "--webapp", cluster.web_address, "--default-fs", "file:///" if disk else ready["files"],
-        "--spark-venv", str(venv), "--work", str(work), *(cases or every),
-    ]  # fmt: skip
+        sys.executable,
+        str(script),
+        "--rm",
+        ready["clients"],
+        "--scheduler",
+        ready["schedulers"],
+        "--webapp",
+        cluster.web_address,
+        "--default-fs",
+        "file:///" if disk else ready["files"],
+        "--spark-venv",
+        str(venv),
+        "--work",
+        str(work),
+        *(cases or every),
+    ]
     return subprocess.run(command, check=False).returncode == 0
 
 

@@ -42,9 +42,19 @@ WARM_S, SHOWN_S, RATE_S = 170.0, 120.0, 15  # rules look back a minute
 CELL_INCHES, WIDTH_INCHES = 0.31, 13.0
 LEGENDS_MAX, LEGEND_CHARACTERS = 6, 125
 COLOURS = (
-    "#3b7dd8", "#e0803a", "#3fa66b", "#b9519c", "#8a6fd1", "#c9a227", "#d1495b", "#4aa3b5",
-    "#7a8793", "#6b8e23", "#a0522d", "#2f4b7c",
-)  # fmt: skip
+    "#3b7dd8",
+    "#e0803a",
+    "#3fa66b",
+    "#b9519c",
+    "#8a6fd1",
+    "#c9a227",
+    "#d1495b",
+    "#4aa3b5",
+    "#7a8793",
+    "#6b8e23",
+    "#a0522d",
+    "#2f4b7c",
+)
 INK, FAINT, LINE = "#22262b", "#69717b", "#e3e6ea"
 
 
@@ -133,9 +143,11 @@ def scraping(folder: Path, ready: dict[str, dict[str, Any]]) -> Iterator[Prometh
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     command = [
-        "prometheus", f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={address}",
-    ]  # fmt: skip
+        "prometheus",
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={address}",
+    ]
     with (folder / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
@@ -161,10 +173,15 @@ def draw(board: dict[str, Any], prometheus: Prometheus, end_s: float, name: str)
         0.014, 1 - 1 / (high + 3), board["title"], size=15, weight="bold", color=INK, va="center"
     )
     figure.text(
-        0.986, 0.35 / (high + 3), ha="right", va="center", size=7.5, color=FAINT,
+        0.986,
+        0.35 / (high + 3),
+        ha="right",
+        va="center",
+        size=7.5,
+        color=FAINT,
         s=f"Drawn by tools/draw_dashboards.py, not by Grafana: panels and queries of {name}.json, "
         "answered by a Prometheus that scrapes a live cluster.",
-    )  # fmt: skip
+    )
     for panel in panels:
         place = panel["gridPos"]
         rows = slice(place["y"], place["y"] + place["h"])
@@ -193,9 +210,15 @@ def draw_panel(
     for spine in frame.spines.values():
         spine.set_color(LINE)
     frame.text(
-        0.012 * 12 / max(4, 24 * box.width), 1 - 0.45 / cells, panel["title"], size=8.5,
-        weight="bold", color=INK, va="center", transform=frame.transAxes,
-    )  # fmt: skip
+        0.012 * 12 / max(4, 24 * box.width),
+        1 - 0.45 / cells,
+        panel["title"],
+        size=8.5,
+        weight="bold",
+        color=INK,
+        va="center",
+        transform=frame.transAxes,
+    )
     unit = panel.get("fieldConfig", {}).get("defaults", {}).get("unit", "short")
     found: list[tuple[str, dict[str, Any]]] = []
     for target in panel["targets"]:
@@ -270,10 +293,20 @@ def draw_lines(
         handles.append(plt.Line2D([], [], lw=0))
         labels.append(f"and {len(found) - shown} more")
     frame.legend(
-        handles, labels, loc="lower left", bbox_to_anchor=(0.005, 0.0), ncols=columns, fontsize=6.3,
-        frameon=False, labelcolor=FAINT, handlelength=1.0, columnspacing=1.1, handletextpad=0.4,
-        borderaxespad=0.2, labelspacing=0.25,
-    )  # fmt: skip
+        handles,
+        labels,
+        loc="lower left",
+        bbox_to_anchor=(0.005, 0.0),
+        ncols=columns,
+        fontsize=6.3,
+        frameon=False,
+        labelcolor=FAINT,
+        handlelength=1.0,
+        columnspacing=1.1,
+        handletextpad=0.4,
+        borderaxespad=0.2,
+        labelspacing=0.25,
+    )
 
 
 def draw_table(frame: Axes, found: Sequence[tuple[str, dict[str, Any]]], unit: str) -> None:
@@ -283,9 +316,15 @@ def draw_table(frame: Axes, found: Sequence[tuple[str, dict[str, Any]]], unit: s
         y = 0.82 - place * 0.088
         frame.text(0.02, y, name, size=7, color=INK, va="center", transform=frame.transAxes)
         frame.text(
-            0.97, y, said(value, unit), size=7, color=INK, va="center", ha="right",
+            0.97,
+            y,
+            said(value, unit),
+            size=7,
+            color=INK,
+            va="center",
+            ha="right",
             transform=frame.transAxes,
-        )  # fmt: skip
+        )
 
 
 def legend(pattern: str, row: dict[str, Any]) -> str:

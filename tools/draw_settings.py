@@ -44,10 +44,13 @@ def draw() -> str:
     for title, (module, settings) in PROCESSES.items():
         prefix = settings.model_config.get("env_prefix", "")
         rows = [
-            (f"`--{name.replace('_', '-')}`", _shown(field.get_default(call_default_factory=True)),
-             field.description or "")
+            (
+                f"`--{name.replace('_', '-')}`",
+                _shown(field.get_default(call_default_factory=True)),
+                field.description or "",
+            )
             for name, field in settings.model_fields.items()
-        ]  # fmt: skip
+        ]
         parts.append(
             f"## {title}\n\n`python -m {module}`, variables `{prefix}...`\n\n{_table(rows)}"
         )

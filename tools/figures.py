@@ -16,9 +16,19 @@ ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = ("weft", "rm", "am", "nm", "sim", "lab")
 FACES = ("client", "hadoop", "live", "results", "tape", "web", "wire", "workloads")
 FOLDERS = (
-    "rm", "rm.match", "rm.placing", "rm.state", "am", "am.plan", "am.ask", "nm", "sim", "weft",
-    "weft.wire", "lab",
-)  # fmt: skip
+    "rm",
+    "rm.match",
+    "rm.placing",
+    "rm.state",
+    "am",
+    "am.plan",
+    "am.ask",
+    "nm",
+    "sim",
+    "weft",
+    "weft.wire",
+    "lab",
+)
 PARAMETERS_MAX = 8  # of a kernel
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -69,8 +79,11 @@ def sources(top: Path = ROOT) -> list[Source]:
     """Return the product's own files: under version control or about to be, no generated stubs."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", *PRODUCT],
-        cwd=top, capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
+        cwd=top,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
     found = []
     for name in sorted(set(listed)):
         if name.endswith(".py") and "_pb2" not in name and (top / name).exists():

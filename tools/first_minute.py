@@ -45,8 +45,11 @@ def minute(preset: str, seconds: float) -> bool:
         interval_s = _load(cluster, client, jobs, seconds)
         late = {name: _late(cluster, name) for name in cluster.ready}
     told = ", ".join(f"{name} {over:g} of {all_:g} over" for name, (over, all_) in late.items())
-    print(f"{preset}: serves after {ready_s:.1f} s; heartbeats every {interval_s:.4f} s; "
-          f"{told} {LATE_S * 1e3:g} ms", flush=True)  # fmt: skip
+    print(
+        f"{preset}: serves after {ready_s:.1f} s; heartbeats every {interval_s:.4f} s; "
+        f"{told} {LATE_S * 1e3:g} ms",
+        flush=True,
+    )
     return not any(over for over, _ in late.values())
 
 
@@ -82,9 +85,10 @@ def _beats(cluster: LocalCluster) -> tuple[float, float]:
     asked_s = time.monotonic()
     samples = _scraped(cluster, "rm")
     whole = sum(
-        s.value for s in samples
+        s.value
+        for s in samples
         if s.name == "weft_handle_seconds_count" and s.labels["event"] == "NodeHeartbeated"
-    )  # fmt: skip
+    )
     idle = sum(s.value for s in samples if s.name == "weft_idle_heartbeats_total")
     return (asked_s + time.monotonic()) / 2, whole + idle
 
@@ -92,9 +96,10 @@ def _beats(cluster: LocalCluster) -> tuple[float, float]:
 def _late(cluster: LocalCluster, name: str) -> tuple[float, float]:
     """Return how often a process's loop was late, of how many times."""
     counts = {
-        float(s.labels["le"]): s.value for s in _scraped(cluster, name)
+        float(s.labels["le"]): s.value
+        for s in _scraped(cluster, name)
         if s.name == "weft_event_loop_lag_seconds_bucket"
-    }  # fmt: skip
+    }
     return counts[float("inf")] - counts[LATE_S], counts[float("inf")]
 
 

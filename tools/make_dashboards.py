@@ -79,37 +79,66 @@ CLUSTER = Board(
                 number("Nodes lost", "short", 'sum(weft_nodes{state="LOST"})'),
                 number("Applications", "short", "sum(weft_apps)"),
                 number("Containers held", "short", "sum(weft_node_containers)"),
-                number("Containers pending", "short",
-                       'sum(weft_queue_pending_containers{queue="root"})'),
+                number(
+                    "Containers pending",
+                    "short",
+                    'sum(weft_queue_pending_containers{queue="root"})',
+                ),
                 number("Granted per second", "short", "weft:containers_granted:rate1m"),
             ),
         ),
         (
             "Load",
             (
-                one("Allocated share of the cluster", "percentunit",
-                    "resource:weft_cluster_allocated:ratio", "{{resource}}"),
-                Panel("CPU", "short", (
-                    ('weft_cluster_capacity{resource="cpu"}', "capacity"),
-                    ('weft_cluster_allocated{resource="cpu"}', "allocated"),
-                    ('sum(weft_node_used{resource="cpu"})', "used"),
-                )),
-                Panel("Memory", "bytes", (
-                    ('weft_cluster_capacity{resource="memory"}', "capacity"),
-                    ('weft_cluster_allocated{resource="memory"}', "allocated"),
-                    ('sum(weft_node_used{resource="memory"})', "used"),
-                )),
-                one("Leftover", "short", 'weft_cluster_leftover{unit!="bytes"}', "{{resource}}",
-                    text="What nobody was granted; it is fragments where much is pending."),
-                one("Overbooked", "short", "weft_cluster_overbooked", "{{resource}}",
-                    text="Divisible resources that a policy granted beyond capacity."),
-                one("Containers that ended", "ops",
-                    f"sum by (outcome) (rate(weft_containers_ended_total[{RATE}]))", "{{outcome}}",
-                    kind="stack"),
+                one(
+                    "Allocated share of the cluster",
+                    "percentunit",
+                    "resource:weft_cluster_allocated:ratio",
+                    "{{resource}}",
+                ),
+                Panel(
+                    "CPU",
+                    "short",
+                    (
+                        ('weft_cluster_capacity{resource="cpu"}', "capacity"),
+                        ('weft_cluster_allocated{resource="cpu"}', "allocated"),
+                        ('sum(weft_node_used{resource="cpu"})', "used"),
+                    ),
+                ),
+                Panel(
+                    "Memory",
+                    "bytes",
+                    (
+                        ('weft_cluster_capacity{resource="memory"}', "capacity"),
+                        ('weft_cluster_allocated{resource="memory"}', "allocated"),
+                        ('sum(weft_node_used{resource="memory"})', "used"),
+                    ),
+                ),
+                one(
+                    "Leftover",
+                    "short",
+                    'weft_cluster_leftover{unit!="bytes"}',
+                    "{{resource}}",
+                    text="What nobody was granted; it is fragments where much is pending.",
+                ),
+                one(
+                    "Overbooked",
+                    "short",
+                    "weft_cluster_overbooked",
+                    "{{resource}}",
+                    text="Divisible resources that a policy granted beyond capacity.",
+                ),
+                one(
+                    "Containers that ended",
+                    "ops",
+                    f"sum by (outcome) (rate(weft_containers_ended_total[{RATE}]))",
+                    "{{outcome}}",
+                    kind="stack",
+                ),
             ),
         ),
     ),
-)  # fmt: skip
+)
 
 QUEUES = Board(
     "queues",
@@ -118,20 +147,49 @@ QUEUES = Board(
         (
             "Shares",
             (
-                one("Dominant share of each queue", "percentunit", "weft_queue_used_ratio",
-                    "{{queue}}"),
+                one(
+                    "Dominant share of each queue",
+                    "percentunit",
+                    "weft_queue_used_ratio",
+                    "{{queue}}",
+                ),
                 one("Guaranteed share", "percentunit", "weft_queue_capacity_ratio", "{{queue}}"),
-                one("Use over guarantee", "percentunit", "queue:weft_queue_used_of_guarantee:ratio",
-                    "{{queue}}", text="1 is the guarantee; only queues that hold or want count."),
-                one("Jain's index of fairness", "none", "weft:queue_fairness:jain", "index",
-                    text="Over queues that hold or want something: 1 is even."),
-                one("Deficit", "none", "weft_queue_deficit", "{{queue}}",
-                    text="The counter of policies that have one (Graphene's bounded unfairness)."),
-                one("Grants by kind of ask", "ops",
-                    f"sum by (kind) (rate(weft_grants_total[{RATE}]))", "{{kind}}", kind="stack",
-                    text="ALTRUISTIC is leftover that Carbyne's jobs gave away."),
-                one("Containers in leftover", "short", "weft_leftover_containers", "containers",
-                    text="Granted to ALTRUISTIC asks, whose jobs could have waited."),
+                one(
+                    "Use over guarantee",
+                    "percentunit",
+                    "queue:weft_queue_used_of_guarantee:ratio",
+                    "{{queue}}",
+                    text="1 is the guarantee; only queues that hold or want count.",
+                ),
+                one(
+                    "Jain's index of fairness",
+                    "none",
+                    "weft:queue_fairness:jain",
+                    "index",
+                    text="Over queues that hold or want something: 1 is even.",
+                ),
+                one(
+                    "Deficit",
+                    "none",
+                    "weft_queue_deficit",
+                    "{{queue}}",
+                    text="The counter of policies that have one (Graphene's bounded unfairness).",
+                ),
+                one(
+                    "Grants by kind of ask",
+                    "ops",
+                    f"sum by (kind) (rate(weft_grants_total[{RATE}]))",
+                    "{{kind}}",
+                    kind="stack",
+                    text="ALTRUISTIC is leftover that Carbyne's jobs gave away.",
+                ),
+                one(
+                    "Containers in leftover",
+                    "short",
+                    "weft_leftover_containers",
+                    "containers",
+                    text="Granted to ALTRUISTIC asks, whose jobs could have waited.",
+                ),
             ),
         ),
         (
@@ -140,15 +198,23 @@ QUEUES = Board(
                 one("Pending containers", "short", "weft_queue_pending_containers", "{{queue}}"),
                 one("Pending CPU", "short", 'weft_queue_pending{resource="cpu"}', "{{queue}}"),
                 one("Allocated CPU", "short", 'weft_queue_allocated{resource="cpu"}', "{{queue}}"),
-                one("Allocated memory", "bytes", 'weft_queue_allocated{resource="memory"}',
-                    "{{queue}}"),
+                one(
+                    "Allocated memory",
+                    "bytes",
+                    'weft_queue_allocated{resource="memory"}',
+                    "{{queue}}",
+                ),
                 one("Applications", "short", "weft_queue_apps", "{{queue}} {{state}}"),
-                one("Containers granted", "ops",
-                    f"sum by (queue) (rate(weft_containers_granted_total[{RATE}]))", "{{queue}}"),
+                one(
+                    "Containers granted",
+                    "ops",
+                    f"sum by (queue) (rate(weft_containers_granted_total[{RATE}]))",
+                    "{{queue}}",
+                ),
             ),
         ),
     ),
-)  # fmt: skip
+)
 
 JOBS = Board(
     "jobs",
@@ -158,29 +224,44 @@ JOBS = Board(
             "Live applications",
             (
                 one("Applications by state", "short", "weft_apps", "{{state}}", kind="stack"),
-                one("Applications that ended", "ops",
-                    f"sum by (state) (rate(weft_apps_ended_total[{RATE}]))", "{{state}}"),
-                one("Progress", "percentunit", "weft_app_finished_tasks / weft_app_tasks",
-                    "{{name}} {{app}}"),
+                one(
+                    "Applications that ended",
+                    "ops",
+                    f"sum by (state) (rate(weft_apps_ended_total[{RATE}]))",
+                    "{{state}}",
+                ),
+                one(
+                    "Progress",
+                    "percentunit",
+                    "weft_app_finished_tasks / weft_app_tasks",
+                    "{{name}} {{app}}",
+                ),
                 one("Age", "s", "weft_app_age_seconds", "{{name}} {{app}}", kind="table"),
                 one("Containers held", "short", "weft_app_containers", "{{name}} {{app}}"),
-                one("Containers pending", "short", "weft_app_pending_containers",
-                    "{{name}} {{app}}"),
+                one(
+                    "Containers pending", "short", "weft_app_pending_containers", "{{name}} {{app}}"
+                ),
             ),
         ),
         (
             "How long things take",
             (
                 quantiles("Job completion time", "weft_app_completion_seconds"),
-                quantiles("Run time of tasks that succeeded", "weft_task_run_seconds",
-                          'outcome="SUCCEEDED"'),
-                quantiles("Wait for a container", "weft_allocation_wait_seconds",
-                          text="From an ask, or from its last grant, to a grant."),
+                quantiles(
+                    "Run time of tasks that succeeded",
+                    "weft_task_run_seconds",
+                    'outcome="SUCCEEDED"',
+                ),
+                quantiles(
+                    "Wait for a container",
+                    "weft_allocation_wait_seconds",
+                    text="From an ask, or from its last grant, to a grant.",
+                ),
                 quantiles("Planning time", "weft_planning_seconds", by="planner"),
             ),
         ),
     ),
-)  # fmt: skip
+)
 
 NODES = Board(
     "nodes",
@@ -190,20 +271,41 @@ NODES = Board(
             "Nodes",
             (
                 one("Nodes by state", "short", "weft_nodes", "{{state}}", kind="stack"),
-                one("Longest silence", "s", "topk(10, weft_node_silence_seconds)", "{{node}}",
-                    text="Beyond the expiry a node is lost and its tasks run elsewhere."),
-                one("Fullest nodes, CPU", "percentunit",
+                one(
+                    "Longest silence",
+                    "s",
+                    "topk(10, weft_node_silence_seconds)",
+                    "{{node}}",
+                    text="Beyond the expiry a node is lost and its tasks run elsewhere.",
+                ),
+                one(
+                    "Fullest nodes, CPU",
+                    "percentunit",
                     'topk(10, weft_node_allocated{resource="cpu"}'
-                    ' / weft_node_capacity{resource="cpu"})', "{{node}}"),
-                one("Fullest nodes, memory", "percentunit",
+                    ' / weft_node_capacity{resource="cpu"})',
+                    "{{node}}",
+                ),
+                one(
+                    "Fullest nodes, memory",
+                    "percentunit",
                     'topk(10, weft_node_allocated{resource="memory"}'
-                    ' / weft_node_capacity{resource="memory"})', "{{node}}"),
-                one("Most used nodes, CPU", "short",
-                    'topk(10, weft_node_used{resource="cpu"})', "{{node}}",
-                    text="Measured, or what the emulated tasks ask of the node."),
-                one("Spread of allocated CPU", "percentunit",
+                    ' / weft_node_capacity{resource="memory"})',
+                    "{{node}}",
+                ),
+                one(
+                    "Most used nodes, CPU",
+                    "short",
+                    'topk(10, weft_node_used{resource="cpu"})',
+                    "{{node}}",
+                    text="Measured, or what the emulated tasks ask of the node.",
+                ),
+                one(
+                    "Spread of allocated CPU",
+                    "percentunit",
                     'stddev(weft_node_allocated{resource="cpu"}'
-                    ' / weft_node_capacity{resource="cpu"})', "standard deviation"),
+                    ' / weft_node_capacity{resource="cpu"})',
+                    "standard deviation",
+                ),
                 one("Containers", "short", "topk(10, weft_node_containers)", "{{node}}"),
                 one("Nodes kept for a large ask", "short", "sum(weft_node_reserved)", "reserved"),
             ),
@@ -211,17 +313,25 @@ NODES = Board(
         (
             "Node managers",
             (
-                one("Tasks started", "ops",
-                    f"sum by (instance) (rate(weft_tasks_started_total[{RATE}]))", "{{instance}}"),
-                one("Tasks that ended", "ops",
-                    f"sum by (outcome) (rate(weft_tasks_ended_total[{RATE}]))", "{{outcome}}",
-                    kind="stack"),
+                one(
+                    "Tasks started",
+                    "ops",
+                    f"sum by (instance) (rate(weft_tasks_started_total[{RATE}]))",
+                    "{{instance}}",
+                ),
+                one(
+                    "Tasks that ended",
+                    "ops",
+                    f"sum by (outcome) (rate(weft_tasks_ended_total[{RATE}]))",
+                    "{{outcome}}",
+                    kind="stack",
+                ),
                 one("Tasks running", "short", "weft_tasks_running", "{{instance}}"),
                 one("Nodes of a process", "short", "weft_hosted_nodes", "{{instance}}"),
             ),
         ),
     ),
-)  # fmt: skip
+)
 
 HEALTH = Board(
     "health",
@@ -231,17 +341,31 @@ HEALTH = Board(
             "Resource Manager",
             (
                 one("Heartbeats handled", "ops", "weft:heartbeats:rate1m", "heartbeats"),
-                quantiles("Heartbeat latency", "weft_handle_seconds",
-                          'event="NodeHeartbeated",job="weft-rm"'),
-                one("Time of the core by event", "percentunit",
+                quantiles(
+                    "Heartbeat latency",
+                    "weft_handle_seconds",
+                    'event="NodeHeartbeated",job="weft-rm"',
+                ),
+                one(
+                    "Time of the core by event",
+                    "percentunit",
                     f'sum by (event) (rate(weft_handle_seconds_sum{{job="weft-rm"}}[{RATE}]))',
-                    "{{event}}", kind="stack", text="1 is one core busy."),
-                quantiles("A policy's decision for a node", "weft_scheduler_phase_seconds",
-                          'phase="match"'),
+                    "{{event}}",
+                    kind="stack",
+                    text="1 is one core busy.",
+                ),
+                quantiles(
+                    "A policy's decision for a node",
+                    "weft_scheduler_phase_seconds",
+                    'phase="match"',
+                ),
                 quantiles("Write of the state store", "weft_store_write_seconds"),
-                one("Opportunities declined for locality", "ops",
+                one(
+                    "Opportunities declined for locality",
+                    "ops",
                     f"sum(rate(weft_opportunities_declined_total[{RATE}])) or vector(0)",
-                    "declined"),
+                    "declined",
+                ),
             ),
         ),
         (
@@ -250,26 +374,47 @@ HEALTH = Board(
                 one("Up", "none", "up", "{{job}} {{instance}}"),
                 quantiles("Event-loop lag", "weft_event_loop_lag_seconds", by="job"),
                 quantiles("Wait in the mailbox", "weft_mailbox_wait_seconds", by="job"),
-                one("gRPC calls", "ops",
+                one(
+                    "gRPC calls",
+                    "ops",
                     f"sum by (method, code) (rate(weft_grpc_calls_total[{RATE}]))",
-                    "{{method}} {{code}}"),
-                quantiles("gRPC calls of clients", "weft_grpc_call_seconds",
-                          'method=~"weft.ResourceManagerClient/.*"'),
-                one("CPU of processes", "percentunit",
+                    "{{method}} {{code}}",
+                ),
+                quantiles(
+                    "gRPC calls of clients",
+                    "weft_grpc_call_seconds",
+                    'method=~"weft.ResourceManagerClient/.*"',
+                ),
+                one(
+                    "CPU of processes",
+                    "percentunit",
                     f'rate(process_cpu_seconds_total{{job=~"weft-.*"}}[{RATE}])',
-                    "{{job}} {{instance}}"),
-                one("Memory of processes", "bytes",
-                    'process_resident_memory_bytes{job=~"weft-.*"}', "{{job}} {{instance}}"),
+                    "{{job}} {{instance}}",
+                ),
+                one(
+                    "Memory of processes",
+                    "bytes",
+                    'process_resident_memory_bytes{job=~"weft-.*"}',
+                    "{{job}} {{instance}}",
+                ),
                 one("Masters", "short", "weft_masters", "{{instance}}"),
-                one("Messages not delivered", "ops",
-                    f"sum(rate(weft_messages_undeliverable_total[{RATE}])) or vector(0)", "lost",
-                    text="They are sent again; many of them mean a broken connection."),
-                one("Series of a scrape", "short", 'scrape_samples_scraped{job=~"weft-.*"}',
-                    "{{job}} {{instance}}"),
+                one(
+                    "Messages not delivered",
+                    "ops",
+                    f"sum(rate(weft_messages_undeliverable_total[{RATE}])) or vector(0)",
+                    "lost",
+                    text="They are sent again; many of them mean a broken connection.",
+                ),
+                one(
+                    "Series of a scrape",
+                    "short",
+                    'scrape_samples_scraped{job=~"weft-.*"}',
+                    "{{job}} {{instance}}",
+                ),
             ),
         ),
     ),
-)  # fmt: skip
+)
 
 BOARDS = (CLUSTER, QUEUES, JOBS, NODES, HEALTH)
 

@@ -74,9 +74,16 @@ def _dependencies(folder: Path, wheel: Path) -> str:
         return wanted
     with tempfile.TemporaryDirectory(prefix="weft-wheels-") as name:
         pip(
-            "download", "--only-binary", ":all:", "-c", str(ROOT / "constraints.txt"),
-            "--dest", name, str(wheel), "pip",
-        )  # fmt: skip
+            "download",
+            "--only-binary",
+            ":all:",
+            "-c",
+            str(ROOT / "constraints.txt"),
+            "--dest",
+            name,
+            str(wheel),
+            "pip",
+        )
         with tarfile.open(archive, "w") as tar:
             for path in sorted(Path(name).glob("*.whl")):
                 if path.name != wheel.name:

@@ -39,9 +39,13 @@ ROOT = Path(__file__).resolve().parents[1]
 DECIDES = ("rm/match", "rm/placing/reserve.py", "rm/ledger", "am/ask", "am/plan")
 # Which of these runs a changed line is learned by running each once.
 TESTS = (
-    "tests/golden/test_*.py", "tests/scripts/test_[amr]*.py", "tests/scripts/test_takeover.py",
-    "tests/unit/test_*.py", "tests/papers/test_*.py", "tests/property/test_*.py",
-)  # fmt: skip
+    "tests/golden/test_*.py",
+    "tests/scripts/test_[amr]*.py",
+    "tests/scripts/test_takeover.py",
+    "tests/unit/test_*.py",
+    "tests/papers/test_*.py",
+    "tests/property/test_*.py",
+)
 USES = re.compile(r"^\s*(from|import) (rm|am|sim|testkit)\b", re.MULTILINE)
 # Changes that no run can show: annotations (X | None), decorators, raised types.
 LEFT_OUT = ("RemoveDecorator", "ExceptionReplacer", "BitOr", "VariableReplacer", "VariableInserter")
@@ -167,9 +171,10 @@ def nearby(text: str, line: int) -> Iterator[range]:
     """Yield the line, its statement, its function; the whole file for what is in no function."""
     yield range(line, line + 1)
     around = [
-        node for node in ast.walk(ast.parse(text))
+        node
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
-    ]  # fmt: skip
+    ]
     around.sort(key=lambda node: (node.end_lineno or node.lineno) - node.lineno)
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     for node in around:

@@ -124,9 +124,13 @@ def few_examples(item: pytest.Item) -> None:
 
     def fewer(given: settings) -> settings:
         return settings(
-            given, max_examples=min(EXAMPLES, given.max_examples), derandomize=True, database=None,
-            deadline=None, suppress_health_check=list(HealthCheck),
-        )  # fmt: skip
+            given,
+            max_examples=min(EXAMPLES, given.max_examples),
+            derandomize=True,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        )
 
     test = getattr(item, "obj", None)
     inner = getattr(test, "__func__", test)
@@ -250,9 +254,11 @@ class Judge:
 
         def body(tell: Callable[[Any], None]) -> None:
             tracer = coverage.Coverage(
-                data_file=None, include=[str(self.folder / p) for p in self.watched],
-                config_file=False, messages=False,
-            )  # fmt: skip
+                data_file=None,
+                include=[str(self.folder / p) for p in self.watched],
+                config_file=False,
+                messages=False,
+            )
             signal.setitimer(signal.ITIMER_PROF, RECORD_LIMIT_S)
             tracer.start()
             start_s = time.process_time()

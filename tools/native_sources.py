@@ -18,9 +18,10 @@ def enums_of(folder: Path) -> set[str]:
     trees = (ast.parse(path.read_text()) for path in folder.rglob("*.py"))
     return {
         one.name
-        for tree in trees for one in tree.body
+        for tree in trees
+        for one in tree.body
         if isinstance(one, ast.ClassDef) and any(ast.unparse(base) in ENUMS for base in one.bases)
-    }  # fmt: skip
+    }
 
 
 def fix_constants(path: Path, enums: set[str]) -> None:
@@ -127,9 +128,11 @@ def write_out_records(path: Path) -> None:
     kinds = {"record": "dataclass(init=False, unsafe_hash=True)", "slotted": ""}
     records = [
         (one, kinds[how])
-        for one in tree.body if isinstance(one, ast.ClassDef)
-        for how in map(ast.unparse, one.decorator_list) if how in kinds
-    ]  # fmt: skip
+        for one in tree.body
+        if isinstance(one, ast.ClassDef)
+        for how in map(ast.unparse, one.decorator_list)
+        if how in kinds
+    ]
     if not records:
         return
     tree.body.insert(1, ast.parse("from dataclasses import dataclass").body[0])  # after the text

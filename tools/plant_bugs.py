@@ -152,7 +152,9 @@ BUGS: dict[str, Callable[[], Patch]] = {
         nm.containers.NodeContainers, "bury", _nothing
     ),
     "a node without answers goes on starting": lambda: patch.object(
-        nm.core.NodeManager, "_expiry_s", property(lambda self: 1e9, lambda self, value: None),
+        nm.core.NodeManager,
+        "_expiry_s",
+        property(lambda self: 1e9, lambda self, value: None),
         create=True,
     ),
     "a node heeds answers of any life of the manager": lambda: patch.object(
@@ -173,7 +175,7 @@ BUGS: dict[str, Callable[[], Patch]] = {
     "clients are answered before the journal is written": lambda: patch.object(
         rm.state.books.Books, "answer", _written_last
     ),
-}  # fmt: skip
+}
 
 
 def find(name: str, seeds_max: int = SEEDS_MAX) -> tuple[int, Case, str] | None:

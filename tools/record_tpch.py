@@ -65,9 +65,18 @@ KEPT_EVENTS = {
     "SparkListenerTaskEnd",
 }
 STRIPPED_KEYS = {
-    "Accumulables", "App ID", "Callsite", "Details", "Executor ID", "Host", "Name", "Scope",
-    "Task Executor Metrics", "Updated Blocks", "User",
-}  # fmt: skip
+    "Accumulables",
+    "App ID",
+    "Callsite",
+    "Details",
+    "Executor ID",
+    "Host",
+    "Name",
+    "Scope",
+    "Task Executor Metrics",
+    "Updated Blocks",
+    "User",
+}
 KEPT_PROPERTIES = {"spark.sql.execution.id"}
 
 

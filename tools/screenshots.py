@@ -26,9 +26,14 @@ PAUSE_S = 2.5  # between submissions
 SLOWER = 6.0
 SHOWN = "q21"  # the application whose page is taken
 FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update",
-]  # fmt: skip
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+]
 CLUSTER = """
 nodes: [{count: 12, capacity: {vcores: 5, memory_mb: 32768, disk_mbps: 400, network_mbps: 1000},
          racks: 2}]

@@ -116,9 +116,12 @@ def main() -> int:
     parser.add_argument("--scheduler", default="graphene")
     chosen = parser.parse_args()
     settings = LocalSettings(
-        cluster="20x8vcores,16384memory_mb", scheduler=chosen.scheduler, state=True, web=True,
+        cluster="20x8vcores,16384memory_mb",
+        scheduler=chosen.scheduler,
+        state=True,
+        web=True,
         time_scale=chosen.day_s / chosen.wall_s,
-    )  # fmt: skip
+    )
     with (
         tempfile.TemporaryDirectory(prefix="weft-soak-") as folder,
         LocalCluster(settings, Path(folder)) as cluster,

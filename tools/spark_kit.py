@@ -128,22 +128,32 @@ class Spark:
         }
         conf = str(self.conf)
         return kept | {
-            "HADOOP_CONF_DIR": conf, "YARN_CONF_DIR": conf, "SPARK_LOCAL_HOSTNAME": "localhost",
+            "HADOOP_CONF_DIR": conf,
+            "YARN_CONF_DIR": conf,
+            "SPARK_LOCAL_HOSTNAME": "localhost",
             "PYSPARK_PYTHON": str(self.venv / "bin/python"),
-        }  # fmt: skip
+        }
 
     def submit(
-        self, case: str, mode: str, script: str, *arguments: str, user: str = "",
+        self,
+        case: str,
+        mode: str,
+        script: str,
+        *arguments: str,
+        user: str = "",
         settings: Mapping[str, str] | None = None,
-    ) -> "Running":  # fmt: skip
+    ) -> "Running":
         """Start spark-submit with its output in a file; `settings` are Spark's, over the usual."""
         command = [str(self.venv / "bin/spark-submit"), "--master", "yarn", "--deploy-mode", mode]
         usual = {
-            "spark.executor.memory": "512m", "spark.driver.memory": "512m",
-            "spark.yarn.am.memory": "512m", "spark.executor.instances": "2",
-            "spark.ui.showConsoleProgress": "false", "spark.app.name": case,
+            "spark.executor.memory": "512m",
+            "spark.driver.memory": "512m",
+            "spark.yarn.am.memory": "512m",
+            "spark.executor.instances": "2",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.app.name": case,
             "spark.yarn.jars": f"local:{self.jars}/*",
-        }  # fmt: skip
+        }
         for name, value in (usual | dict(settings or {})).items():
             command += ["--conf", f"{name}={value}"]
         result = self.work / f"{case}.result"
@@ -151,8 +161,10 @@ class Spark:
         environment = self.environment() | ({"HADOOP_USER_NAME": user} if user else {})
         running = Running(
             [*command, str(self.work / f"{script}.py"), str(result), *arguments],
-            self.work / f"{case}.log", result, environment,
-        )  # fmt: skip
+            self.work / f"{case}.log",
+            result,
+            environment,
+        )
         self.started.append(running)
         return running
 
@@ -167,9 +179,13 @@ class Spark:
         name = f"org.apache.hadoop.yarn.client.cli.{tool}"
         command = ["java", "-cp", f"{self.conf}:{self.jars}/*", name, *arguments]
         done = subprocess.run(
-            command, env=self.environment(), capture_output=True, text=True, timeout=CASE_S,
+            command,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=CASE_S,
             check=False,
-        )  # fmt: skip
+        )
         return done.stdout
 
 
@@ -183,9 +199,13 @@ class Running:
         self.ends_s = time.monotonic() + CASE_S
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, env=environment, cwd=log.parent,
+                command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=log.parent,
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     def text(self) -> str:
         """Return what it wrote so far."""

@@ -105,8 +105,17 @@ def shipping(tables: Tables) -> list[Any]:
 def forecast(tables: Tables) -> list[Any]:
     """Return what small quantities of one year are worth (Q6)."""
     small = tables.line_items().filter(lambda row: row[2] < 24 and 400 <= row[4] < 765)
-    return [[0, sum(total for _, total in small.map(lambda row: (row[0] % REDUCERS, row[1]))
-                    .reduceByKey(_sum, REDUCERS).collect())]]  # fmt: skip
+    return [
+        [
+            0,
+            sum(
+                total
+                for _, total in small.map(lambda row: (row[0] % REDUCERS, row[1]))
+                .reduceByKey(_sum, REDUCERS)
+                .collect()
+            ),
+        ]
+    ]
 
 
 def returned(tables: Tables) -> list[Any]:
@@ -137,8 +146,13 @@ def large(tables: Tables) -> list[Any]:
 
 
 QUERIES: dict[str, Callable[[Tables], list[Any]]] = {
-    "q1": pricing, "q3": shipping, "q6": forecast, "q10": returned, "q12": urgent, "q18": large,
-}  # fmt: skip
+    "q1": pricing,
+    "q3": shipping,
+    "q6": forecast,
+    "q10": returned,
+    "q12": urgent,
+    "q18": large,
+}
 
 
 def answer(query: str, tables: Tables) -> list[Any]:

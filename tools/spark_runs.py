@@ -31,8 +31,17 @@ resources: [{name: vcores, kind: divisible}, {name: memory_mb, kind: rigid}]
 nodes: [{count: 2, capacity: {vcores: 12, memory_mb: 7168}}]
 queues: {root: {etl: {capacity: 0.75}, adhoc: {capacity: 0.25}}}
 """
-DASK = ("dask-yarn==0.9", "skein==0.8.2", "dask==2022.2.0", "distributed==2022.2.0",
-        "click<8.1", "protobuf<3.21", "setuptools<80", "numpy<2", "cloudpickle<3")  # fmt: skip
+DASK = (
+    "dask-yarn==0.9",
+    "skein==0.8.2",
+    "dask==2022.2.0",
+    "distributed==2022.2.0",
+    "click<8.1",
+    "protobuf<3.21",
+    "setuptools<80",
+    "numpy<2",
+    "cloudpickle<3",
+)
 SUM = """
 import sys
 from dask.distributed import Client
@@ -178,11 +187,14 @@ def _preempted(running: Running) -> int:
 def _submit(spark: Spark, user: str, queue: str, number: int, stop: Path) -> Running:
     """Start one of six: more executors than a queue has, on Java machines that start fast."""
     settings = {
-        "spark.yarn.queue": queue, "spark.executor.instances": "8",
-        "spark.executor.maxNumFailures": "1", "spark.yarn.maxAppAttempts": "1",
-        "spark.task.maxFailures": "1", "spark.ui.enabled": "false",
+        "spark.yarn.queue": queue,
+        "spark.executor.instances": "8",
+        "spark.executor.maxNumFailures": "1",
+        "spark.yarn.maxAppAttempts": "1",
+        "spark.task.maxFailures": "1",
+        "spark.ui.enabled": "false",
         "spark.scheduler.minRegisteredResourcesRatio": "0",
-    } | QUICK  # fmt: skip
+    } | QUICK
     running = spark.submit(
         f"{user}{number}", "client", "told", str(stop), "8", user=user, settings=settings
     )
@@ -203,9 +215,17 @@ def dask(cluster: LocalCluster, spark: Spark) -> None:
         subprocess.run([str(python), "-m", "pip", "-q", "install", *DASK], check=True)
         (venv / "installed").touch()
     conf = spark.write(files=True)  # Skein needs a file system with a host
-    names = ("hadoop-client-api", "hadoop-client-runtime", "hadoop-shaded-guava", "log4j-",
-             "hadoop-yarn-server-web-proxy", "jakarta.servlet-api", "commons-logging", "slf4j-api",
-             "jcl-over-slf4j")  # fmt: skip
+    names = (
+        "hadoop-client-api",
+        "hadoop-client-runtime",
+        "hadoop-shaded-guava",
+        "log4j-",
+        "hadoop-yarn-server-web-proxy",
+        "jakarta.servlet-api",
+        "commons-logging",
+        "slf4j-api",
+        "jcl-over-slf4j",
+    )
     jars = [str(jar) for jar in sorted(spark.jars.glob("*.jar")) if jar.name.startswith(names)]
     classpath = [str(conf), *jars]
     text = (conf / "yarn-site.xml").read_text()
@@ -222,16 +242,19 @@ def dask(cluster: LocalCluster, spark: Spark) -> None:
     (programs / "yarn").chmod(0o755)
     (spark.work / "sum.py").write_text(SUM)
     environment = spark.environment() | {
-        "HADOOP_CONF_DIR": str(conf), "YARN_CONF_DIR": str(conf),
+        "HADOOP_CONF_DIR": str(conf),
+        "YARN_CONF_DIR": str(conf),
         "SKEIN_CONFIG": str(spark.work / "skein"),
         "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python",
-    }  # fmt: skip
+    }
     environment["PATH"] = f"{programs}:{environment['PATH']}"
     result = spark.work / "dask.result"
     running = Running(
-        [str(python), str(spark.work / "sum.py"), str(result)], spark.work / "dask.log", result,
+        [str(python), str(spark.work / "sum.py"), str(result)],
+        spark.work / "dask.log",
+        result,
         environment,
-    )  # fmt: skip
+    )
     running.succeeded("OK sum=333833500 workers=2")
     say("ok   dask-yarn: sum=333833500 on two workers")
 
@@ -257,10 +280,13 @@ def main() -> int:
         if chosen.what == "queues":
             (work / "cluster.yaml").write_text(QUEUES)
             settings = LocalSettings(
-                cluster=str(work / "cluster.yaml"), mode="process", hadoop=True, web=True,
+                cluster=str(work / "cluster.yaml"),
+                mode="process",
+                hadoop=True,
+                web=True,
                 state=True,
                 flags={"rm": ("preemption=true", "preemption_grace_s=2", "preemption_dead_zone=0")},
-            )  # fmt: skip
+            )
         with LocalCluster(settings, Path(folder) / "cluster") as cluster:
             spark = Spark(cluster, Path(venv), work)
             try:

@@ -42,23 +42,35 @@ spark.stop()
 # Spark's own waiting on YARN, which `local-cluster` does not do: a second between two looks at the
 # application's state, and no task before four fifths of the executors are there
 PROMPT = [
-    "--conf", "spark.yarn.clientLaunchMonitorInterval=50ms",
-    "--conf", "spark.yarn.scheduler.initial-allocation.interval=50ms",
-    "--conf", "spark.scheduler.minRegisteredResourcesRatio=0",
-]  # fmt: skip
+    "--conf",
+    "spark.yarn.clientLaunchMonitorInterval=50ms",
+    "--conf",
+    "spark.yarn.scheduler.initial-allocation.interval=50ms",
+    "--conf",
+    "spark.scheduler.minRegisteredResourcesRatio=0",
+]
 MODES = {
     "local-cluster": ["--master", "local-cluster[2,1,512]"],
     "client": ["--master", "yarn", "--deploy-mode", "client"],
     "client, unmanaged": [
-        "--master", "yarn", "--deploy-mode", "client",
-        "--conf", "spark.yarn.unmanagedAM.enabled=true",
+        "--master",
+        "yarn",
+        "--deploy-mode",
+        "client",
+        "--conf",
+        "spark.yarn.unmanagedAM.enabled=true",
     ],
     "client, unmanaged, prompt": [
-        "--master", "yarn", "--deploy-mode", "client",
-        "--conf", "spark.yarn.unmanagedAM.enabled=true", *PROMPT,
+        "--master",
+        "yarn",
+        "--deploy-mode",
+        "client",
+        "--conf",
+        "spark.yarn.unmanagedAM.enabled=true",
+        *PROMPT,
     ],
     "cluster": ["--master", "yarn", "--deploy-mode", "cluster"],
-}  # fmt: skip
+}
 CASE_S = 280.0
 
 
@@ -92,10 +104,13 @@ def run(spark: Spark, mode: str, number: int) -> Start:
     """Run the job once and read how it started."""
     environment = spark.environment() | {"SPARK_CONF_DIR": str(spark.work / "spark-conf")}
     pairs = (
-        "spark.driver.memory=512m", "spark.yarn.am.memory=512m", "spark.executor.memory=512m",
-        "spark.executor.instances=2", "spark.ui.showConsoleProgress=false",
+        "spark.driver.memory=512m",
+        "spark.yarn.am.memory=512m",
+        "spark.executor.memory=512m",
+        "spark.executor.instances=2",
+        "spark.ui.showConsoleProgress=false",
         f"spark.yarn.jars=local:{spark.jars}/*",
-    )  # fmt: skip
+    )
     command = [str(spark.venv / "bin/spark-submit"), *MODES[mode]]
     for pair in pairs:
         command += ["--conf", pair]
@@ -103,9 +118,14 @@ def run(spark: Spark, mode: str, number: int) -> Start:
     began = time.time()
     with log.open("wb") as output:
         done = subprocess.run(
-            [*command, str(spark.work / "one.py")], stdout=output, stderr=subprocess.STDOUT,
-            env=environment, cwd=spark.work, timeout=CASE_S, check=False,
-        )  # fmt: skip
+            [*command, str(spark.work / "one.py")],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=spark.work,
+            timeout=CASE_S,
+            check=False,
+        )
     if done.returncode:
         raise Failure(f"{mode} ended with {done.returncode}\n{log.read_text()[-2000:]}")
     if mode == "local-cluster":

@@ -119,9 +119,15 @@ def once(spark: Spark, right: Mapping[str, list[Any]], number: int) -> dict[str,
     for one in APPLICATIONS:
         ready, gate = folder / f"{one.name}.ready", folder / f"{one.name}.gate"
         running = spark.submit(
-            f"{one.name}", "client", "queries", str(ready), str(gate), one.query, str(one.scale),
+            f"{one.name}",
+            "client",
+            "queries",
+            str(ready),
+            str(gate),
+            one.query,
+            str(one.scale),
             settings=SETTINGS,
-        )  # fmt: skip
+        )
         running.ends_s = time.monotonic() + PATIENCE_S
         runs[one.name] = running
     give_up = time.monotonic() + PATIENCE_S

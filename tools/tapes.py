@@ -74,14 +74,19 @@ def _record(cluster: Cluster, case: Case) -> list[Job]:
     real = case.mode == "process"
     scale = 1.0 if real else SCALE
     shared = (
-        f"--tape={cluster.folder / 'tapes'}", f"--time-scale={scale}", f"--epoch-s={time.time()}",
+        f"--tape={cluster.folder / 'tapes'}",
+        f"--time-scale={scale}",
+        f"--epoch-s={time.time()}",
         "--no-check",  # which takes its time: fewer messages would share a batch
-    )  # fmt: skip
+    )
     keeps = (
-        *shared, f"--pace={case.pace}", f"--scheduler={case.preset}",
-        f"--node-expiry-s={5 * scale}", f"--state-dir={cluster.folder / 'state'}",
+        *shared,
+        f"--pace={case.pace}",
+        f"--scheduler={case.preset}",
+        f"--node-expiry-s={5 * scale}",
+        f"--state-dir={cluster.folder / 'state'}",
         "--max-attempts=9",
-    )  # fmt: skip
+    )
     masters = (*shared, f"--scheduler={case.preset}")
     manager = cluster.manager(*keeps)
     host = cluster.host(manager, *masters)
@@ -144,20 +149,38 @@ def main() -> None:
                 size += tape.path.stat().st_size
         rows.append(
             (
-                number, case.mode, case.pace, case.preset, case.fault or "-", len(runs), tasks,
-                sum(run.events for run in runs), sum(run.placements for run in runs),
-                sum(run.sums for run in runs), round(size / tasks, 1),
+                number,
+                case.mode,
+                case.pace,
+                case.preset,
+                case.fault or "-",
+                len(runs),
+                tasks,
+                sum(run.events for run in runs),
+                sum(run.placements for run in runs),
+                sum(run.sums for run in runs),
+                round(size / tasks, 1),
                 sum(run.difference is not None for run in runs),
             )
-        )  # fmt: skip
+        )
         print(rows[-1], file=sys.stderr, flush=True)
     table(
         (
-            "run", "mode", "pace", "preset", "killed", "tapes", "tasks", "events", "placements",
-            "sums", "B/task", "differ",
+            "run",
+            "mode",
+            "pace",
+            "preset",
+            "killed",
+            "tapes",
+            "tasks",
+            "events",
+            "placements",
+            "sums",
+            "B/task",
+            "differ",
         ),
         rows,
-    )  # fmt: skip
+    )
     sys.exit(1 if bad else 0)
 
 

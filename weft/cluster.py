@@ -21,9 +21,17 @@ from weft.resources import Kind, ResourceType, ResourceTypes, Vector, guess_kind
 NODES_MAX = 1_000_000
 SPEED_MAX = 1e6
 _QUEUE_KEYS = {
-    "capacity", "max_capacity", "user_limit", "user_limit_factor", "max_applications",
-    "max_am_share", "default_lifetime_s", "max_lifetime_s", "submit", "administer",
-}  # fmt: skip
+    "capacity",
+    "max_capacity",
+    "user_limit",
+    "user_limit_factor",
+    "max_applications",
+    "max_am_share",
+    "default_lifetime_s",
+    "max_lifetime_s",
+    "submit",
+    "administer",
+}
 _APPLICATIONS_MAX = 2**31 - 1
 _NODE_KEYS = {"count", "capacity", "racks", "rack", "labels", "name", "speed"}
 _GROUP = re.compile(r"(\d+)\s*[xX]\s*(\d.*)")

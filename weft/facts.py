@@ -232,34 +232,65 @@ def count_of(noted: Fact | RunFact) -> int:
 def facts_of(noted: Fact | RunFact) -> tuple[Fact, ...]:
     """Return what was noted, of each container by itself."""
     if isinstance(noted, PlacedRun):
-        return tuple([
-            Placed(
-                number, noted.node, noted.ask, noted.stage, noted.demand, noted.kind, noted.queue,
-                noted.scores,
-            )
-            for number in range(noted.container, noted.container + noted.count)
-        ])  # fmt: skip
+        return tuple(
+            [
+                Placed(
+                    number,
+                    noted.node,
+                    noted.ask,
+                    noted.stage,
+                    noted.demand,
+                    noted.kind,
+                    noted.queue,
+                    noted.scores,
+                )
+                for number in range(noted.container, noted.container + noted.count)
+            ]
+        )
     if isinstance(noted, ClosedRun):
-        return tuple([
-            Closed(
-                noted.container + place, noted.node, noted.outcome, noted.stage, task,
-                noted.attempt, noted.exit_code, noted.run_s, noted.message,
-            )
-            for place, task in enumerate(noted.tasks)
-        ])  # fmt: skip
+        return tuple(
+            [
+                Closed(
+                    noted.container + place,
+                    noted.node,
+                    noted.outcome,
+                    noted.stage,
+                    task,
+                    noted.attempt,
+                    noted.exit_code,
+                    noted.run_s,
+                    noted.message,
+                )
+                for place, task in enumerate(noted.tasks)
+            ]
+        )
     if isinstance(noted, StartedRun):
-        return tuple([
-            TaskStarted(
-                noted.container + place, noted.node, noted.stage, task, noted.attempt, noted.demand
-            )
-            for place, task in enumerate(noted.tasks)
-        ])  # fmt: skip
+        return tuple(
+            [
+                TaskStarted(
+                    noted.container + place,
+                    noted.node,
+                    noted.stage,
+                    task,
+                    noted.attempt,
+                    noted.demand,
+                )
+                for place, task in enumerate(noted.tasks)
+            ]
+        )
     if isinstance(noted, StoppedRun):
-        return tuple([
-            TaskStopped(
-                noted.container + place, noted.node, noted.stage, task, noted.attempt,
-                noted.outcome, noted.run_s,
-            )
-            for place, task in enumerate(noted.tasks)
-        ])  # fmt: skip
+        return tuple(
+            [
+                TaskStopped(
+                    noted.container + place,
+                    noted.node,
+                    noted.stage,
+                    task,
+                    noted.attempt,
+                    noted.outcome,
+                    noted.run_s,
+                )
+                for place, task in enumerate(noted.tasks)
+            ]
+        )
     return (noted,)

@@ -33,10 +33,21 @@ PAIRS_MAX = 10_000_000  # of one edge
 STAGES_MAX = 10_000
 EDGES_MAX = 200_000  # of a job between its stages: its report must fit one message
 _JOB_KEYS = {
-    "name", "queue", "user", "priority", "arrival_s", "max_task_attempts", "lifetime_s",
+    "name",
+    "queue",
+    "user",
+    "priority",
+    "arrival_s",
+    "max_task_attempts",
+    "lifetime_s",
     "history_key",
-    "input_mb", "resources", "stages", "kind", "tags", "master",
-}  # fmt: skip
+    "input_mb",
+    "resources",
+    "stages",
+    "kind",
+    "tags",
+    "master",
+}
 _MASTER_KEYS = {"demand", "command", "environment", "label", "max_attempts", "recorded"}
 ATTEMPTS_MAX = 255  # of an application
 _TASK_KEYS = {"duration_s", "demand", "actual_duration_s", "actual_demand", "prefer", "command"}

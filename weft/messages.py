@@ -111,11 +111,13 @@ class Container:
 
 def containers_of(granted: Iterable[Container]) -> tuple[Container, ...]:
     """Return every container of a list by itself."""
-    return tuple([
-        one if one.count == 1 else Container(number, one.node_id, one.ask_id, one.boot)
-        for one in granted
-        for number in range(one.container_id, one.container_id + one.count)
-    ])  # fmt: skip
+    return tuple(
+        [
+            one if one.count == 1 else Container(number, one.node_id, one.ask_id, one.boot)
+            for one in granted
+            for number in range(one.container_id, one.container_id + one.count)
+        ]
+    )
 
 
 class Preemption(NamedTuple):
@@ -161,9 +163,18 @@ def launches_of(item: TaskLaunch) -> tuple[TaskLaunch, ...]:
 def launch_of(item: TaskLaunch, place: int) -> TaskLaunch:
     """Return the order for the container at a place of a run."""
     return TaskLaunch(
-        item.container_id + place, item.stage, item.tasks[place], item.attempt, item.duration_s,
-        item.demand, item.command, item.environment, item.reusable, item.remote, item.granted,
-    )  # fmt: skip
+        item.container_id + place,
+        item.stage,
+        item.tasks[place],
+        item.attempt,
+        item.duration_s,
+        item.demand,
+        item.command,
+        item.environment,
+        item.reusable,
+        item.remote,
+        item.granted,
+    )
 
 
 @record
@@ -224,9 +235,15 @@ def ends_of(end: ContainerEnd) -> tuple[ContainerEnd, ...]:
 def end_of(end: ContainerEnd, place: int) -> ContainerEnd:
     """Return the end of the container at a place of a run."""
     return ContainerEnd(
-        end.container_id + place, end.outcome, end.exit_code, end.stage, end.tasks[place],
-        end.attempt, end.run_s, end.message,
-    )  # fmt: skip
+        end.container_id + place,
+        end.outcome,
+        end.exit_code,
+        end.stage,
+        end.tasks[place],
+        end.attempt,
+        end.run_s,
+        end.message,
+    )
 
 
 class ContainerUse(NamedTuple):

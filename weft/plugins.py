@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 MATCHERS, PLANNERS, ASKERS, IMPORTERS = (
-    "weft.matchers", "weft.planners", "weft.askers", "weft.importers",
-)  # fmt: skip
+    "weft.matchers",
+    "weft.planners",
+    "weft.askers",
+    "weft.importers",
+)
 T = TypeVar("T")
 P = ParamSpec("P")
 _NONE: Any = object()  # what is not there

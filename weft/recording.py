@@ -98,9 +98,13 @@ def read_recording(data: object, place: str) -> Recording:
     if not isinstance(succeeded, bool):
         raise InputError(f"{place}.succeeded", f"expected true or false, got {succeeded!r}")
     return Recording(
-        read_amount(table.get("lasted_s"), f"{place}.lasted_s"), requests, tuple(asks),
-        tuple(told), read_amount(table.get("tail_s", 0.0), f"{place}.tail_s"), succeeded,
-    )  # fmt: skip
+        read_amount(table.get("lasted_s"), f"{place}.lasted_s"),
+        requests,
+        tuple(asks),
+        tuple(told),
+        read_amount(table.get("tail_s", 0.0), f"{place}.tail_s"),
+        succeeded,
+    )
 
 
 def recording_to_dict(recording: Recording) -> Json:

@@ -212,9 +212,13 @@ class Carbyne:
             anew = left > self._left or not self._known or known[2] != self._known[2]
             within_s = np.inf if anew else self._within_s(level, now)
             self._intra = schedule(
-                remaining, pool, view.capacity, self._by_rank,
-                within_s=within_s, promise=self._promise,
-            )  # fmt: skip
+                remaining,
+                pool,
+                view.capacity,
+                self._by_rank,
+                within_s=within_s,
+                promise=self._promise,
+            )
             self._ends_s = now + min(within_s, self._intra.t_k)
             self._level, self._left = level, left
             self._known, self._at_s = known, now

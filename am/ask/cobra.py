@@ -107,9 +107,13 @@ class Cobra:
     def _feed_back(self, view: HoldView) -> None:
         """Adapt the desire at the end of a period (algorithm 1)."""
         self.desire, self.case = next_desire(
-            self.desire, len(view.containers), self._utilisation(view), bool(view.waiting),
-            self._af, view.pool_max,
-        )  # fmt: skip
+            self.desire,
+            len(view.containers),
+            self._utilisation(view),
+            bool(view.waiting),
+            self._af,
+            view.pool_max,
+        )
         self._seen = {c.container_id: _Seen(tuple(c.use_sum), c.use_count) for c in view.containers}
         self._used, self._held = [], []
 

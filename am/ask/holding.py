@@ -9,9 +9,9 @@ from weft.resources import Vector
 
 def parts(amounts: Sequence[float], size: Sequence[float]) -> tuple[float, ...]:
     """Return amounts as parts of a container; a resource that it lacks is never free."""
-    return tuple([
-        (a / s if s > 0 else (0.0 if a <= 0 else 2.0)) for a, s in zip(amounts, size, strict=True)
-    ])  # fmt: skip
+    return tuple(
+        [(a / s if s > 0 else (0.0 if a <= 0 else 2.0)) for a, s in zip(amounts, size, strict=True)]
+    )
 
 
 def waiting_of(

@@ -86,9 +86,7 @@ def _queue(shape: Shape, run: Run, count: int, live: int) -> int:
 
 
 @inner_kernel
-def _fits(
-    need: Floats, pool: Pool, now: float, duration: float
-) -> bool:  # fmt: skip
+def _fits(need: Floats, pool: Pool, now: float, duration: float) -> bool:
     """Return whether a demand fits now and beside what is held later, as long as it lasts."""
     for r in range(len(need)):
         if need[r] > pool.free[r] + pool.tiny[r]:
@@ -104,7 +102,7 @@ def _fits(
 @inner_kernel
 def _choose(
     shape: Shape, run: Run, live: int, by_rank: bool, pool: Pool, now: float, reverse: bool
-) -> int:  # fmt: skip
+) -> int:
     """Return the place in `live` of the best group that fits now, -1 for none.
 
     Tetris: the largest dot product of demand and free, both per capacity. By rank: the earliest in

@@ -164,9 +164,7 @@ def _first_class(flow: Flow, failed: Flags) -> int:
 
 
 @inner_kernel
-def _start_all(
-    flow: Flow, run: Running, tried: Tried, size: int, count: int, now: float
-) -> int:  # fmt: skip
+def _start_all(flow: Flow, run: Running, tried: Tried, size: int, count: int, now: float) -> int:
     """Start every ready task that fits, in order; return how many tasks run then.
 
     `count` machines were freed.

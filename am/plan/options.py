@@ -86,8 +86,10 @@ def read_options(given: Options, also: tuple[str, ...] = ()) -> SearchOptions:
         if getattr(options, name) not in choices:
             raise InputError(f"options.{name}", f"expected one of {', '.join(choices)}")
     for name, low, high in (
-        ("thresholds", 1, 1_000_000), ("t_share_max", 0.0, 1.0), ("bypass_s", 0.0, math.inf),
-    ):  # fmt: skip
+        ("thresholds", 1, 1_000_000),
+        ("t_share_max", 0.0, 1.0),
+        ("bypass_s", 0.0, math.inf),
+    ):
         if not low <= getattr(options, name) <= high:
             raise InputError(f"options.{name}", f"expected a number from {low:g} to {high:g}")
     for order in options.orders.split(","):

@@ -113,9 +113,15 @@ class Views(NamedTuple):
 
 @kernel
 def try_orders(
-    space: Space, views: Views, scratch: Scratch, label: Labels, allowed: Labels, steps: int,
-    limit: int, best: Ints,
-) -> None:  # fmt: skip
+    space: Space,
+    views: Views,
+    scratch: Scratch,
+    label: Labels,
+    allowed: Labels,
+    steps: int,
+    limit: int,
+    best: Ints,
+) -> None:
     """Fill `best` (2,) with [span in ticks, way] of the most compact schedule, ties to the first.
 
     `allowed` (12,) has the ways to try, `steps` how many steps of each (4; 1 places T alone). Where

@@ -70,9 +70,12 @@ class MasterService(Outside):
         )
         self.metrics = MasterMetrics(process.exposition)
         self.shell = Shell(
-            process.clock, self, meter=process.exposition.meter, checked=settings.check,
+            process.clock,
+            self,
+            meter=process.exposition.meter,
+            checked=settings.check,
             tape=process.record(f"am-{settings.attempt}" if settings.attempt else "am"),
-        )  # fmt: skip
+        )
         shelf = PlanShelf() if settings.plans is None else DiskShelf(settings.plans)
         self._planning = Planning(settings.plan_workers, settings.plan_limit_s, shelf)
         self._history = HistoryFile(settings.history)

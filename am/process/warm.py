@@ -89,9 +89,11 @@ def warm(chosen: Preset, types: ResourceTypes, *, plan: bool) -> int:
             for place, ask in enumerate(open_asks)
         )
         started = [
-            launch for one in _of(said, StartContainers) for item in one.items
+            launch
+            for one in _of(said, StartContainers)
+            for item in one.items
             for launch in launches_of(item)
-        ]  # fmt: skip
+        ]
         ends = tuple(
             ContainerEnd(
                 one.container_id, Outcome.SUCCEEDED, 0, one.stage, one.task, one.attempt, 1.1

@@ -90,11 +90,12 @@ class Facts:
             "spans",
             lambda: with_numbers(
                 found.group_by("job", "task").agg(
-                    first_s=found.start_s.min(), last_s=found.end_s.max(),
+                    first_s=found.start_s.min(),
+                    last_s=found.end_s.max(),
                     instances=found.count().cast("float64"),
                 )
             ),
-        )  # fmt: skip
+        )
 
     @property
     def edges(self) -> Table:
@@ -145,9 +146,17 @@ class Facts:
             delay = ibis_module().greatest(each.start_s - each.ready_s, 0.0)
             run_s = each.end_s - each.start_s
             return each.select(
-                "job", "task", "number", "ready_s", "job_instances", "cpu", "mem", delay_s=delay,
-                run_s=run_s, completion_s=delay + run_s,
-            )  # fmt: skip
+                "job",
+                "task",
+                "number",
+                "ready_s",
+                "job_instances",
+                "cpu",
+                "mem",
+                delay_s=delay,
+                run_s=run_s,
+                completion_s=delay + run_s,
+            )
 
         return self._keep("delays", make)
 
@@ -219,10 +228,10 @@ class Facts:
 def _last(table: Table) -> Table:
     """Return by job the number with the latest end; the larger number of several."""
     ranked = table.mutate(
-        place=ibis_module().row_number().over(
-            group_by=table.job, order_by=[table.end_s.desc(), table.number.desc()]
-        )
-    )  # fmt: skip
+        place=ibis_module()
+        .row_number()
+        .over(group_by=table.job, order_by=[table.end_s.desc(), table.number.desc()])
+    )
     return ranked.filter(ranked.place == 0).select("job", "number")
 
 
@@ -284,10 +293,13 @@ def _cells(delays: Table, across: str, up: str) -> Table:
 def delay_and_instances(facts: Facts) -> Table:
     """Return figure 2.4: the correlation matrix of both, logged."""
     delays = facts.delays
-    return _matrix(delays, {
-        "queueing_delay": (delays.delay_s + 1.0).ln(),
-        "instance_num": delays.job_instances.ln(),
-    })  # fmt: skip
+    return _matrix(
+        delays,
+        {
+            "queueing_delay": (delays.delay_s + 1.0).ln(),
+            "instance_num": delays.job_instances.ln(),
+        },
+    )
 
 
 def correlations(facts: Facts) -> Table:
@@ -297,11 +309,15 @@ def correlations(facts: Facts) -> Table:
     free = facts.binned_use
     each = delays.mutate(bin=(delays.ready_s / STEP_S).floor()).left_join(free, "bin")
     columns = {
-        "queueing_delay": (each.delay_s + 1.0).ln(), "instance_num": each.job_instances.ln(),
-        "run_time": each.run_s, "completion_time": each.completion_s,
-        "used_cores": each.cpu_right, "used_memory": each.mem_right,
-        "cpu_avg": each.cpu, "mem_avg": each.mem,
-    }  # fmt: skip
+        "queueing_delay": (each.delay_s + 1.0).ln(),
+        "instance_num": each.job_instances.ln(),
+        "run_time": each.run_s,
+        "completion_time": each.completion_s,
+        "used_cores": each.cpu_right,
+        "used_memory": each.mem_right,
+        "cpu_avg": each.cpu,
+        "mem_avg": each.mem,
+    }
     if "plans" in facts.trace.has:
         tasks = facts.tasks.select("job", "task", "plan_cpu", "plan_mem")
         each = each.mutate(**columns).left_join(tasks, ["job", "task"])
@@ -316,9 +332,9 @@ def _matrix(table: Table, columns: Mapping[str, Any]) -> Table:
     names = list(columns)
     pairs = [(a, b) for i, a in enumerate(names) for b in names[i:]]
     whole = table.select(**columns)
-    said = whole.aggregate([
-        whole[a].corr(whole[b], how="pop").name(f"r{i}") for i, (a, b) in enumerate(pairs)
-    ])  # fmt: skip
+    said = whole.aggregate(
+        [whole[a].corr(whole[b], how="pop").name(f"r{i}") for i, (a, b) in enumerate(pairs)]
+    )
     row = said.execute().iloc[0]
     rows = [{"a": a, "b": b, "r": float(row[f"r{i}"])} for i, (a, b) in enumerate(pairs)]
     return ibis_module().memtable(rows)
@@ -397,28 +413,106 @@ def _needs(*names: str) -> frozenset[str]:
 
 
 FIGURES: tuple[Figure, ...] = (
-    Figure("2.1", "jobs by how long they took", _needs("tasks"), job_sizes, "bars", "size",
-           "share"),
-    Figure("2.2", "queueing delay of instances", _needs("instances"), delay_distribution, "steps",
-           "delay_s", "share"),
-    Figure("2.3", "queueing delay by the instances of the job", _needs("instances"),
-           delay_by_instances, "cells", "job_instances", "delay_s"),
-    Figure("2.4", "correlation of delay and instances of the job", _needs("instances"),
-           delay_and_instances, "matrix", "a", "b"),
-    Figure("2.5", "queueing delay by completion time", _needs("instances"), delay_by_completion,
-           "cells", "completion_s", "delay_s"),
-    Figure("2.6", "correlations of queueing delay", _needs("instances", "use"), correlations,
-           "matrix", "a", "b"),
-    Figure("2.7", "queueing delay by the memory left", _needs("instances", "use"), delay_by_memory,
-           "cells", "left_machines", "delay_s"),
-    Figure("2.8", "utilisation over time", _needs("tasks", "use"), utilisation, "lines", "at_s",
-           "cores,memory"),
-    Figure("2.9", "queueing delay on critical paths", _needs("instances"), critical_delays, "cells",
-           "completion_s", "delay_s"),
-    Figure("2.10", "asked for over used", _needs("tasks", "plans", "use"), oversubscription,
-           "groups", "log2_of_asked_over_used", "tasks"),
-    Figure("2.11", "instances of one task on a machine", _needs("machines"), machines_of_job,
-           "bars", "instances", "machines"),
-    Figure("2.12", "instances on a machine", _needs("machines"), machine_counts, "bars",
-           "instances", "machines"),
-)  # fmt: skip
+    Figure(
+        "2.1", "jobs by how long they took", _needs("tasks"), job_sizes, "bars", "size", "share"
+    ),
+    Figure(
+        "2.2",
+        "queueing delay of instances",
+        _needs("instances"),
+        delay_distribution,
+        "steps",
+        "delay_s",
+        "share",
+    ),
+    Figure(
+        "2.3",
+        "queueing delay by the instances of the job",
+        _needs("instances"),
+        delay_by_instances,
+        "cells",
+        "job_instances",
+        "delay_s",
+    ),
+    Figure(
+        "2.4",
+        "correlation of delay and instances of the job",
+        _needs("instances"),
+        delay_and_instances,
+        "matrix",
+        "a",
+        "b",
+    ),
+    Figure(
+        "2.5",
+        "queueing delay by completion time",
+        _needs("instances"),
+        delay_by_completion,
+        "cells",
+        "completion_s",
+        "delay_s",
+    ),
+    Figure(
+        "2.6",
+        "correlations of queueing delay",
+        _needs("instances", "use"),
+        correlations,
+        "matrix",
+        "a",
+        "b",
+    ),
+    Figure(
+        "2.7",
+        "queueing delay by the memory left",
+        _needs("instances", "use"),
+        delay_by_memory,
+        "cells",
+        "left_machines",
+        "delay_s",
+    ),
+    Figure(
+        "2.8",
+        "utilisation over time",
+        _needs("tasks", "use"),
+        utilisation,
+        "lines",
+        "at_s",
+        "cores,memory",
+    ),
+    Figure(
+        "2.9",
+        "queueing delay on critical paths",
+        _needs("instances"),
+        critical_delays,
+        "cells",
+        "completion_s",
+        "delay_s",
+    ),
+    Figure(
+        "2.10",
+        "asked for over used",
+        _needs("tasks", "plans", "use"),
+        oversubscription,
+        "groups",
+        "log2_of_asked_over_used",
+        "tasks",
+    ),
+    Figure(
+        "2.11",
+        "instances of one task on a machine",
+        _needs("machines"),
+        machines_of_job,
+        "bars",
+        "instances",
+        "machines",
+    ),
+    Figure(
+        "2.12",
+        "instances on a machine",
+        _needs("machines"),
+        machine_counts,
+        "bars",
+        "instances",
+        "machines",
+    ),
+)

@@ -18,9 +18,21 @@ from weft.workloads.table_rows import PARQUET_MAGIC, columns_of
 from weft.workloads.unpacking import is_zstd
 
 BATCH_INSTANCE = (
-    "instance_name", "task_name", "job_name", "task_type", "status", "start_time", "end_time",
-    "machine_id", "seq_no", "total_seq_no", "cpu_avg", "cpu_max", "mem_avg", "mem_max",
-)  # fmt: skip
+    "instance_name",
+    "task_name",
+    "job_name",
+    "task_type",
+    "status",
+    "start_time",
+    "end_time",
+    "machine_id",
+    "seq_no",
+    "total_seq_no",
+    "cpu_avg",
+    "cpu_max",
+    "mem_avg",
+    "mem_max",
+)
 FORMS: dict[str, tuple[str, ...]] = {
     "batch_instance": BATCH_INSTANCE,
     "batch_task": BATCH_TASK,
@@ -29,8 +41,15 @@ FORMS: dict[str, tuple[str, ...]] = {
     "durations": DURATIONS,
 }
 TEXT = {
-    "instance_name", "task_name", "job_name", "task_type", "status", "machine_id", "job", "name",
-}  # fmt: skip
+    "instance_name",
+    "task_name",
+    "job_name",
+    "task_type",
+    "status",
+    "machine_id",
+    "job",
+    "name",
+}
 _HEAD_BYTES = 2**16
 _REASONS = ("Error when", "Expected", "Value", "Invalid", "Maximum")  # of DuckDB's CSV errors
 _STATUS_AT = 4  # of a row of batch_instance and batch_task

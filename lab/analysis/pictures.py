@@ -9,10 +9,15 @@ import numpy as np
 from lab.analysis.figures import Figure
 
 LABELS: Mapping[str, str] = {
-    "delay_s": "queueing delay, s", "completion_s": "completion time, s", "at_s": "time, s",
-    "job_instances": "instances of the job", "left_machines": "memory left, machines' worth",
-    "size": "time from the first start to the last end", "machines": "machines", "tasks": "tasks",
-}  # fmt: skip
+    "delay_s": "queueing delay, s",
+    "completion_s": "completion time, s",
+    "at_s": "time, s",
+    "job_instances": "instances of the job",
+    "left_machines": "memory left, machines' worth",
+    "size": "time from the first start to the last end",
+    "machines": "machines",
+    "tasks": "tasks",
+}
 SHARES: Mapping[str, str] = {"2.1": "share of jobs", "2.2": "share of instances"}
 CELLS_LOG = ("delay_s", "completion_s", "job_instances")
 
@@ -103,6 +108,10 @@ def _groups(figure: Figure, rows: Any, axes: Any) -> None:
 
 
 _KINDS = {
-    "bars": _bars, "steps": _steps, "cells": _cells, "matrix": _matrix, "lines": _lines,
+    "bars": _bars,
+    "steps": _steps,
+    "cells": _cells,
+    "matrix": _matrix,
+    "lines": _lines,
     "groups": _groups,
-}  # fmt: skip
+}

@@ -18,8 +18,11 @@ from weft.errors import InputError, WeftError
 
 _NAME = r"^[A-Za-z]+([0-9]{1,9})((_[0-9]{1,9})*)(_.*)?$"  # `J3_1_2`: task 3 waits for 1 and 2
 _MOST = 1e12  # of a time in s or an amount: what is above is a mistake, and NaN counts as that
-_TIMES = {"task_usage": ("start_time", "end_time"), "batch_task": ("start_time", "end_time"),
-          "batch_instance": ("start_time", "end_time")}  # fmt: skip
+_TIMES = {
+    "task_usage": ("start_time", "end_time"),
+    "batch_task": ("start_time", "end_time"),
+    "batch_instance": ("start_time", "end_time"),
+}
 _AMOUNTS = {
     "task_usage": ("cpu_requested", "cpu_usage", "mem_requested", "mem_usage"),
     "batch_task": ("instance_num", "plan_cpu", "plan_mem"),
@@ -71,10 +74,14 @@ class Trace:
             return None
         ended = table.filter(_usable("batch_instance", table))
         return ended.select(
-            job=ended.job_name, task=ended.task_name,
-            start_s=ended.start_time.cast("float64"), end_s=ended.end_time.cast("float64"),
-            machine=ended.machine_id, cpu=ended.cpu_avg / 100.0, mem=ended.mem_avg,
-        )  # fmt: skip
+            job=ended.job_name,
+            task=ended.task_name,
+            start_s=ended.start_time.cast("float64"),
+            end_s=ended.end_time.cast("float64"),
+            machine=ended.machine_id,
+            cpu=ended.cpu_avg / 100.0,
+            mem=ended.mem_avg,
+        )
 
     def used(self) -> dict[str, tuple[int, int]]:
         """Return by form how many rows are used, of how many; durations have none."""
@@ -127,10 +134,16 @@ def _of_batch(table: Table) -> Table:
     null = ibis_module().null("float64")
     ended = table.filter(_usable("batch_task", table))
     return ended.select(
-        job=ended.job_name, task=ended.task_name, instances=ended.instance_num.cast("float64"),
-        start_s=ended.start_time.cast("float64"), end_s=ended.end_time.cast("float64"),
-        plan_cpu=ended.plan_cpu / 100.0, plan_mem=ended.plan_mem, cpu_used=null, mem_used=null,
-    )  # fmt: skip
+        job=ended.job_name,
+        task=ended.task_name,
+        instances=ended.instance_num.cast("float64"),
+        start_s=ended.start_time.cast("float64"),
+        end_s=ended.end_time.cast("float64"),
+        plan_cpu=ended.plan_cpu / 100.0,
+        plan_mem=ended.plan_mem,
+        cpu_used=null,
+        mem_used=null,
+    )
 
 
 def _of_slice(table: Table) -> Table:
@@ -138,32 +151,44 @@ def _of_slice(table: Table) -> Table:
     table = table.filter(_usable("hour_slice", table))
     start = table.job_submit_s.cast("float64")
     return table.select(
-        job=table.job_name, task=table.task_name, instances=table.instance_num.cast("float64"),
-        start_s=start, end_s=start + table.duration_s, plan_cpu=table.plan_cpu / 100.0,
-        plan_mem=table.plan_mem, cpu_used=null, mem_used=null,
-    )  # fmt: skip
+        job=table.job_name,
+        task=table.task_name,
+        instances=table.instance_num.cast("float64"),
+        start_s=start,
+        end_s=start + table.duration_s,
+        plan_cpu=table.plan_cpu / 100.0,
+        plan_mem=table.plan_mem,
+        cpu_used=null,
+        mem_used=null,
+    )
 
 
 def _of_usage(table: Table) -> Table:
     """Return tasks of a table whose uses are sums over the instances."""
     ended = table.filter(_usable("task_usage", table))
     return ended.select(
-        job=ended.job, task=ended.name, instances=ended.instances,
-        start_s=ended.start_time.cast("float64"), end_s=ended.end_time.cast("float64"),
-        plan_cpu=ended.cpu_requested / 100.0, plan_mem=ended.mem_requested,
+        job=ended.job,
+        task=ended.name,
+        instances=ended.instances,
+        start_s=ended.start_time.cast("float64"),
+        end_s=ended.end_time.cast("float64"),
+        plan_cpu=ended.cpu_requested / 100.0,
+        plan_mem=ended.mem_requested,
         cpu_used=ended.cpu_usage / 100.0 / ended.instances,
         mem_used=ended.mem_usage / ended.instances,
-    )  # fmt: skip
+    )
 
 
 def _of_instances(table: Table) -> Table:
     null = ibis_module().null("float64")
     ended = table.filter(_usable("batch_instance", table))
     found = ended.group_by(job=ended.job_name, task=ended.task_name).agg(
-        instances=ended.count().cast("float64"), start_s=ended.start_time.min().cast("float64"),
-        end_s=ended.end_time.max().cast("float64"), cpu_used=ended.cpu_avg.mean() / 100.0,
+        instances=ended.count().cast("float64"),
+        start_s=ended.start_time.min().cast("float64"),
+        end_s=ended.end_time.max().cast("float64"),
+        cpu_used=ended.cpu_avg.mean() / 100.0,
         mem_used=ended.mem_avg.mean(),
-    )  # fmt: skip
+    )
     return found.mutate(plan_cpu=null, plan_mem=null)
 
 
@@ -218,12 +243,20 @@ def open_trace(
             if group.kind == "parquet":
                 table = connection.read_parquet(paths, table_name=name)
             else:
-                kinds = {each: "VARCHAR" if each not in FORMS[group.form] or each in TEXT
-                         else "DOUBLE" for each in names}  # fmt: skip
+                kinds = {
+                    each: "VARCHAR" if each not in FORMS[group.form] or each in TEXT else "DOUBLE"
+                    for each in names
+                }
                 table = connection.read_csv(
-                    paths, table_name=name, header=group.header, columns=kinds, auto_detect=False,
-                    compression=group.kind, quote='"', delim=",",
-                )  # fmt: skip
+                    paths,
+                    table_name=name,
+                    header=group.header,
+                    columns=kinds,
+                    auto_detect=False,
+                    compression=group.kind,
+                    quote='"',
+                    delim=",",
+                )
             table = _typed(group.form, table)
         before = trace.forms.get(group.form)
         trace.forms[group.form] = table if before is None else before.union(table)

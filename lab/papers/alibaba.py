@@ -66,8 +66,11 @@ def figure_2_1(rows: Rows) -> list[Line]:
     lines = []
     for name in FILES:
         shares = {row["size"]: row["share"] for row in rows[name][0]["rows"]}
-        for size, theirs in (("1: under a minute", "38"), ("2: under an hour", "about 60"),
-                             ("3: an hour and more", "1")):  # fmt: skip
+        for size, theirs in (
+            ("1: under a minute", "38"),
+            ("2: under an hour", "about 60"),
+            ("3: an hour and more", "1"),
+        ):
             ours = f"{100 * shares.get(size, 0.0):.1f}"
             why = "selected by their size" if name.startswith("jobs of") else ""
             if size.startswith("1") and not why:
@@ -91,8 +94,14 @@ def figure_2_10(rows: Rows) -> list[Line]:
         )
         lines.append(Line(f"{what} asked for over used, median", "", f"{2.0**middle:.1f}"))
         theirs = "up to 1,000,000" if what == "memory" else ""
-        lines.append(Line(f"{what} asked for over used, most", theirs, f"{most:,.0f}",
-                          "of tasks; theirs is of times" if theirs else ""))  # fmt: skip
+        lines.append(
+            Line(
+                f"{what} asked for over used, most",
+                theirs,
+                f"{most:,.0f}",
+                "of tasks; theirs is of times" if theirs else "",
+            )
+        )
     return lines
 
 
@@ -100,8 +109,12 @@ def draw_2_10(rows: Rows, axes: Any) -> None:
     """Draw both distributions."""
     for what in ("cpu", "memory"):
         found = [r for r in rows["use"][0]["rows"] if r["of"] == what]
-        axes.step([r["log2_of_asked_over_used"] for r in found], [r["tasks"] for r in found],
-                  where="mid", label=what)  # fmt: skip
+        axes.step(
+            [r["log2_of_asked_over_used"] for r in found],
+            [r["tasks"] for r in found],
+            where="mid",
+            label=what,
+        )
     axes.axvline(0.0, color="grey", linewidth=0.8)
     axes.set(xlabel="asked for over used, powers of two", ylabel="tasks")
     axes.legend(frameon=False)
@@ -138,9 +151,10 @@ def run(made: Any, scheme: str, seed: int) -> dict[str, Any]:
     found = simulate(jobs, cluster_from_text(MACHINE), preset, options, seed)
     return {
         "jct_s": [round(float(t), 1) for t in found.jct_s],
-        "makespan_s": round(found.makespan_s, 1), "used": round(found.utilisation, 4),
+        "makespan_s": round(found.makespan_s, 1),
+        "used": round(found.utilisation, 4),
         "tasks": sum(job.task_count for job in jobs),
-    }  # fmt: skip
+    }
 
 
 def chapter_3(made: Any) -> dict[str, Trial]:
@@ -157,11 +171,17 @@ def shorter(theirs: str, rows: Rows) -> list[Line]:
         gain = against(rows, "graphene", name, span_gain)
         times = against(rows, "graphene", name, lambda b, o: b["makespan_s"] / o["makespan_s"])
         said = theirs if name != "fifo, gaps filled" else ""
-        lines.append(Line(f"makespan, graphene over `{name}`, %", said, told(gain, 1, True),
-                          _WHY[name]))  # fmt: skip
+        lines.append(
+            Line(f"makespan, graphene over `{name}`, %", said, told(gain, 1, True), _WHY[name])
+        )
         lines.append(Line(f"makespan, `{name}` over graphene, times", "", told(times, 2)))
-        lines.append(Line(f"mean JCT, `{name}` over graphene, times", "",
-                          told(against(rows, "graphene", name, jct_factor), 2)))  # fmt: skip
+        lines.append(
+            Line(
+                f"mean JCT, `{name}` over graphene, times",
+                "",
+                told(against(rows, "graphene", name, jct_factor), 2),
+            )
+        )
     for name in SCHEMES:
         used = over(rows, name, lambda row: 100 * row["used"])
         lines.append(Line(f"used of what is used most, `{name}`, %", "", told(used, 0)))
@@ -179,14 +199,19 @@ _WHY = {
 def draw_3(theirs: float, rows: Rows, axes: Any) -> None:
     """Draw makespans as times of Graphene's; `theirs`: of the thesis's FIFO, whichever it is."""
     names = list(SCHEMES)
-    bars(axes, names, {
-        "makespan": [
-            against(rows, "graphene", n, lambda b, o: b["makespan_s"] / o["makespan_s"])
-            for n in names
-        ],
-    }, {
-        "makespan": [theirs if n in ("fifo", "fifo, whole jobs") else math.nan for n in names],
-    })  # fmt: skip
+    bars(
+        axes,
+        names,
+        {
+            "makespan": [
+                against(rows, "graphene", n, lambda b, o: b["makespan_s"] / o["makespan_s"])
+                for n in names
+            ],
+        },
+        {
+            "makespan": [theirs if n in ("fifo", "fifo, whole jobs") else math.nan for n in names],
+        },
+    )
     axes.set_ylabel("makespan over graphene's, times")
 
 
@@ -202,18 +227,50 @@ the thesis's leaves gaps. Its gain lies between those over a FIFO of whole jobs 
 whose later jobs start while tasks of earlier ones wait for their inputs.
 """,
     (
-        Figure("figure 2.1", "jobs by how long they took", "analysis/2.1",
-               {name: partial(analysed, file, "2.1") for name, file in FILES.items()}, figure_2_1,
-               "", None, 1.0, 1),
-        Figure("figure 2.10", "asked for over used, jobs of 5 to 7 tasks", "analysis/2.10",
-               {"use": partial(analysed, "task_usage.csv.gz", "2.10")}, figure_2_10, "", draw_2_10,
-               1.0, 1),
-        Figure("figure 3.2", "thirty DAG jobs on one machine", "chapter3/first",
-               chapter_3(first_jobs), partial(shorter, "about 30"), "",
-               partial(draw_3, 1 / 0.7), 1.0, 167),
-        Figure("figure 3.3", "copies of a large job on one machine", "chapter3/copies",
-               chapter_3(copies), partial(shorter, "75 to 83 (4 to 6 times)"), "",
-               partial(draw_3, 4.0), 6.0, 261),
+        Figure(
+            "figure 2.1",
+            "jobs by how long they took",
+            "analysis/2.1",
+            {name: partial(analysed, file, "2.1") for name, file in FILES.items()},
+            figure_2_1,
+            "",
+            None,
+            1.0,
+            1,
+        ),
+        Figure(
+            "figure 2.10",
+            "asked for over used, jobs of 5 to 7 tasks",
+            "analysis/2.10",
+            {"use": partial(analysed, "task_usage.csv.gz", "2.10")},
+            figure_2_10,
+            "",
+            draw_2_10,
+            1.0,
+            1,
+        ),
+        Figure(
+            "figure 3.2",
+            "thirty DAG jobs on one machine",
+            "chapter3/first",
+            chapter_3(first_jobs),
+            partial(shorter, "about 30"),
+            "",
+            partial(draw_3, 1 / 0.7),
+            1.0,
+            167,
+        ),
+        Figure(
+            "figure 3.3",
+            "copies of a large job on one machine",
+            "chapter3/copies",
+            chapter_3(copies),
+            partial(shorter, "75 to 83 (4 to 6 times)"),
+            "",
+            partial(draw_3, 4.0),
+            6.0,
+            261,
+        ),
     ),
     {
         "figures 2.2 to 2.5, 2.9": "need start_time and end_time of instances "
@@ -224,4 +281,4 @@ whose later jobs start while tasks of earlier ones wait for their inputs.
         "figures 2.11, 2.12": "need machine_id of instances (`batch_instance.csv`)",
         "figure 3.1": "pseudocode: docs/planning.md says how Weft divides subsets",
     },
-)  # fmt: skip
+)

@@ -38,30 +38,64 @@ def figure_4(rows: Rows) -> list[Line]:
     span = factor(STRICT, "tetris", span_factor)
     over_sjf = factor("sjf", STRICT, jct_factor)
     lines = [
-        Line("mean JCT, strict DRF over Carbyne", "1.50 (1.59 / 1.06)", told(strict, 2),
-             f"{near(strict, 1.50, 0.10)} (within 0.10); DRF's closed form, nothing lent"),
-        Line("mean JCT, strict DRF over SJF", "1.59", told(over_sjf, 2),
-             f"{near(over_sjf, 1.59, 0.10)} (within 0.10)"),
-        Line("mean JCT, lending DRF over Carbyne", "1.50 (1.59 / 1.06)",
-             told(factor("carbyne", LENDS, jct_factor), 2),
-             "what is lent makes the difference: the line above but one, on the same jobs"),
-        Line("mean JCT, equal strict shares over Carbyne", "",
-             told(factor("carbyne", EQUAL, jct_factor), 2), "a fair share of every resource"),
-        Line("mean JCT, DRF on p90 containers over Carbyne", "",
-             told(factor("carbyne", "drf, p90 containers", jct_factor), 2),
-             "Tez's one container size a job"),
-        Line("makespan, strict DRF over Tetris", "1.26", told(span, 2),
-             f"{near(span, 1.26, 0.08)} (within 0.08)"),
-        Line("makespan, lending DRF over Tetris", "1.26",
-             told(factor(LENDS, "tetris", span_factor), 2), "what is lent, as above"),
-        Line("makespan, Carbyne over Tetris", "1.03",
-             told(factor("carbyne", "tetris", span_factor), 2)),
+        Line(
+            "mean JCT, strict DRF over Carbyne",
+            "1.50 (1.59 / 1.06)",
+            told(strict, 2),
+            f"{near(strict, 1.50, 0.10)} (within 0.10); DRF's closed form, nothing lent",
+        ),
+        Line(
+            "mean JCT, strict DRF over SJF",
+            "1.59",
+            told(over_sjf, 2),
+            f"{near(over_sjf, 1.59, 0.10)} (within 0.10)",
+        ),
+        Line(
+            "mean JCT, lending DRF over Carbyne",
+            "1.50 (1.59 / 1.06)",
+            told(factor("carbyne", LENDS, jct_factor), 2),
+            "what is lent makes the difference: the line above but one, on the same jobs",
+        ),
+        Line(
+            "mean JCT, equal strict shares over Carbyne",
+            "",
+            told(factor("carbyne", EQUAL, jct_factor), 2),
+            "a fair share of every resource",
+        ),
+        Line(
+            "mean JCT, DRF on p90 containers over Carbyne",
+            "",
+            told(factor("carbyne", "drf, p90 containers", jct_factor), 2),
+            "Tez's one container size a job",
+        ),
+        Line(
+            "makespan, strict DRF over Tetris",
+            "1.26",
+            told(span, 2),
+            f"{near(span, 1.26, 0.08)} (within 0.08)",
+        ),
+        Line(
+            "makespan, lending DRF over Tetris",
+            "1.26",
+            told(factor(LENDS, "tetris", span_factor), 2),
+            "what is lent, as above",
+        ),
+        Line(
+            "makespan, Carbyne over Tetris",
+            "1.03",
+            told(factor("carbyne", "tetris", span_factor), 2),
+        ),
         Line("makespan, SJF over Tetris", "1.43", told(factor("sjf", "tetris", span_factor), 2)),
         Line("mean JCT, Carbyne over SJF", "1.06", told(factor("sjf", "carbyne", jct_factor), 2)),
         Line("mean JCT, Tetris over SJF", "1.46", told(factor("sjf", "tetris", jct_factor), 2)),
-    ]  # fmt: skip
-    for name, paper in ((STRICT, "0.86"), (LENDS, "0.86"), ("carbyne", "0.81"), ("tetris", "0.74"),
-                        ("sjf", "0.64")):  # fmt: skip
+    ]
+    for name, paper in (
+        (STRICT, "0.86"),
+        (LENDS, "0.86"),
+        ("carbyne", "0.81"),
+        ("tetris", "0.74"),
+        ("sjf", "0.64"),
+    ):
         lines.append(Line(f"Jain's index, 60 s, {name}", paper, told(over(rows, name, jain_of), 2)))
     return lines
 
@@ -69,13 +103,18 @@ def figure_4(rows: Rows) -> list[Line]:
 def draw_4(rows: Rows, axes: Any) -> None:
     """Draw mean JCT over SJF's, makespan over Tetris's."""
     names = ("carbyne", "tetris", "sjf", LENDS, STRICT, EQUAL)
-    bars(axes, names, {
-        "mean JCT over SJF's": [against(rows, "sjf", n, jct_factor) for n in names],
-        "makespan over Tetris's": [against(rows, n, "tetris", span_factor) for n in names],
-    }, {
-        "mean JCT over SJF's": (1.06, 1.46, 1.0, 1.59, 1.59, 1.59),
-        "makespan over Tetris's": (1.03, 1.0, 1.43, 1.26, 1.26, 1.26),
-    })  # fmt: skip
+    bars(
+        axes,
+        names,
+        {
+            "mean JCT over SJF's": [against(rows, "sjf", n, jct_factor) for n in names],
+            "makespan over Tetris's": [against(rows, n, "tetris", span_factor) for n in names],
+        },
+        {
+            "mean JCT over SJF's": (1.06, 1.46, 1.0, 1.59, 1.59, 1.59),
+            "makespan over Tetris's": (1.03, 1.0, 1.43, 1.26, 1.26, 1.26),
+        },
+    )
     axes.set_ylabel("times the best")
 
 
@@ -127,12 +166,18 @@ def figure_6(rows: Rows) -> list[Line]:
     """Return at how many percentiles completion times are worse than Tetris's."""
     found = later(rows)
     return [
-        Line("percentiles of 100 at which Carbyne is later than Tetris", "2",
-             f"{sum(ratio > 1.0 for ratio in found)}"),
+        Line(
+            "percentiles of 100 at which Carbyne is later than Tetris",
+            "2",
+            f"{sum(ratio > 1.0 for ratio in found)}",
+        ),
         Line("by at most, times", "1.1", f"{max(found):.2f}"),
-        Line("the highest percentile at which it is earlier", "98",
-             f"{max(i + 1 for i, ratio in enumerate(found) if ratio < 1.0)}"),
-    ]  # fmt: skip
+        Line(
+            "the highest percentile at which it is earlier",
+            "98",
+            f"{max(i + 1 for i, ratio in enumerate(found) if ratio < 1.0)}",
+        ),
+    ]
 
 
 def draw_6(rows: Rows, axes: Any) -> None:
@@ -162,27 +207,52 @@ def figure_5(rows: Rows) -> list[Line]:
     factor = partial(against, rows)
     return [
         Line("mean JCT, Carbyne over SJF", "1.2", told(factor("sjf", "carbyne", jct_factor), 2)),
-        Line("makespan, Carbyne over Tetris", "1.07",
-             told(factor("carbyne", "tetris", span_factor), 2)),
-        Line("Jain's index below strict DRF's", "0.06",
-             told(factor("carbyne", STRICT, lambda b, own: jain_of(b) - jain_of(own)), 2)),
-        Line("mean JCT, strict DRF over Carbyne", "1.36 (p50, table 3)",
-             told(factor("carbyne", STRICT, jct_factor), 2)),
-        Line("mean JCT, lending DRF over Carbyne", "1.36 (p50, table 3)",
-             told(factor("carbyne", LENDS, jct_factor), 2)),
-    ]  # fmt: skip
+        Line(
+            "makespan, Carbyne over Tetris",
+            "1.07",
+            told(factor("carbyne", "tetris", span_factor), 2),
+        ),
+        Line(
+            "Jain's index below strict DRF's",
+            "0.06",
+            told(factor("carbyne", STRICT, lambda b, own: jain_of(b) - jain_of(own)), 2),
+        ),
+        Line(
+            "mean JCT, strict DRF over Carbyne",
+            "1.36 (p50, table 3)",
+            told(factor("carbyne", STRICT, jct_factor), 2),
+        ),
+        Line(
+            "mean JCT, lending DRF over Carbyne",
+            "1.36 (p50, table 3)",
+            told(factor("carbyne", LENDS, jct_factor), 2),
+        ),
+    ]
 
 
-def _factors(number: str, workload: str, study: str, cases: Mapping[str, Trial],
-             paper: Mapping[str, Any], text: str) -> Figure:  # fmt: skip
+def _factors(
+    number: str,
+    workload: str,
+    study: str,
+    cases: Mapping[str, Trial],
+    paper: Mapping[str, Any],
+    text: str,
+) -> Figure:
     return Figure(
-        number, f"factors of improvement by job, {workload}", study, cases,
-        partial(factor_lines, paper, workload), text, None, 1.5,
-    )  # fmt: skip
+        number,
+        f"factors of improvement by job, {workload}",
+        study,
+        cases,
+        partial(factor_lines, paper, workload),
+        text,
+        None,
+        1.5,
+    )
 
 
-ONLINE = trials("TPC-DS", ONLINE_JOBS, NODES, ("carbyne", "tetris", "sjf", LENDS, STRICT),
-                mean_s=ONLINE_S)  # fmt: skip
+ONLINE = trials(
+    "TPC-DS", ONLINE_JOBS, NODES, ("carbyne", "tetris", "sjf", LENDS, STRICT), mean_s=ONLINE_S
+)
 AT_ONCE = (
     "All jobs at once, as in figure 4; the paper's come over time, which shows less (table 3 and "
     "figure 4 on TPC-DS)."
@@ -204,26 +274,73 @@ its own here, as it is not what the paper describes. `tetris` weighs remaining w
 as its own paper says.
 """,
     (
-        Figure("figure 4", "fairness, completion time and makespan, TPC-DS, all jobs at once",
-               f"offline/TPC-DS/{NODES}", offline("TPC-DS", NODES, OFFLINE), figure_4, "", draw_4,
-               1.3),
-        Figure("figure 5", "the online case, TPC-DS", f"online/TPC-DS/{NODES}", ONLINE,
-               figure_5, f"{ONLINE_JOBS} jobs, one every {ONLINE_S:g} s on average.", None, 1.8),
-        Figure("figure 6", "completion times, TPC-DS", f"online/TPC-DS/{NODES}", ONLINE, figure_6,
-               "The runs of figure 5; percentiles over the jobs of all seeds, so no interval.",
-               draw_6, 1.8),
-        Figure("figure 7", "factors of improvement of single jobs, TPC-DS",
-               f"online/TPC-DS/{NODES}", ONLINE, figure_7,
-               "The runs of figure 5. The paper's numbers are over \"different approaches\".",
-               draw_factors, 1.8),
-        _factors("table 3", "TPC-DS", f"online/TPC-DS/{NODES}", ONLINE, TABLE_3,
-                 "The runs of figure 5."),
-        _factors("table 3 b", "TPC-H", f"offline/TPC-H/{NODES}", offline("TPC-H", NODES, FEW),
-                 TABLE_3, AT_ONCE),
-        _factors("table 3 c", "BigBench", f"offline/BigBench/{NODES}",
-                 offline("BigBench", NODES, FEW), TABLE_3, AT_ONCE),
-        _factors("table 4", "TPC-DS", f"online/TPC-DS/{NODES}", ONLINE, TABLE_4,
-                 "The paper's is its simulator's on the jobs of table 3; ours are the same runs."),
+        Figure(
+            "figure 4",
+            "fairness, completion time and makespan, TPC-DS, all jobs at once",
+            f"offline/TPC-DS/{NODES}",
+            offline("TPC-DS", NODES, OFFLINE),
+            figure_4,
+            "",
+            draw_4,
+            1.3,
+        ),
+        Figure(
+            "figure 5",
+            "the online case, TPC-DS",
+            f"online/TPC-DS/{NODES}",
+            ONLINE,
+            figure_5,
+            f"{ONLINE_JOBS} jobs, one every {ONLINE_S:g} s on average.",
+            None,
+            1.8,
+        ),
+        Figure(
+            "figure 6",
+            "completion times, TPC-DS",
+            f"online/TPC-DS/{NODES}",
+            ONLINE,
+            figure_6,
+            "The runs of figure 5; percentiles over the jobs of all seeds, so no interval.",
+            draw_6,
+            1.8,
+        ),
+        Figure(
+            "figure 7",
+            "factors of improvement of single jobs, TPC-DS",
+            f"online/TPC-DS/{NODES}",
+            ONLINE,
+            figure_7,
+            'The runs of figure 5. The paper\'s numbers are over "different approaches".',
+            draw_factors,
+            1.8,
+        ),
+        _factors(
+            "table 3", "TPC-DS", f"online/TPC-DS/{NODES}", ONLINE, TABLE_3, "The runs of figure 5."
+        ),
+        _factors(
+            "table 3 b",
+            "TPC-H",
+            f"offline/TPC-H/{NODES}",
+            offline("TPC-H", NODES, FEW),
+            TABLE_3,
+            AT_ONCE,
+        ),
+        _factors(
+            "table 3 c",
+            "BigBench",
+            f"offline/BigBench/{NODES}",
+            offline("BigBench", NODES, FEW),
+            TABLE_3,
+            AT_ONCE,
+        ),
+        _factors(
+            "table 4",
+            "TPC-DS",
+            f"online/TPC-DS/{NODES}",
+            ONLINE,
+            TABLE_4,
+            "The paper's is its simulator's on the jobs of table 3; ours are the same runs.",
+        ),
         *SWEEPS,
     ),
     {
@@ -232,4 +349,4 @@ as its own paper says.
         "figure 8": "one run's timeline: `weft simulate ... --out DIR` writes it as `report.html`",
         "table 4, Facebook and Microsoft": "the traces are not public",
     },
-)  # fmt: skip
+)

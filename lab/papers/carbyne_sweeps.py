@@ -58,11 +58,13 @@ def figure_9(rows: Rows) -> list[Line]:
             why = "not known" if load == 2 else ""
             if load > 2:
                 why = "agrees" if np.mean(ours) > np.mean(at_2) else _LESS[base]
-            lines.append(Line(f"mean JCT over {base}, load {load} x", AT_LOADS[load],
-                              told(ours, 2), why))  # fmt: skip
+            lines.append(
+                Line(f"mean JCT over {base}, load {load} x", AT_LOADS[load], told(ours, 2), why)
+            )
         used = over(rows, f"{nodes}/carbyne", lambda row: 100 * row["used"])
-        lines.append(Line(f"used of what is used most, carbyne, load {load} x, %", "",
-                          told(used, 0)))  # fmt: skip
+        lines.append(
+            Line(f"used of what is used most, carbyne, load {load} x, %", "", told(used, 0))
+        )
     return lines
 
 
@@ -94,19 +96,24 @@ def figure_9_b(rows: Rows) -> list[Line]:
     for load, gain in gains.items():
         near = {4: gain[0] > gains[2][0], 6: abs(gain[0] - gains[4][0]) <= gain[1] + gains[4][1]}
         why = "not known" if load == 2 else "agrees" if near[load] else _FLAT[load]
-        lines.append(Line(f"mean JCT over {STRICT}, load {load} x", AT_LOADS[load], told(gain, 2),
-                          why))  # fmt: skip
+        lines.append(
+            Line(f"mean JCT over {STRICT}, load {load} x", AT_LOADS[load], told(gain, 2), why)
+        )
     return lines
 
 
 def draw_9(rows: Rows, axes: Any) -> None:
     """Draw factors by load."""
-    bars(axes, [f"{load} x" for load in LOADS], {
-        f"over {base}": [
-            against(rows, f"{n}/carbyne", f"{n}/{base}", jct_factor) for n in LOADS.values()
-        ]
-        for base in (STRICT, LENDS, "tetris")
-    })  # fmt: skip
+    bars(
+        axes,
+        [f"{load} x" for load in LOADS],
+        {
+            f"over {base}": [
+                against(rows, f"{n}/carbyne", f"{n}/{base}", jct_factor) for n in LOADS.values()
+            ]
+            for base in (STRICT, LENDS, "tetris")
+        },
+    )
     axes.set(ylabel="mean JCT over Carbyne's", xlabel="load")
 
 
@@ -115,9 +122,12 @@ def error_cases() -> dict[str, Trial]:
     found: dict[str, Trial] = {}
     for error in ERRORS:
         own = trials(
-            "TPC-DS", SMALL_JOBS, SMALL_NODES, ("carbyne", STRICT, "tetris"),
+            "TPC-DS",
+            SMALL_JOBS,
+            SMALL_NODES,
+            ("carbyne", STRICT, "tetris"),
             error=error / 100 or 1e-9,
-        )  # fmt: skip
+        )
         found |= {f"{name}, {error:+d} %": trial for name, trial in own.items()}
     return found
 
@@ -125,20 +135,28 @@ def error_cases() -> dict[str, Trial]:
 def figure_10(rows: Rows) -> list[Line]:
     """Return mean JCT over Carbyne's by the error of estimates."""
     return [
-        Line(f"over {base}, {error:+d} %", "above 1" if base == STRICT else "",
-             told(against(rows, f"carbyne, {error:+d} %", f"{base}, {error:+d} %", jct_factor), 2))
-        for base in (STRICT, "tetris") for error in ERRORS
-    ]  # fmt: skip
+        Line(
+            f"over {base}, {error:+d} %",
+            "above 1" if base == STRICT else "",
+            told(against(rows, f"carbyne, {error:+d} %", f"{base}, {error:+d} %", jct_factor), 2),
+        )
+        for base in (STRICT, "tetris")
+        for error in ERRORS
+    ]
 
 
 def draw_10(rows: Rows, axes: Any) -> None:
     """Draw factors by error."""
-    bars(axes, [f"{e:+d} %" if e else "none" for e in ERRORS], {
-        f"over {base}": [
-            against(rows, f"carbyne, {e:+d} %", f"{base}, {e:+d} %", jct_factor) for e in ERRORS
-        ]
-        for base in (STRICT, "tetris")
-    })  # fmt: skip
+    bars(
+        axes,
+        [f"{e:+d} %" if e else "none" for e in ERRORS],
+        {
+            f"over {base}": [
+                against(rows, f"carbyne, {e:+d} %", f"{base}, {e:+d} %", jct_factor) for e in ERRORS
+            ]
+            for base in (STRICT, "tetris")
+        },
+    )
     axes.set(ylabel="mean JCT over Carbyne's", xlabel="error of estimated demands and durations")
 
 
@@ -173,8 +191,10 @@ def figure_11(rows: Rows) -> list[Line]:
                 why = "agrees" if abs(own[0] - 1) <= 0.1 else "not known"
                 why = "what strict DRF does not lend" if base == STRICT else why
             lines.append(Line(f"over {base}, P(Altruism) {part:g}", paper, told(own, 2), why))
-    for part, why in ((0.01, "what exceeds a share goes to the job with least left, if P > 0"),
-                      (1.0, "the same, and what jobs yield of their shares")):  # fmt: skip
+    for part, why in (
+        (0.01, "what exceeds a share goes to the job with least left, if P > 0"),
+        (1.0, "the same, and what jobs yield of their shares"),
+    ):
         gain = told(against(rows, f"P {part:g}", "P 0", jct_factor), 2)
         lines.append(Line(f"over itself at P(Altruism) 0, at {part:g}", "", gain, why))
     return lines
@@ -182,10 +202,14 @@ def figure_11(rows: Rows) -> list[Line]:
 
 def draw_11(rows: Rows, axes: Any) -> None:
     """Draw factors by P(Altruism)."""
-    bars(axes, [f"{p:g}" for p in ALTRUISM], {
-        f"over {base}": [against(rows, f"P {p:g}", base, jct_factor) for p in ALTRUISM]
-        for base in (STRICT, LENDS, "tetris")
-    })  # fmt: skip
+    bars(
+        axes,
+        [f"{p:g}" for p in ALTRUISM],
+        {
+            f"over {base}": [against(rows, f"P {p:g}", base, jct_factor) for p in ALTRUISM]
+            for base in (STRICT, LENDS, "tetris")
+        },
+    )
     axes.set(ylabel="mean JCT over Carbyne's", xlabel="P(Altruism)")
 
 
@@ -206,23 +230,64 @@ def figure_12(rows: Rows) -> list[Line]:
 
 
 FIGURES = (
-    Figure("figure 9", "gains by load, TPC-DS", "online/TPC-DS", load_cases(), figure_9,
-           f"The jobs of figure 5 on {', '.join(str(n) for n in LOADS.values())} machines. The "
-           "paper's numbers are those of its text; its bars have none.", draw_9, 3.0),
-    Figure("figure 9 b", "gains by load, nothing scaled, TPC-DS", "online/TPC-DS/whole",
-           whole_cases(), figure_9_b,
-           f"The jobs of figure 5 with all of their tasks on {', '.join(map(str, WHOLE.values()))} "
-           "machines: the same load, and shares that hold tasks.", None, 12.0),
-    Figure("figure 10", "wrong estimates", f"errors/TPC-DS/{SMALL_NODES}", error_cases(),
-           figure_10, f"{SMALL_JOBS} jobs on {SMALL_NODES} machines. "
-           "Demands and durations of all stages are off by as much; memory is shared here like "
-           "the rest, so that no task dies of a wrong estimate.", draw_10, 0.4),
-    Figure("figure 11", "how often jobs are altruistic", f"altruism/TPC-DS/{SMALL_NODES}",
-           altruism_cases(), figure_11, f"{SMALL_JOBS} jobs on {SMALL_NODES} machines.",
-           draw_11, 0.4),
-    Figure("figure 12", "Graphene's planner inside the job, TPC-DS", f"online/TPC-DS/{NODES}",
-           trials("TPC-DS", ONLINE_JOBS, NODES, ("carbyne", "carbyne_graphene", LENDS, STRICT),
-                  mean_s=ONLINE_S), figure_12,
-           "The runs of figure 5; the planner that the paper calls DAGPS is Graphene's.", None,
-           3.0),
-)  # fmt: skip
+    Figure(
+        "figure 9",
+        "gains by load, TPC-DS",
+        "online/TPC-DS",
+        load_cases(),
+        figure_9,
+        f"The jobs of figure 5 on {', '.join(str(n) for n in LOADS.values())} machines. The "
+        "paper's numbers are those of its text; its bars have none.",
+        draw_9,
+        3.0,
+    ),
+    Figure(
+        "figure 9 b",
+        "gains by load, nothing scaled, TPC-DS",
+        "online/TPC-DS/whole",
+        whole_cases(),
+        figure_9_b,
+        f"The jobs of figure 5 with all of their tasks on {', '.join(map(str, WHOLE.values()))} "
+        "machines: the same load, and shares that hold tasks.",
+        None,
+        12.0,
+    ),
+    Figure(
+        "figure 10",
+        "wrong estimates",
+        f"errors/TPC-DS/{SMALL_NODES}",
+        error_cases(),
+        figure_10,
+        f"{SMALL_JOBS} jobs on {SMALL_NODES} machines. "
+        "Demands and durations of all stages are off by as much; memory is shared here like "
+        "the rest, so that no task dies of a wrong estimate.",
+        draw_10,
+        0.4,
+    ),
+    Figure(
+        "figure 11",
+        "how often jobs are altruistic",
+        f"altruism/TPC-DS/{SMALL_NODES}",
+        altruism_cases(),
+        figure_11,
+        f"{SMALL_JOBS} jobs on {SMALL_NODES} machines.",
+        draw_11,
+        0.4,
+    ),
+    Figure(
+        "figure 12",
+        "Graphene's planner inside the job, TPC-DS",
+        f"online/TPC-DS/{NODES}",
+        trials(
+            "TPC-DS",
+            ONLINE_JOBS,
+            NODES,
+            ("carbyne", "carbyne_graphene", LENDS, STRICT),
+            mean_s=ONLINE_S,
+        ),
+        figure_12,
+        "The runs of figure 5; the planner that the paper calls DAGPS is Graphene's.",
+        None,
+        3.0,
+    ),
+)

@@ -39,13 +39,20 @@ def jobs_of(times: float) -> tuple[Job, ...]:
     Their inputs are anywhere.
     """
     return tuple(
-        replace(job, stages=tuple(
-            replace(s, tasks=min(s.tasks, TASKS_MAX), duration_s=times * s.duration_s,
-                    prefer=Preference())
-            for s in job.stages
-        ))
+        replace(
+            job,
+            stages=tuple(
+                replace(
+                    s,
+                    tasks=min(s.tasks, TASKS_MAX),
+                    duration_s=times * s.duration_s,
+                    prefer=Preference(),
+                )
+                for s in job.stages
+            ),
+        )
         for job in alibaba()[:JOBS]
-    )  # fmt: skip
+    )
 
 
 def run(
@@ -59,24 +66,27 @@ def run(
     found = simulate(spread(jobs, mean_s, seed), cluster, scheme, options, seed)
     return {
         "jct_s": [round(float(t), 1) for t in found.jct_s],
-        "makespan_s": round(found.makespan_s, 1), "used": round(found.utilisation, 4),
-    }  # fmt: skip
+        "makespan_s": round(found.makespan_s, 1),
+        "used": round(found.utilisation, 4),
+    }
 
 
 def by_load() -> dict[str, Trial]:
     """Return every scheme at every load."""
     return {
         f"load {load:g}/{scheme}": partial(run, load, 1.0, scheme, {})
-        for load in LOADS for scheme in SCHEMES
-    }  # fmt: skip
+        for load in LOADS
+        for scheme in SCHEMES
+    }
 
 
 def by_duration() -> dict[str, Trial]:
     """Return every scheme at every duration of tasks."""
     return {
         f"durations x {times:g}/{scheme}": partial(run, BUSY, times, scheme, {})
-        for times in TIMES for scheme in SCHEMES
-    }  # fmt: skip
+        for times in TIMES
+        for scheme in SCHEMES
+    }
 
 
 def saved(base: Mapping[str, Any], own: Mapping[str, Any]) -> float:
@@ -94,13 +104,22 @@ def figure_5(points: Sequence[str], rows: Rows) -> list[Line]:
         why = f"{near(gain, 35, 5)} (within 5 points)" if close else "the text above"
         lines += [
             Line(f"response saved over Default, {point}, %", "35", told(gain, 1, True), why),
-            Line(f"makespan saved over Default, {point}, %", "40",
-                 told(against(rows, own, base, span_gain), 1, True)),
-            Line(f"response lost to Tetris, {point}, %", "at most 7",
-                 told(against(rows, own, tetris, lambda b, o: -saved(b, o)), 1, True)),
-            Line(f"makespan lost to Tetris, {point}, %", "at most 9",
-                 told(against(rows, own, tetris, lambda b, o: -span_gain(b, o)), 1, True)),
-        ]  # fmt: skip
+            Line(
+                f"makespan saved over Default, {point}, %",
+                "40",
+                told(against(rows, own, base, span_gain), 1, True),
+            ),
+            Line(
+                f"response lost to Tetris, {point}, %",
+                "at most 7",
+                told(against(rows, own, tetris, lambda b, o: -saved(b, o)), 1, True),
+            ),
+            Line(
+                f"makespan lost to Tetris, {point}, %",
+                "at most 9",
+                told(against(rows, own, tetris, lambda b, o: -span_gain(b, o)), 1, True),
+            ),
+        ]
     return lines
 
 
@@ -108,8 +127,14 @@ def draw_5(points: Sequence[str], rows: Rows, axes: Any) -> None:
     """Draw the curve."""
     for name in ("cobra", "tetris"):
         found = [against(rows, f"{p}/{name}", f"{p}/{DEFAULT}", saved) for p in points]
-        axes.errorbar(range(len(points)), [m for m, _ in found], yerr=[h for _, h in found],
-                      marker="o", capsize=2, label=name)  # fmt: skip
+        axes.errorbar(
+            range(len(points)),
+            [m for m, _ in found],
+            yerr=[h for _, h in found],
+            marker="o",
+            capsize=2,
+            label=name,
+        )
     axes.axhline(35, color="black", linewidth=1, label="the paper's cobra")
     axes.set_xticks(range(len(points)), points)
     axes.set_ylabel("response saved over Default, %")
@@ -183,8 +208,12 @@ def least_mean_response_s(jobs: Sequence[Job]) -> float:
     job's first (Turek et al. 1994, squashed area).
     """
     span_s = sum(_span_s(job) for job in jobs) / len(jobs)
-    works = np.array([[sum(s.tasks * s.duration_s * s.demand[name] for s in job.stages)
-                       for name in CONTAINER] for job in jobs])  # fmt: skip
+    works = np.array(
+        [
+            [sum(s.tasks * s.duration_s * s.demand[name] for s in job.stages) for name in CONTAINER]
+            for job in jobs
+        ]
+    )
     room = np.array([MACHINES * most / PART for most in CONTAINER.values()])
     after = np.arange(len(jobs), 0, -1)  # jobs that wait for the work of each, itself with them
     squashed = [float((np.sort(column) * after).sum()) for column in (works / room).T]
@@ -204,8 +233,9 @@ def batches() -> dict[str, Trial]:
     """Return COBRA and Default on batches of every size."""
     return {
         f"{size} jobs/{scheme}": partial(batch, size, scheme)
-        for size in BATCHES for scheme in ("cobra", DEFAULT)
-    }  # fmt: skip
+        for size in BATCHES
+        for scheme in ("cobra", DEFAULT)
+    }
 
 
 def _ratio(row: Mapping[str, Any]) -> float:
@@ -216,19 +246,29 @@ def theorem_7(rows: Rows) -> list[Line]:
     """Return mean response over its lower bound by the number of jobs."""
     why = {"cobra": "a bound of the optimum, not the optimum; waits for containers count"}
     return [
-        Line(f"mean response over its bound, {size} jobs at once, `{scheme}`",
-             "a constant" if scheme == "cobra" else "",
-             told(over(rows, f"{size} jobs/{scheme}", _ratio), 2), why.get(scheme, ""))
-        for scheme in ("cobra", DEFAULT) for size in BATCHES
-    ]  # fmt: skip
+        Line(
+            f"mean response over its bound, {size} jobs at once, `{scheme}`",
+            "a constant" if scheme == "cobra" else "",
+            told(over(rows, f"{size} jobs/{scheme}", _ratio), 2),
+            why.get(scheme, ""),
+        )
+        for scheme in ("cobra", DEFAULT)
+        for size in BATCHES
+    ]
 
 
 def draw_theorem(rows: Rows, axes: Any) -> None:
     """Draw the ratios."""
     for scheme in ("cobra", DEFAULT):
         found = [over(rows, f"{size} jobs/{scheme}", _ratio) for size in BATCHES]
-        axes.errorbar(BATCHES, [m for m, _ in found], yerr=[h for _, h in found], marker="o",
-                      capsize=2, label=scheme)  # fmt: skip
+        axes.errorbar(
+            BATCHES,
+            [m for m, _ in found],
+            yerr=[h for _, h in found],
+            marker="o",
+            capsize=2,
+            label=scheme,
+        )
     axes.set(xlabel="jobs at once", ylabel="mean response over its bound", ylim=(0, None))
     axes.legend(frameon=False)
 
@@ -242,8 +282,9 @@ def plans() -> Mapping[tuple[str, str], Mapping[str, float]]:
     files = data("alibaba-v2018", "task_usage.csv.gz")
     return {
         (job.name, s.name): {k: min(s.demand.get(k, 0.0), most) for k, most in CONTAINER.items()}
-        for job in import_jobs("alibaba2018", files, {}, Imported()) for s in job.stages
-    }  # fmt: skip
+        for job in import_jobs("alibaba2018", files, {}, Imported())
+        for s in job.stages
+    }
 
 
 def as_planned(job: Job) -> Job:
@@ -270,8 +311,9 @@ def estimated(scheme: str, planned: bool, options: Mapping[str, Any], seed: int)
     found = simulate(spread(jobs, mean_s, seed), cluster, scheme, options, seed)
     return {
         "jct_s": [round(float(t), 1) for t in found.jct_s],
-        "makespan_s": round(found.makespan_s, 1), "used": round(found.utilisation, 4),
-    }  # fmt: skip
+        "makespan_s": round(found.makespan_s, 1),
+        "used": round(found.utilisation, 4),
+    }
 
 
 EXACT = {"asker.over_estimate": 0.0}
@@ -288,18 +330,21 @@ TOLD: Mapping[str, tuple[str, bool, Mapping[str, Any]]] = {
 def estimates(rows: Rows) -> list[Line]:
     """Return response saved over Default by what schedulers know."""
     return [
-        Line(f"response saved over Default, `{name}`, %", "35" if "first" in name else "",
-             told(against(rows, name, DEFAULT, saved), 1, True))
-        for name in TOLD if name != DEFAULT
-    ]  # fmt: skip
+        Line(
+            f"response saved over Default, `{name}`, %",
+            "35" if "first" in name else "",
+            told(against(rows, name, DEFAULT, saved), 1, True),
+        )
+        for name in TOLD
+        if name != DEFAULT
+    ]
 
 
 def draw_estimates(rows: Rows, axes: Any) -> None:
     """Draw bars."""
     names = [name for name in TOLD if name != DEFAULT]
     words = [name.replace(", ", "\n").replace("first tasks ", "first tasks\n") for name in names]
-    bars(axes, words,
-         {"saved": [against(rows, name, DEFAULT, saved) for name in names]})  # fmt: skip
+    bars(axes, words, {"saved": [against(rows, name, DEFAULT, saved) for name in names]})
     axes.tick_params(axis="x", labelsize=6)
     axes.set_ylabel("response saved over Default, %")
 
@@ -317,32 +362,64 @@ depends on the load, and on how long a task lasts beside the wait for a containe
 saves.
 """,
     (
-        Figure("figure 5", "response and makespan over Default, by load", "alibaba", by_load(),
-               partial(figure_5, AT_LOADS),
-               "Where jobs do not compete there is nothing to save: a wait of 3 s is short beside "
-               "these tasks, half of which last a minute and more. What is saved grows with the "
-               "load, and at none of them to the paper's 35 %; it does where tasks are short, "
-               "which is figure 5 b.", partial(draw_5, AT_LOADS), 1.5),
-        Figure("figure 5 b", "the same by how long tasks last", "alibaba", by_duration(),
-               partial(figure_5, AT_TIMES),
-               f"At load {BUSY:g}, with all durations and gaps between arrivals shortened alike. A "
-               "container costs three heartbeats (3 s) to get, whatever the task lasts. To keep "
-               "one saves more only where tasks last about as long as that: at 0.03, not at 0.1.",
-               partial(draw_5, AT_TIMES), 1.5),
-        Figure("theorem 7", "mean response of jobs that come at once, over its lower bound",
-               "alibaba/batches", batches(), theorem_7,
-               "The theorem says that a constant bounds it, whatever the number of jobs, and names "
-               "none. The bound is the greater of the mean span and the machines' time for the "
-               "work, the smallest job's first. The jobs of a batch are drawn; 40 are all of them.",
-               draw_theorem, 0.5),
-        Figure("estimates", "estimates against truth (section VI-A)", "alibaba/estimates",
-               {name: partial(estimated, *how) for name, how in TOLD.items()}, estimates,
-               f"{FEW} jobs at load {BUSY:g}. COBRA estimates what tasks need from the first of "
-               "each stage, for which it takes too much; Tetris believes what it is told.",
-               draw_estimates, 0.6),
-        Figure("figure 7", "sensitivity to rho and delta", "alibaba", axes_cases(), figure_7,
-               f"At load {BUSY:g}; the other parameter as by default (rho 1.5, delta 0.7).",
-               draw_7, 4.0),
+        Figure(
+            "figure 5",
+            "response and makespan over Default, by load",
+            "alibaba",
+            by_load(),
+            partial(figure_5, AT_LOADS),
+            "Where jobs do not compete there is nothing to save: a wait of 3 s is short beside "
+            "these tasks, half of which last a minute and more. What is saved grows with the "
+            "load, and at none of them to the paper's 35 %; it does where tasks are short, "
+            "which is figure 5 b.",
+            partial(draw_5, AT_LOADS),
+            1.5,
+        ),
+        Figure(
+            "figure 5 b",
+            "the same by how long tasks last",
+            "alibaba",
+            by_duration(),
+            partial(figure_5, AT_TIMES),
+            f"At load {BUSY:g}, with all durations and gaps between arrivals shortened alike. A "
+            "container costs three heartbeats (3 s) to get, whatever the task lasts. To keep "
+            "one saves more only where tasks last about as long as that: at 0.03, not at 0.1.",
+            partial(draw_5, AT_TIMES),
+            1.5,
+        ),
+        Figure(
+            "theorem 7",
+            "mean response of jobs that come at once, over its lower bound",
+            "alibaba/batches",
+            batches(),
+            theorem_7,
+            "The theorem says that a constant bounds it, whatever the number of jobs, and names "
+            "none. The bound is the greater of the mean span and the machines' time for the "
+            "work, the smallest job's first. The jobs of a batch are drawn; 40 are all of them.",
+            draw_theorem,
+            0.5,
+        ),
+        Figure(
+            "estimates",
+            "estimates against truth (section VI-A)",
+            "alibaba/estimates",
+            {name: partial(estimated, *how) for name, how in TOLD.items()},
+            estimates,
+            f"{FEW} jobs at load {BUSY:g}. COBRA estimates what tasks need from the first of "
+            "each stage, for which it takes too much; Tetris believes what it is told.",
+            draw_estimates,
+            0.6,
+        ),
+        Figure(
+            "figure 7",
+            "sensitivity to rho and delta",
+            "alibaba",
+            axes_cases(),
+            figure_7,
+            f"At load {BUSY:g}; the other parameter as by default (rho 1.5, delta 0.7).",
+            draw_7,
+            4.0,
+        ),
     ),
     {
         "figures 1, 2": "worked examples: `tests/golden`, through whole masters",
@@ -354,4 +431,4 @@ saves.
         "table II": "a glossary",
         "table IV": "live, from the processes' metrics; docs/cobra.md",
     },
-)  # fmt: skip
+)

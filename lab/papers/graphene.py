@@ -32,9 +32,13 @@ BASES = ("tez", "tez, cores and memory", "tez, p75 containers", P90, KEPT, LARGE
 IN_P90 = ("tez_cp, p90 containers", "tez_tetris, p90 containers")
 TABLE_4 = {"TPC-DS": P90, "TPC-H": LARGEST}  # which of both comes nearest
 TABLE_7 = {
-    "graphene": (7, 25, 57, 74), "random": (-2, 0, 1, 4), "critical_path": (1, 4, 13, 16),
-    "tetris": (0, 7, 29, 42), "strip_part": (0, 1, 12, 27), "coffman_graham": (0, 1, 12, 26),
-}  # fmt: skip
+    "graphene": (7, 25, 57, 74),
+    "random": (-2, 0, 1, 4),
+    "critical_path": (1, 4, 13, 16),
+    "tetris": (0, 7, 29, 42),
+    "strip_part": (0, 1, 12, 27),
+    "coffman_graham": (0, 1, 12, 26),
+}
 PERCENTILES = (25, 50, 75, 90)
 DAGS, TASKS = 12, (30, 300)  # by seed; of each so many tasks
 STAGES_MIN = 5  # of less, one stage is most of the DAG
@@ -84,26 +88,34 @@ def draw_4(workload: str, rows: Rows, axes: Any) -> None:
 def figure_19(workload: str, rows: Rows) -> list[Line]:
     """Return completion times saved at three percentiles over jobs, by Graphene and two others."""
     lines = []
-    for base, names in (("tez", ("tez_cp", "tez_tetris", "graphene")),
-                        (P90, (*IN_P90, "graphene"))):  # fmt: skip
+    for base, names in (
+        ("tez", ("tez_cp", "tez_tetris", "graphene")),
+        (P90, (*IN_P90, "graphene")),
+    ):
         for column, name in enumerate(names):
             for place, p in enumerate(PERCENTILES[:3]):
                 gain = against(rows, name, base, partial(jct_gain, p))
                 theirs = NUMBERS[workload][place][column]
-                lines.append(Line(f"`{name}` over `{base}`, p{p}, %", f"{theirs:+.1f}",
-                                  told(gain, 1, True)))  # fmt: skip
+                lines.append(
+                    Line(f"`{name}` over `{base}`, p{p}, %", f"{theirs:+.1f}", told(gain, 1, True))
+                )
     return lines
 
 
 def draw_19(workload: str, rows: Rows, axes: Any) -> None:
     """Draw completion times saved."""
     names = ("tez", P90)
-    bars(axes, [f"p{p}" for p in PERCENTILES[:3]], {
-        f"over {base}": [
-            against(rows, "graphene", base, partial(jct_gain, p)) for p in PERCENTILES[:3]
-        ]
-        for base in names
-    }, {f"over {base}": [NUMBERS[workload][i][2] for i in range(3)] for base in names})  # fmt: skip
+    bars(
+        axes,
+        [f"p{p}" for p in PERCENTILES[:3]],
+        {
+            f"over {base}": [
+                against(rows, "graphene", base, partial(jct_gain, p)) for p in PERCENTILES[:3]
+            ]
+            for base in names
+        },
+        {f"over {base}": [NUMBERS[workload][i][2] for i in range(3)] for base in names},
+    )
     axes.set_ylabel(f"JCT saved, {workload}, %")
 
 
@@ -186,9 +198,11 @@ def figure_6(rows: Rows) -> list[Line]:
     """Return the median gap of a DAG's runtime to its critical path and to its work."""
     lines = []
     for name in FIGURE_6:
-        for bound, text, theirs in (("cp_len_s", "CPLength", "> 0.70"),
-                                    ("t_work_s", "TWork", "> 0.70"),
-                                    ("new_lb_s", "NewLB", "> 0.50")):  # fmt: skip
+        for bound, text, theirs in (
+            ("cp_len_s", "CPLength", "> 0.70"),
+            ("t_work_s", "TWork", "> 0.70"),
+            ("new_lb_s", "NewLB", "> 0.50"),
+        ):
             ours = over(rows, name, partial(gap, bound, 50))
             why = ""
             if name in ("bfs, p90", "bfs, largest") and bound != "new_lb_s":
@@ -203,10 +217,14 @@ def figure_6(rows: Rows) -> list[Line]:
         ours = over(rows, "graphene", partial(_over_new_lb, p))
         strong = told(against(rows, "graphene", BOUNDS, partial(_over_strong, p)), 2)
         lines += [
-            Line(f"`graphene`, makespan over NewLB, p{p} (section 8.3)", theirs, told(ours, 2),
-                 "NewLB is loose on these machines: the line below"),
+            Line(
+                f"`graphene`, makespan over NewLB, p{p} (section 8.3)",
+                theirs,
+                told(ours, 2),
+                "NewLB is loose on these machines: the line below",
+            ),
             Line(f"`graphene`, makespan over Weft's own bound, p{p}", "", strong),
-        ]  # fmt: skip
+        ]
     return lines
 
 
@@ -223,13 +241,21 @@ def draw_6(rows: Rows, axes: Any) -> None:
     """Draw distributions over the DAGs of all seeds."""
     for name in FIGURE_6:
         for bound, style in (("cp_len_s", "-"), ("t_work_s", ":")):
-            found = np.sort(np.concatenate([
-                1 - np.array(row[bound]) / np.array(row["makespan_s"]) for row in rows[name]
-            ]))  # fmt: skip
+            found = np.sort(
+                np.concatenate(
+                    [1 - np.array(row[bound]) / np.array(row["makespan_s"]) for row in rows[name]]
+                )
+            )
             at = f"C{FIGURE_6.index(name)}"
             label = name if style == "-" else None
-            axes.step(found, np.arange(1, len(found) + 1) / len(found), style, where="post",
-                      color=at, label=label)  # fmt: skip
+            axes.step(
+                found,
+                np.arange(1, len(found) + 1) / len(found),
+                style,
+                where="post",
+                color=at,
+                label=label,
+            )
     axes.axvline(0.7, color="black", linewidth=0.8)
     axes.set(xlabel="gap to CPLength (lines) and TWork (dots)", ylabel="share of DAGs", xlim=(0, 1))
     axes.legend(frameon=False, fontsize=7)
@@ -241,8 +267,14 @@ def table_7(rows: Rows) -> list[Line]:
     for name, theirs in TABLE_7.items():
         ours = [against(rows, name, "bfs", partial(saved, p)) for p in PERCENTILES]
         why = "a `bfs` that sees all resources leaves no more; one in containers does, below"
-        lines.append(Line(f"`{name}` over `bfs`, p25/50/75/90, %", _four(theirs), _told(ours),
-                          why if name == "graphene" else ""))  # fmt: skip
+        lines.append(
+            Line(
+                f"`{name}` over `bfs`, p25/50/75/90, %",
+                _four(theirs),
+                _told(ours),
+                why if name == "graphene" else "",
+            )
+        )
     for size in SIZES:
         ours = [against(rows, "graphene", f"bfs, {size}", partial(saved, p)) for p in PERCENTILES]
         why = "the nearest level" if size == "p75" else "larger containers leave more to win"
@@ -268,12 +300,20 @@ def draw_7(rows: Rows, axes: Any) -> None:
     """Draw figure 21: distributions of the makespan saved."""
     pairs = [("graphene", "bfs")] + [("graphene", f"bfs, {size}") for size in SIZES]
     for name, base in [*pairs, ("critical_path", "bfs"), ("tetris", "bfs")]:
-        found = np.sort(np.concatenate([
-            100 * (1 - np.array(own["makespan_s"]) / b["makespan_s"])
-            for b, own in zip(rows[base], rows[name], strict=True)
-        ]))  # fmt: skip
-        axes.step(found, np.arange(1, len(found) + 1) / len(found), where="post",
-                  label=f"{name} over {base}")  # fmt: skip
+        found = np.sort(
+            np.concatenate(
+                [
+                    100 * (1 - np.array(own["makespan_s"]) / b["makespan_s"])
+                    for b, own in zip(rows[base], rows[name], strict=True)
+                ]
+            )
+        )
+        axes.step(
+            found,
+            np.arange(1, len(found) + 1) / len(found),
+            where="post",
+            label=f"{name} over {base}",
+        )
     axes.plot(
         TABLE_7["graphene"], [p / 100 for p in PERCENTILES], "ko", label="the paper's graphene"
     )
@@ -283,12 +323,15 @@ def draw_7(rows: Rows, axes: Any) -> None:
 
 def _table_4(number: str, workload: str, bases: Sequence[str]) -> Figure:
     return Figure(
-        number, f"makespan, gap from Tez, {workload}", f"burst/{workload}/{NODES}",
+        number,
+        f"makespan, gap from Tez, {workload}",
+        f"burst/{workload}/{NODES}",
         trials(workload, JOBS, NODES, (*bases, "graphene"), mean_s=BURST_S, scale=1),
         partial(table_4, workload),
         f"{JOBS} jobs within {JOBS * BURST_S / 60:.0f} minutes on {NODES} machines, none scaled.",
-        partial(draw_4, workload), 3.5,
-    )  # fmt: skip
+        partial(draw_4, workload),
+        3.5,
+    )
 
 
 PLANS = planners(
@@ -313,27 +356,53 @@ each has as many machines as make its work as long as its critical path.
 """
 PAGE_FIGURES = (
     FIGURE_5,
-    Figure("figure 6", "gap of a DAG's runtime to its bounds", "plans", PLANS, figure_6,
-           "The paper's are production runs with all that happens there; ours are schedules, "
-           "breadth first, with one container size for all tasks of the DAG.", draw_6, 1.5),
+    Figure(
+        "figure 6",
+        "gap of a DAG's runtime to its bounds",
+        "plans",
+        PLANS,
+        figure_6,
+        "The paper's are production runs with all that happens there; ours are schedules, "
+        "breadth first, with one container size for all tasks of the DAG.",
+        draw_6,
+        1.5,
+    ),
     _table_4("table 4", "TPC-DS", (*BASES, *IN_P90)),
     _table_4("table 4 b", "TPC-H", ("tez", P90, LARGEST)),
-    Figure("figure 19", "completion times against Tez, TPC-DS", f"poisson/TPC-DS/{NODES}",
-           trials("TPC-DS", JOBS, NODES,
-                  ("tez", P90, "graphene", "tez_cp", "tez_tetris", *IN_P90),
-                  mean_s=ARRIVALS_S, scale=1),
-           partial(figure_19, "TPC-DS"),
-           f"{JOBS} jobs, one every {ARRIVALS_S:g} s on average, {NODES} machines. Three "
-           "benchmarks, other baselines and other weights stand in [the simulator's "
-           "page](../simulation.md#graphene-against-tez).",
-           partial(draw_19, "TPC-DS"), 3.5),
-    Figure("table 7", "planners against breadth first (figure 21)", "plans", PLANS, table_7,
-           "Against a breadth first order that sees all resources no kind of DAG was found where "
-           "half of them gain 25 %: the room that the bounds leave is 16 % at the median.",
-           draw_7, 1.5, also="figure 21"),
+    Figure(
+        "figure 19",
+        "completion times against Tez, TPC-DS",
+        f"poisson/TPC-DS/{NODES}",
+        trials(
+            "TPC-DS",
+            JOBS,
+            NODES,
+            ("tez", P90, "graphene", "tez_cp", "tez_tetris", *IN_P90),
+            mean_s=ARRIVALS_S,
+            scale=1,
+        ),
+        partial(figure_19, "TPC-DS"),
+        f"{JOBS} jobs, one every {ARRIVALS_S:g} s on average, {NODES} machines. Three "
+        "benchmarks, other baselines and other weights stand in [the simulator's "
+        "page](../simulation.md#graphene-against-tez).",
+        partial(draw_19, "TPC-DS"),
+        3.5,
+    ),
+    Figure(
+        "table 7",
+        "planners against breadth first (figure 21)",
+        "plans",
+        PLANS,
+        table_7,
+        "Against a breadth first order that sees all resources no kind of DAG was found where "
+        "half of them gain 25 %: the room that the bounds leave is 16 % at the median.",
+        draw_7,
+        1.5,
+        also="figure 21",
+    ),
     *SMALL_FIGURES,
     FIGURE_25,
-)  # fmt: skip
+)
 PAGE_ABSENT = {
     "figures 1, 3, 8 to 10, 18": "worked examples: `tests/golden`, every value",
     "figures 2, 11 to 17": "the algorithm: docs/planning.md, docs/rules.md say how each is read",

@@ -68,10 +68,14 @@ def figure_5(rows: Rows) -> list[Line]:
         return float(row["cov"][name])
 
     cov = [
-        Line(f"variation of demands (table 1), {name}", f"{paper:g}",
-             told(over(rows, "drawn", partial(varies, name)), 2), "no demand is over a machine")
+        Line(
+            f"variation of demands (table 1), {name}",
+            f"{paper:g}",
+            told(over(rows, "drawn", partial(varies, name)), 2),
+            "no demand is over a machine",
+        )
         for name, paper in PRIVATE_STACK.items()
-    ]  # fmt: skip
+    ]
     return [
         line("depth, median", "5", "depth_p50"),
         line("deeper than ten, %", "25", "deeper_than_10", 100),
@@ -80,11 +84,14 @@ def figure_5(rows: Rows) -> list[Line]:
         line("stages, median", "tens", "stages_p50"),
         line("tasks, median", "thousands", "tasks_p50"),
         line("edges that are barriers, %", "the smaller part", "barriers", 100),
-        Line("cut into four parts and more, %", "24",
-             told(over(rows, "drawn", lambda r: 100 * r["four_parts"]), 0),
-             "the generator does not draw after this one"),
+        Line(
+            "cut into four parts and more, %",
+            "24",
+            told(over(rows, "drawn", lambda r: 100 * r["four_parts"]), 0),
+            "the generator does not draw after this one",
+        ),
         *cov,
-    ]  # fmt: skip
+    ]
 
 
 # -- figure 25 -------------------------------------------------------------------------------------
@@ -161,14 +168,27 @@ def draw_25(rows: Rows, axes: Any) -> None:
 
 
 FIGURE_5 = Figure(
-    "figure 5", "structure of DAGs, with table 1", "structure", {"drawn": structure}, figure_5,
+    "figure 5",
+    "structure of DAGs, with table 1",
+    "structure",
+    {"drawn": structure},
+    figure_5,
     f"The paper's are counted on Microsoft's DAGs; ours on {JOBS} a seed that `weft generate "
-    "graphene` draws after them.", None, 1.0, also="table 1",
-)  # fmt: skip
+    "graphene` draws after them.",
+    None,
+    1.0,
+    also="table 1",
+)
 FIGURE_25 = Figure(
-    "figure 25", "builds and requests", "domains", plans(), figure_25,
+    "figure 25",
+    "builds and requests",
+    "domains",
+    plans(),
+    figure_25,
     f"{DAGS} DAGs a seed of `weft generate builds` and `weft generate requests`, {TASKS[0]} to "
     f"{TASKS[1]} tasks, planned on machines whose number makes the work as long as the critical "
     "path. The section names the parts of such DAGs; their sizes, times and demands are ours.",
-    draw_25, 0.3, also="section 9",
-)  # fmt: skip
+    draw_25,
+    0.3,
+    also="section 9",
+)

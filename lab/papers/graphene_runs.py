@@ -23,13 +23,22 @@ LOADS = {1: 12, 2: 6, 4: 3, 6: 2}  # machines: the same work on fewer
 P90 = "tez, p90 containers"
 AT_LOADS = ("tez", P90, "graphene")
 BLIND = ("tez_g_cs", "tez_g_tetris")  # matchers that ignore the orders that masters prefer
-ERRORS = {"-75 to -50": (-0.75, -0.5), "-50 to -25": (-0.5, -0.25), "0": (-1e-9, 1e-9),
-          "+25 to +50": (0.25, 0.5), "+50 to +75": (0.5, 0.75)}  # fmt: skip
+ERRORS = {
+    "-75 to -50": (-0.75, -0.5),
+    "-50 to -25": (-0.5, -0.25),
+    "0": (-1e-9, 1e-9),
+    "+25 to +50": (0.25, 0.5),
+    "+50 to +75": (0.5, 0.75),
+}
 WITH_ERRORS = ("tez_cp", "tez_tetris", "graphene")
 QUEUES = QueueSpec("root", children=(QueueSpec("a", 0.5), QueueSpec("b", 0.5)))
 SHARED = ("tez", "drf", "tez_tetris", "graphene")
-TABLE_5 = {"tez": (-13, 0.82, 0.86, 0.88), "drf": (-12, 0.85, 0.89, 0.90),
-           "tez_tetris": (-10, 0.77, 0.81, 0.92), "graphene": (2, 0.72, 0.83, 0.89)}  # fmt: skip
+TABLE_5 = {
+    "tez": (-13, 0.82, 0.86, 0.88),
+    "drf": (-12, 0.85, 0.89, 0.90),
+    "tez_tetris": (-10, 0.77, 0.81, 0.92),
+    "graphene": (2, 0.72, 0.83, 0.89),
+}
 WINDOWS_S = (10.0, 60.0, 240.0)
 
 
@@ -90,19 +99,27 @@ def figure_23(rows: Rows) -> list[Line]:
     for base in ("tez", P90):
         for what, number in (("median JCT", partial(jct_gain, 50)), ("makespan", span_gain)):
             gains = {
-                load: [number(b, own) for b, own in
-                       zip(rows[f"{nodes}/{base}"], rows[f"{nodes}/graphene"], strict=True)]
+                load: [
+                    number(b, own)
+                    for b, own in zip(
+                        rows[f"{nodes}/{base}"], rows[f"{nodes}/graphene"], strict=True
+                    )
+                ]
                 for load, nodes in LOADS.items()
-            }  # fmt: skip
+            }
             for load, found in gains.items():
                 more = [own - at_1 for own, at_1 in zip(found, gains[1], strict=True)]
                 ours = told(interval(found), 1, True)
                 if load > 1:
                     ours += f" ({told(interval(more), 1, True)})"
-                lines.append(Line(
-                    f"{what} saved over `{base}`, load {load} x (more than at 1 x), %",
-                    f"({MORE[load]})" if load in MORE else "", ours, _FULL if load == 6 else "",
-                ))  # fmt: skip
+                lines.append(
+                    Line(
+                        f"{what} saved over `{base}`, load {load} x (more than at 1 x), %",
+                        f"({MORE[load]})" if load in MORE else "",
+                        ours,
+                        _FULL if load == 6 else "",
+                    )
+                )
     for load, nodes in LOADS.items():
         held = told(over(rows, f"{nodes}/tez", partial(_held, nodes)), 1)
         lines.append(Line(f"machines times makespan, `tez`, load {load} x, 1,000 s", "", held))
@@ -115,13 +132,17 @@ def _held(nodes: int, row: Mapping[str, Any]) -> float:
 
 def draw_23(rows: Rows, axes: Any) -> None:
     """Draw median JCT saved."""
-    bars(axes, [f"{load} x" for load in LOADS], {
-        f"over {base}": [
-            against(rows, f"{n}/graphene", f"{n}/{base}", partial(jct_gain, 50))
-            for n in LOADS.values()
-        ]
-        for base in ("tez", P90)
-    })  # fmt: skip
+    bars(
+        axes,
+        [f"{load} x" for load in LOADS],
+        {
+            f"over {base}": [
+                against(rows, f"{n}/graphene", f"{n}/{base}", partial(jct_gain, 50))
+                for n in LOADS.values()
+            ]
+            for base in ("tez", P90)
+        },
+    )
     axes.set(ylabel="median JCT saved, %", xlabel="load")
 
 
@@ -173,12 +194,18 @@ def table_5(rows: Rows) -> list[Line]:
     lines = []
     for scheme, (gap, *papers) in TABLE_5.items():
         ours = against(rows, f"2/{scheme}", f"1/{scheme}", _median_gain)
-        lines.append(Line(f"`{scheme}`, median JCT, two queues against one, %", f"{gap:+d}",
-                          told(ours, 1, True)))  # fmt: skip
+        lines.append(
+            Line(
+                f"`{scheme}`, median JCT, two queues against one, %",
+                f"{gap:+d}",
+                told(ours, 1, True),
+            )
+        )
         for place, (window_s, paper) in enumerate(zip(WINDOWS_S, papers, strict=True)):
             jain = over(rows, f"2/{scheme}", partial(_jain, place))
-            lines.append(Line(f"`{scheme}`, Jain's index, {window_s:g} s", f"{paper:.2f}",
-                              told(jain, 2)))  # fmt: skip
+            lines.append(
+                Line(f"`{scheme}`, Jain's index, {window_s:g} s", f"{paper:.2f}", told(jain, 2))
+            )
     return lines
 
 
@@ -195,21 +222,51 @@ _SMALL = (
     f"{JOBS} jobs, one every {ARRIVALS_S:g} s on average, tasks of every stage divided by {SCALE}"
 )
 FIGURES = (
-    Figure("figure 23", "gains by load, TPC-DS", "small", LOAD_CASES, figure_23,
-           f"{_SMALL}; on {', '.join(str(n) for n in LOADS.values())} machines.", draw_23, 0.4,
-           also="section 8.4"),
-    Figure("figure 24", "wrong estimates, TPC-DS", "small/errors", ERROR_CASES, figure_24,
-           f"{_SMALL}; {NODES} machines. Positive: slower than with right estimates under the same "
-           "scheduler. Memory is shared like the rest, so that no task dies of a wrong estimate. "
-           "Over-estimates delay under every scheduler alike, as the paper says: where the cluster "
-           "is full, by about what they are off, as it holds so many fewer tasks; little, as the "
-           f"paper has it, where hardly a task waits, on {IDLE} machines.",
-           None, 0.4),
-    Figure("table 5", "two queues and one, TPC-DS", "small/queues", QUEUE_CASES, table_5,
-           f"{_SMALL}; {NODES} machines; half of the jobs at random in each of two queues that are "
-           "guaranteed a half. The index is of jobs, by what each holds; the paper does not say of "
-           "whom.",
-           None, 0.4),
-    Figure("table 6", "the preferred orders without a matcher that enforces them", "small",
-           BLIND_CASES, table_6, f"{_SMALL}; {NODES} machines.", None, 0.4),
-)  # fmt: skip
+    Figure(
+        "figure 23",
+        "gains by load, TPC-DS",
+        "small",
+        LOAD_CASES,
+        figure_23,
+        f"{_SMALL}; on {', '.join(str(n) for n in LOADS.values())} machines.",
+        draw_23,
+        0.4,
+        also="section 8.4",
+    ),
+    Figure(
+        "figure 24",
+        "wrong estimates, TPC-DS",
+        "small/errors",
+        ERROR_CASES,
+        figure_24,
+        f"{_SMALL}; {NODES} machines. Positive: slower than with right estimates under the same "
+        "scheduler. Memory is shared like the rest, so that no task dies of a wrong estimate. "
+        "Over-estimates delay under every scheduler alike, as the paper says: where the cluster "
+        "is full, by about what they are off, as it holds so many fewer tasks; little, as the "
+        f"paper has it, where hardly a task waits, on {IDLE} machines.",
+        None,
+        0.4,
+    ),
+    Figure(
+        "table 5",
+        "two queues and one, TPC-DS",
+        "small/queues",
+        QUEUE_CASES,
+        table_5,
+        f"{_SMALL}; {NODES} machines; half of the jobs at random in each of two queues that are "
+        "guaranteed a half. The index is of jobs, by what each holds; the paper does not say of "
+        "whom.",
+        None,
+        0.4,
+    ),
+    Figure(
+        "table 6",
+        "the preferred orders without a matcher that enforces them",
+        "small",
+        BLIND_CASES,
+        table_6,
+        f"{_SMALL}; {NODES} machines.",
+        None,
+        0.4,
+    ),
+)

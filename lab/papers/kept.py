@@ -119,9 +119,10 @@ class Kept:
         """Return rows by case, in the order of the seeds; seeds without all cases are left out."""
         keys = self.keys(figure)
         seeds = [
-            seed for seed in range(min(self.seeds, figure.seeds_max))
+            seed
+            for seed in range(min(self.seeds, figure.seeds_max))
             if all(k in self.known for k, (_, s) in keys.items() if s == seed)
-        ]  # fmt: skip
+        ]
         return {
             case: [self.known[f"{figure.study}/{case}/{seed}"] for seed in seeds]
             for case in figure.cases

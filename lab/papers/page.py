@@ -122,13 +122,14 @@ def text_of(paper: Paper, kept: Kept, pictures: Mapping[str, str]) -> str:
     counts = {number: len(next(iter(found.values()))) for number, found in rows.items()}
     commits = sorted({str(r.get("commit", "")) for r in kept.known.values()} - {""})
     parts = [
-        f"# {paper.title}", paper.text.strip(),
+        f"# {paper.title}",
+        paper.text.strip(),
         f"Made by `weft paper {paper.name}` from the runs in `{kept.path.name}` (commits "
         f"{', '.join(commits) or 'unknown'}); numbers are means over seeds 0 to N - 1, ± 95 % "
         "(Student's t). `--figure` makes one of them, `--seeds` says how many. Why: *agrees* where "
         "the paper's number lies in our interval, however wide, or its bound holds in a part of "
         "it; *not known* where not, and no experiment of ours says why.",
-    ]  # fmt: skip
+    ]
     for figure in paper.figures:
         if not counts[figure.number]:
             how = f"`weft paper {paper.name} --figure '{figure.number}'`"
@@ -240,9 +241,11 @@ def draw(figure: Figure, rows: Rows, path: Path) -> None:
 
 
 def bars(
-    axes: Any, groups: Sequence[str], series: Mapping[str, Sequence[tuple[float, float]]],
+    axes: Any,
+    groups: Sequence[str],
+    series: Mapping[str, Sequence[tuple[float, float]]],
     papers: Mapping[str, Sequence[float]] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Draw bars with 95 % intervals by group and series; the paper's numbers as black strokes."""
     width = 0.8 / max(len(series), 1)
     for place, (name, values) in enumerate(series.items()):
@@ -257,5 +260,16 @@ def bars(
         axes.legend(frameon=False, fontsize=7, title="black: the paper" if papers else None)
 
 
-__all__ = ["Figure", "Line", "Paper", "against", "bars", "draw", "near", "over", "text_of",
-           "told", "write_whole"]  # fmt: skip
+__all__ = [
+    "Figure",
+    "Line",
+    "Paper",
+    "against",
+    "bars",
+    "draw",
+    "near",
+    "over",
+    "text_of",
+    "told",
+    "write_whole",
+]

@@ -203,12 +203,16 @@ class Cgroups:
         if cores > 0 and self.shares:
             weight = min(10_000, max(1, round(100 * cores)))
             share = min(1 << 18, max(2, round(1024 * cores)))
-            found.append(("cpu", "cpu.weight", str(weight)) if self.v2 else
-                         ("cpu", "cpu.shares", str(share)))  # fmt: skip
+            found.append(
+                ("cpu", "cpu.weight", str(weight)) if self.v2 else ("cpu", "cpu.shares", str(share))
+            )
         elif cores > 0:
             quota_us = max(QUOTA_US_MIN, round(cores * PERIOD_US))
-            found.append(("cpu", "cpu.max", f"{quota_us} {PERIOD_US}") if self.v2 else
-                         ("cpu", "cpu.cfs_quota_us", str(quota_us)))  # fmt: skip
+            found.append(
+                ("cpu", "cpu.max", f"{quota_us} {PERIOD_US}")
+                if self.v2
+                else ("cpu", "cpu.cfs_quota_us", str(quota_us))
+            )
         if memory_bytes > 0:
             file = "memory.max" if self.v2 else "memory.limit_in_bytes"
             found.append(("memory", file, str(round(memory_bytes))))
@@ -217,8 +221,10 @@ class Cgroups:
             if self.v2:
                 found.append(("io", "io.max", f"{self.disk} rbps={rate} wbps={rate}"))
             else:
-                found += [("io", f"blkio.throttle.{way}_bps_device", f"{self.disk} {rate}")
-                          for way in ("read", "write")]  # fmt: skip
+                found += [
+                    ("io", f"blkio.throttle.{way}_bps_device", f"{self.disk} {rate}")
+                    for way in ("read", "write")
+                ]
         return found
 
     def _io_bytes(self, name: str) -> float:

@@ -36,10 +36,14 @@ async def examine(
     """
     try:
         process = await asyncio.create_subprocess_exec(
-            str(script.absolute()), *arguments, env=environment, start_new_session=True,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+            str(script.absolute()),
+            *arguments,
+            env=environment,
+            start_new_session=True,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
+        )
     except OSError as error:
         return f"the health script cannot be run: {error.strerror or error}"
     RUNNING.add(process.pid)

@@ -146,10 +146,14 @@ class ProcessHost:
         tasks = item.tasks or (item.task,)
         keys = [(item.stage, task, item.attempt) for task in tasks]
         self._run(
-            list(zip(started_by(item), keys, strict=True)), command, variables,
-            demand=item.granted or item.demand, item=item, node_id=node_id,
+            list(zip(started_by(item), keys, strict=True)),
+            command,
+            variables,
+            demand=item.granted or item.demand,
+            item=item,
+            node_id=node_id,
             note="" if item.command else NO_COMMAND.format(item.duration_s),
-        )  # fmt: skip
+        )
 
     def run(
         self,
@@ -170,7 +174,7 @@ class ProcessHost:
         each = [(container_id, (-1, -1, 0))]
         self._run(each, command, variables, demand=demand, item=item, node_id=node_id, own=own)
 
-    def _run(
+    def _run(  # noqa: PLR0915
         self,
         each: Each,
         command: Sequence[str],

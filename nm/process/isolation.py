@@ -30,10 +30,26 @@ DEFAULT = "--default-signal=TERM,INT,HUP"
 # Variables by which a task could have the tools do something before they gave up their rights: what
 # glibc keeps from programs that run as another than their caller, and what shells read.
 STEERING = {
-    "BASHOPTS", "BASH_ENV", "BASH_XTRACEFD", "ENV", "GCONV_PATH", "GETCONF_DIR", "GLIBC_TUNABLES",
-    "HOSTALIASES", "IFS", "LOCALDOMAIN", "LOCPATH", "NIS_PATH", "NLSPATH", "PS4",
-    "RESOLV_HOST_CONF", "RES_OPTIONS", "SHELLOPTS", "TMPDIR", "TZDIR",
-}  # fmt: skip
+    "BASHOPTS",
+    "BASH_ENV",
+    "BASH_XTRACEFD",
+    "ENV",
+    "GCONV_PATH",
+    "GETCONF_DIR",
+    "GLIBC_TUNABLES",
+    "HOSTALIASES",
+    "IFS",
+    "LOCALDOMAIN",
+    "LOCPATH",
+    "NIS_PATH",
+    "NLSPATH",
+    "PS4",
+    "RESOLV_HOST_CONF",
+    "RES_OPTIONS",
+    "SHELLOPTS",
+    "TMPDIR",
+    "TZDIR",
+}
 STEERING_ALL = ("LD_", "MALLOC_", "BASH_FUNC_")  # whatever begins so
 TRIAL_S = 20.0
 
@@ -100,9 +116,15 @@ class Isolation:
         if self.account is None:
             return []
         return [
-            self.tools["setpriv"], f"--reuid={self.account.uid}", f"--regid={self.account.gid}",
-            "--init-groups", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all", "--",
-        ]  # fmt: skip
+            self.tools["setpriv"],
+            f"--reuid={self.account.uid}",
+            f"--regid={self.account.gid}",
+            "--init-groups",
+            "--no-new-privs",
+            "--inh-caps=-all",
+            "--bounding-set=-all",
+            "--",
+        ]
 
     def _sandbox(self, folder: Path, seen: Iterable[Path]) -> list[str]:
         words = [self.tools["bwrap"], "--die-with-parent", "--unshare-pid", "--unshare-ipc"]
@@ -162,9 +184,14 @@ def isolation(
     tools = {name: shutil.which(name) or "" for name in ("setpriv", "bwrap", "env")}
     account = _account(user, tools) if user else None
     found = Isolation(
-        root.resolve(), account, sandbox != "off", network,
-        tuple(path.resolve() for path in hidden), (), tools,
-    )  # fmt: skip
+        root.resolve(),
+        account,
+        sandbox != "off",
+        network,
+        tuple(path.resolve() for path in hidden),
+        (),
+        tools,
+    )
     if sandbox != "off":
         problem = "bubblewrap (bwrap) is not installed" if not tools["bwrap"] else _try(found)
         if problem and sandbox == "on":
@@ -214,9 +241,13 @@ def _try(wanted: Isolation) -> str:
             os.close(place)
         command = wanted.wrap((SHELL, "-c", ": >file && rm file"), folder, [folder])
         ran = subprocess.run(
-            command, cwd="/" if wanted.sandboxed else folder, stdin=subprocess.DEVNULL,
-            capture_output=True, timeout=TRIAL_S, check=False,
-        )  # fmt: skip
+            command,
+            cwd="/" if wanted.sandboxed else folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TRIAL_S,
+            check=False,
+        )
         if ran.returncode == 0:
             return ""
         said = ran.stderr.decode(errors="replace").strip()

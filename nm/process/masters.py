@@ -102,7 +102,9 @@ class ProcessMasters:
         files = {"ca": settings.tls_ca, "cert": settings.tls_cert, "key": settings.tls_key}
         identity = [f"--tls-{what}={file.absolute()}" for what, file in files.items() if file]
         command = [
-            sys.executable, "-m", "am",
+            sys.executable,
+            "-m",
+            "am",
             f"--attempt={item.attempt_id}",
             f"--manager={settings.manager}",
             f"--epoch-s={settings.epoch_s!r}",
@@ -113,7 +115,7 @@ class ProcessMasters:
             *(() if settings.tape is None else (f"--tape={settings.tape.absolute()}",)),
             *identity,
             *settings.master_args,
-        ]  # fmt: skip
+        ]
         if token := self._tokens(item.attempt_id):
             command.append(f"--token-file={self._write(item.attempt_id, token)}")
         self._host.run(item.container_id, command, {}, item=item, node_id=node, own=True)

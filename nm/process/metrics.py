@@ -41,9 +41,11 @@ class NodeMetrics:
                 took = self._took.get(outcome)
                 if took is None:
                     took = self._took[outcome] = self._out.histogram(
-                        "weft_task_run_seconds", "Time that tasks ran, s of cluster time",
-                        (("outcome", outcome.name),), DURATION_BUCKETS_S,
-                    )  # fmt: skip
+                        "weft_task_run_seconds",
+                        "Time that tasks ran, s of cluster time",
+                        (("outcome", outcome.name),),
+                        DURATION_BUCKETS_S,
+                    )
                 took.observe(fact.run_s, count)
         elif isinstance(fact, TaskStarted | StartedRun):
             count = count_of(fact)

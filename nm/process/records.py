@@ -102,13 +102,22 @@ def of_run(item: TaskLaunch | MasterLaunch, node: NodeId, cluster_ts: int) -> tu
     """Return when what is about to start began, and the other half: all of a run have it alike."""
     task = item if isinstance(item, TaskLaunch) else None
     record = Record(
-        node, item.container_id, -1, -1, 0, NO_PROCESS, NO_START, host_boot(), time.time(),
-        cluster_ts, item.demand,
+        node,
+        item.container_id,
+        -1,
+        -1,
+        0,
+        NO_PROCESS,
+        NO_START,
+        host_boot(),
+        time.time(),
+        cluster_ts,
+        item.demand,
         task.granted if task is not None else (),
         task.duration_s if task is not None else 0.0,
         task is not None and task.reusable,
         item.attempt_id if isinstance(item, MasterLaunch) else 0,
-    )  # fmt: skip
+    )
     return record.began_s, record.around_start()[1]
 
 

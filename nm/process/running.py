@@ -11,8 +11,15 @@ class RunningProcess:
     """A process of a container, from the order to start it until its end was heard of."""
 
     __slots__ = (
-        "container_id", "key", "pid", "pidfd", "program", "stopping", "timer", "written",
-    )  # fmt: skip
+        "container_id",
+        "key",
+        "pid",
+        "pidfd",
+        "program",
+        "stopping",
+        "timer",
+        "written",
+    )
 
     def __init__(self, container_id: ContainerId, key: TaskKey, program: str, pid: int = 0) -> None:
         self.written = ""  # the name under which it is written down, and how it ends; or nothing

@@ -88,9 +88,13 @@ class NodeService(Outside):
         self._metrics = NodeMetrics(process.exposition)
         name = settings.node_name or str(settings.first_node)
         self.shell = Shell(
-            process.clock, self, meter=process.exposition.meter, checked=settings.check,
-            tape=process.record(f"nm-{name}"), leaves_out=_says_nothing,
-        )  # fmt: skip
+            process.clock,
+            self,
+            meter=process.exposition.meter,
+            checked=settings.check,
+            tape=process.record(f"nm-{name}"),
+            leaves_out=_says_nothing,
+        )
         self._idle = IdleNodes()
         self._tokens = NodeTokens(self._holds)
         self._stream = tracker_stream(
@@ -124,9 +128,13 @@ class NodeService(Outside):
             root = Path(settings.work_dir) / specs[0].node_id
             records = Records(root.resolve()) if settings.recovery else None
             self._processes = ProcessHost(
-                root, self._ended, limits=self._limits(specs, types), records=records,
-                isolation=self._isolation, spawners=settings.spawners or usual_spawners(),
-            )  # fmt: skip
+                root,
+                self._ended,
+                limits=self._limits(specs, types),
+                records=records,
+                isolation=self._isolation,
+                spawners=settings.spawners or usual_spawners(),
+            )
             found, ends = self._processes.find()
             killed = kill_orphans(root, {record.pid for record in found})
             if killed:
@@ -200,9 +208,15 @@ class NodeService(Outside):
                 item = MasterLaunch(one.container_id, one.master, one.demand)
             else:
                 item = TaskLaunch(
-                    one.container_id, one.stage, one.task, one.attempt, one.duration_s, one.demand,
-                    reusable=one.reusable, granted=one.granted,
-                )  # fmt: skip
+                    one.container_id,
+                    one.stage,
+                    one.task,
+                    one.attempt,
+                    one.duration_s,
+                    one.demand,
+                    reusable=one.reusable,
+                    granted=one.granted,
+                )
             _, count = self._launched.get(one.container_id, (node, 0))
             self._launched[one.container_id] = (node, count + 1)
             began_s = clock.now() - (time.time() - one.began_s) * clock.time_scale
@@ -515,6 +529,9 @@ def isolation_of(settings: NmSettings, node: str) -> Isolation | None:
         return None
     hidden = [Path(path) for path in (settings.tls_key, *settings.hide) if path]
     return isolation(
-        Path(settings.work_dir) / node, user=settings.task_user, sandbox=settings.sandbox,
-        network=settings.task_network == "host", hidden=hidden,
-    )  # fmt: skip
+        Path(settings.work_dir) / node,
+        user=settings.task_user,
+        sandbox=settings.sandbox,
+        network=settings.task_network == "host",
+        hidden=hidden,
+    )

@@ -258,9 +258,14 @@ class Spawner:
             actions = [self._quiet]
             actions += [(os.POSIX_SPAWN_DUP2, files[number], number) for number in (1, 2)]
         return os.posix_spawn(
-            program, command, environment,
-            file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=DEFAULTED,
-        )  # fmt: skip
+            program,
+            command,
+            environment,
+            file_actions=actions,
+            setpgroup=0,
+            setsigmask=(),
+            setsigdef=DEFAULTED,
+        )
 
     def _leave(self) -> None:
         """Move out of the folder and the control groups of the last process."""

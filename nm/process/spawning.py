@@ -116,12 +116,24 @@ class Spawning:
         with theirs, (self._root / LOG).open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    sys.executable, "-I", "-S", "-c", CODE, str(ROOT), str(theirs.fileno()),
-                    str(self._root), str(os.getpid()),
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    "-c",
+                    CODE,
+                    str(ROOT),
+                    str(theirs.fileno()),
+                    str(self._root),
+                    str(os.getpid()),
                 ],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
-                env={}, pass_fds=(theirs.fileno(),), process_group=0,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env={},
+                pass_fds=(theirs.fileno(),),
+                process_group=0,
+            )
         ours.setblocking(False)
         self._link = ours
         self._unsent.clear()

@@ -362,10 +362,20 @@ class Ledger:
         self._path: Floats = apps["path"]
         parent, one = self.queues.parent, self._plain
         holders = Holders(
-            nodes["capacity"], nodes["held"], nodes["available"], nodes["containers"],
-            apps["held"], apps["containers"], apps["user"], apps["queue"],
-            users["held"], users["containers"], queues["held"], queues["containers"], parent,
-        )  # fmt: skip
+            nodes["capacity"],
+            nodes["held"],
+            nodes["available"],
+            nodes["containers"],
+            apps["held"],
+            apps["containers"],
+            apps["user"],
+            apps["queue"],
+            users["held"],
+            users["containers"],
+            queues["held"],
+            queues["containers"],
+            parent,
+        )
         asked = (parent, apps["pending"], apps["queue"], queues["pending"])
         waiting = Asked(holders, apps["pending"], apps["granted_s"], queues["pending"])
         granted = (self._used, 0, 0, 1, one, one, 1.0)

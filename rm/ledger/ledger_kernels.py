@@ -22,9 +22,14 @@ def too_small(available: Floats, capacity: Floats, node: int, least: Floats, sla
 
 @kernel
 def with_room(
-    start: int, among: Bools, available: Floats, capacity: Floats, least: Floats, slack: Floats,
+    start: int,
+    among: Bools,
+    available: Floats,
+    capacity: Floats,
+    least: Floats,
+    slack: Floats,
     out: Ints,
-) -> int:  # fmt: skip
+) -> int:
     """Fill `out` (nodes,) with the nodes `among` (nodes,) that are not too small; return how many.
 
     They come in the order of their numbers, from `start` on and then from 0.
@@ -184,9 +189,15 @@ def _free(holders: Holders, used: Used, node: int, app: int, demand: Floats, cou
 
 @kernel
 def grant(
-    asked: Asked, used: Used, node: int, app: int, count: int, demand: Floats, limit: Floats,
+    asked: Asked,
+    used: Used,
+    node: int,
+    app: int,
+    count: int,
+    demand: Floats,
+    limit: Floats,
     now: float,
-) -> int:  # fmt: skip
+) -> int:
     """Do `_book` for containers that an application asked for, which then are not pending any more.
 
     Return what `_book` does.
@@ -203,9 +214,15 @@ def grant(
 
 @kernel
 def end(
-    holders: Holders, used: Used, node: int, app: int, demand: Floats, count: int, held_s: Floats,
+    holders: Holders,
+    used: Used,
+    node: int,
+    app: int,
+    demand: Floats,
+    count: int,
+    held_s: Floats,
     lasted_s: float,
-) -> bool:  # fmt: skip
+) -> bool:
     """Do `_free`, then `add_held`: containers that an application held for `lasted_s` ended."""
     if not _free(holders, used, node, app, demand, count):
         return False

@@ -15,9 +15,15 @@ class Running(NamedTuple):
 
 @kernel
 def insert(
-    first: int, copies: int, end_s: float, need: Floats, count: int, ids: Ints, ends: Floats,
+    first: int,
+    copies: int,
+    end_s: float,
+    need: Floats,
+    count: int,
+    ids: Ints,
+    ends: Floats,
     demand: Floats,
-) -> None:  # fmt: skip
+) -> None:
     """Put containers `first`, `first + 1`, ... behind all that end no later; needs the room."""
     at = count
     while at > 0 and ends[at - 1] > end_s:

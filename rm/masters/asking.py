@@ -168,9 +168,12 @@ def _by_kind(books: Books, attempt: Attempt, items: list[Owed]) -> Told:
         elif item is not None:  # that would be MACHINES
             notices.append(item)
     return (
-        tuple(containers), tuple(ended), tuple(addresses.items()), tuple(racks.items()),
+        tuple(containers),
+        tuple(ended),
+        tuple(addresses.items()),
+        tuple(racks.items()),
         tuple(notices),
-    )  # fmt: skip
+    )
 
 
 def machines_of(books: Books) -> tuple[tuple[tuple[Vector, int], ...], tuple[float, ...]]:

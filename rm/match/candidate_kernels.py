@@ -30,10 +30,19 @@ class Candidates(NamedTuple):
     def part(self, keep: Ints) -> "Candidates":
         """Return copies of some of the rows, in the order of `keep`; they all count as fitting."""
         return Candidates(
-            self.rows[keep], len(keep), self.packing[keep], self.work[keep], self.duration[keep],
-            self.pri[keep], self.pending[keep], self.app[keep], self.rank[keep],
-            self.level[keep], self.free.copy(), self.room.copy(),
-        )  # fmt: skip
+            self.rows[keep],
+            len(keep),
+            self.packing[keep],
+            self.work[keep],
+            self.duration[keep],
+            self.pri[keep],
+            self.pending[keep],
+            self.app[keep],
+            self.rank[keep],
+            self.level[keep],
+            self.free.copy(),
+            self.room.copy(),
+        )
 
 
 class Sieve(NamedTuple):
@@ -121,9 +130,15 @@ def _open_of(asks: Asks, place: Place, rows: Ints, count: int) -> int:
 
 @kernel
 def describe(
-    asks: Asks, site: Site, chosen: Ints, level: Ints, order: Ints, total: Floats, beyond: Floats,
+    asks: Asks,
+    site: Site,
+    chosen: Ints,
+    level: Ints,
+    order: Ints,
+    total: Floats,
+    beyond: Floats,
     found: Candidates,
-) -> None:  # fmt: skip
+) -> None:
     """Fill the columns of candidates, whose rows are the first of `chosen`.
 
     `level` is by row, `order` by application slot.

@@ -29,9 +29,7 @@ _mean_of_busy = steady(mean_of_busy)
 _over = steady(over)
 
 
-def candidates(
-    view: View, node: int, beyond: Floats = NONE, extra_most: int = 0
-) -> Candidates:  # fmt: skip
+def candidates(view: View, node: int, beyond: Floats = NONE, extra_most: int = 0) -> Candidates:
     """Return the rows that may use a node and fit there.
 
     At most `extra_most` more follow that would fit with `beyond` (d,) x capacity more room. All
@@ -94,9 +92,19 @@ def _nobody(d: int) -> Candidates:
     """Return no candidates, with all arrays empty."""
     none, amounts = np.empty(0), np.empty((0, d))
     return Candidates(
-        _NO_ROWS, 0, amounts, amounts, none, none, _NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS,
-        np.zeros(d), np.zeros(d),
-    )  # fmt: skip
+        _NO_ROWS,
+        0,
+        amounts,
+        amounts,
+        none,
+        none,
+        _NO_ROWS,
+        _NO_ROWS,
+        _NO_ROWS,
+        _NO_ROWS,
+        np.zeros(d),
+        np.zeros(d),
+    )
 
 
 def levels_of(view: View, node: int) -> Ints:
@@ -126,9 +134,16 @@ def asks_of(view: View, node: int) -> Asks:
 
 def _asks(rows: AskRows, labels: Ints) -> Asks:
     return Asks(
-        rows.count, rows.pending, rows.app, labels, rows.gang, rows.serial, rows.demand.T,
-        rows.duration_s, rows.pri_score,
-    )  # fmt: skip
+        rows.count,
+        rows.pending,
+        rows.app,
+        labels,
+        rows.gang,
+        rows.serial,
+        rows.demand.T,
+        rows.duration_s,
+        rows.pri_score,
+    )
 
 
 def site_of(view: View, node: int) -> Site:
@@ -158,10 +173,24 @@ def limits_of(view: View, *, keeps: bool = False, follows: bool = False) -> Limi
     user_held = _over.code(users.held, view.total) if moves else _UNSEEN
     queues = len(tree.parent) if tree.several else 0
     limits = Limits(
-        tree.several, moves, tree.limited, keeps, apps.queue, apps.user, tree.parent, tree.is_leaf,
-        tree.capacity, tree.most, by_queue.users, tree.user_limit, tree.user_limit_factor,
-        queue_held, user_held, np.empty((4, queues), np.bool_), np.empty(queues, np.int64),
-    )  # fmt: skip
+        tree.several,
+        moves,
+        tree.limited,
+        keeps,
+        apps.queue,
+        apps.user,
+        tree.parent,
+        tree.is_leaf,
+        tree.capacity,
+        tree.most,
+        by_queue.users,
+        tree.user_limit,
+        tree.user_limit_factor,
+        queue_held,
+        user_held,
+        np.empty((4, queues), np.bool_),
+        np.empty(queues, np.int64),
+    )
     if not moves:
         view.idle_limits = limits
     return limits

@@ -43,9 +43,13 @@ class CapacityMatcher(BaseMatcher):
             levels, waits = view.levels(node), np.zeros(len(found.rows), np.bool_)
             patience = delays(view, self.node_locality_delay, self.rack_locality_delay)
         line = Line(
-            limits_of(view, follows=True), levels, rows.missed, apps.priority, apps.order,
+            limits_of(view, follows=True),
+            levels,
+            rows.missed,
+            apps.priority,
+            apps.order,
             *patience,
-        )  # fmt: skip
+        )
         queues = len(view.queues.parent)
         scratch, picked, runs = self._room
         if len(scratch.best) != queues:

@@ -45,7 +45,7 @@ class Scratch(NamedTuple):
 @kernel
 def pick(
     found: Candidates, line: Line, scratch: Scratch, picked: Ints, declined: Bools, n: int
-) -> int:  # fmt: skip
+) -> int:
     """Fill `picked` (room,) with candidates in the order in which a container is granted to each.
 
     Those that let their turn go by are marked in `declined` (k,). The arrays of `found` and of the

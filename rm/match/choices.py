@@ -65,9 +65,14 @@ class Choices:
         view, out = self._view, np.empty((len(self), len(FEATURES)))
         apps = view.apps
         known = Applications(
-            apps.remaining, apps.path, apps.held, view.total, view.rows.since_s,
-            mean_remaining(view), self._now,
-        )  # fmt: skip
+            apps.remaining,
+            apps.path,
+            apps.held,
+            view.total,
+            view.rows.since_s,
+            mean_remaining(view),
+            self._now,
+        )
         _describe.code(self.found, self._limits, known, self._value, out)
         return out
 

@@ -89,9 +89,14 @@ def over_active(share: Floats, active: Bools, also: int, but: int, out: Floats) 
 
 @kernel
 def book_placed(
-    counters: Floats, share: Floats, active: Bools, group: int, factor: float, copies: int,
+    counters: Floats,
+    share: Floats,
+    active: Bools,
+    group: int,
+    factor: float,
+    copies: int,
     normal: Floats,
-) -> None:  # fmt: skip
+) -> None:
     """Book `copies` placed containers of `group`, which took part with the `active` groups.
 
     `normal` (groups,) is scratch.
@@ -171,9 +176,15 @@ def taking_part(asks: Asks, place: Place, who: Parties, work: Floats, out: Bools
 
 @kernel
 def state_on_node(
-    counters: Floats, asks: Asks, site: Site, who: Parties, held: Floats, state: Groups,
-    active: Bools, work: Floats,
-) -> None:  # fmt: skip
+    counters: Floats,
+    asks: Asks,
+    site: Site,
+    who: Parties,
+    held: Floats,
+    state: Groups,
+    active: Bools,
+    work: Floats,
+) -> None:
     """Fill a `state` with the groups that take part on a node: deficits, shares, holdings over C.
 
     `held` (groups, d) is absolute. New groups start at 0. `active` (groups,) and `work` (d,) are
@@ -207,9 +218,14 @@ class BookingScratch(NamedTuple):
 
 @kernel
 def book_on_node(
-    counters: Floats, asks: Asks, site: Site, who: Parties, booking: Booking, up: Bools,
+    counters: Floats,
+    asks: Asks,
+    site: Site,
+    who: Parties,
+    booking: Booking,
+    up: Bools,
     scratch: BookingScratch,
-) -> None:  # fmt: skip
+) -> None:
     """Book placed containers, and hand the credit of groups that idle to those that take part.
 
     A group idles when nothing of it is pending (it is not busy), or nothing that any node in

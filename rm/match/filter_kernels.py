@@ -88,9 +88,12 @@ def place_at(site: Site) -> Place:
     """Return a node taken out of the tables, which is cheaper here than in Python."""
     node = site.node
     return Place(
-        site.labels[node], site.reserved[node], site.available[node], site.capacity[node],
+        site.labels[node],
+        site.reserved[node],
+        site.available[node],
+        site.capacity[node],
         site.banned,
-    )  # fmt: skip
+    )
 
 
 @inner_kernel

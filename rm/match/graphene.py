@@ -65,7 +65,7 @@ class GrapheneMatcher(BaseMatcher):
 
     name = "graphene"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         eta_m: float,
         eta: float,
@@ -109,11 +109,17 @@ class GrapheneMatcher(BaseMatcher):
         self._counters: Floats = np.zeros(0)  # by group
         may_overbook = bool(self.overbook) and overbook_limit > 1
         self._rule = Rule(
-            remote_penalty, use_packing, NONE if not use_priority else LEFT if self.relative else
-            DECLARED, 1 if bundle_pick == "one" else 1 << 30, overbook_rows if may_overbook else 0,
-            self.unit, eta if eta >= 0 else 0.0 if eta_m == 0 else -1.0, eta_m, eta_weight,
+            remote_penalty,
+            use_packing,
+            NONE if not use_priority else LEFT if self.relative else DECLARED,
+            1 if bundle_pick == "one" else 1 << 30,
+            overbook_rows if may_overbook else 0,
+            self.unit,
+            eta if eta >= 0 else 0.0 if eta_m == 0 else -1.0,
+            eta_m,
+            eta_weight,
             self.overbook_relative,
-        )  # fmt: skip
+        )
         self._bundles = bundle_enter != "all" or bundle_end > 0
         # with time, running tasks end and a what-if may turn out otherwise
         self._settles = bundle_pick != "one" and bundle_end == 0
@@ -168,9 +174,19 @@ class GrapheneMatcher(BaseMatcher):
         apps, nodes = view.apps, view.nodes
         alone = view.queues.lone and not self.by_app
         self._standing = known = Standing(
-            who, alone, self._bound(view), self._counters, held, apps.order, apps.active,
-            apps.pending, apps.remaining, nodes.containers, nodes.up, self._beyond(view),
-        )  # fmt: skip
+            who,
+            alone,
+            self._bound(view),
+            self._counters,
+            held,
+            apps.order,
+            apps.active,
+            apps.pending,
+            apps.remaining,
+            nodes.containers,
+            nodes.up,
+            self._beyond(view),
+        )
         return known
 
     def _desk_of(self, view: View, rows: int, standing: Standing) -> Desk:
@@ -211,8 +227,14 @@ class GrapheneMatcher(BaseMatcher):
             order = order[np.sort(first)]
         keep = order[: self.bundle_end] if self.bundle_end else order
         columns: tuple[Floats | Ints, ...] = (
-            desk.rows, desk.app, desk.pri, desk.near, desk.packing, desk.p, desk.over
-        )  # fmt: skip
+            desk.rows,
+            desk.app,
+            desk.pri,
+            desk.near,
+            desk.packing,
+            desk.p,
+            desk.over,
+        )
         for column in columns:
             column[..., : len(keep)] = column[..., keep]
         desk.tally[FIT], desk.tally[ROWS] = 0, len(keep)  # in any order now
@@ -229,14 +251,12 @@ class GrapheneMatcher(BaseMatcher):
         """Return the groups, and what each holds (groups, d)."""
         if self.by_app:
             n, apps = view.app_slots, view.apps
-            who = Parties(
-                np.arange(n), apps.active, apps.pending, np.ones(n), view.total, limits
-            )  # fmt: skip
+            who = Parties(np.arange(n), apps.active, apps.pending, np.ones(n), view.total, limits)
             return who, apps.held[:n]
         tree, by_queue = view.queues, view.by_queue
         who = Parties(
             view.apps.queue, tree.is_leaf, by_queue.pending, tree.capacity, view.total, limits
-        )  # fmt: skip
+        )
         return who, by_queue.held[: len(tree)]
 
     def slack(self, view: View) -> Floats:
@@ -259,16 +279,25 @@ class GrapheneMatcher(BaseMatcher):
         group = app if self.by_app else int(view.apps.queue[app])
         rows, row = view.rows, placement.row
         booking = Booking(
-            group, rows.demand[row], float(rows.duration_s[row]), placement.copies,
-            standing.held[group], self.unit,
-        )  # fmt: skip
+            group,
+            rows.demand[row],
+            float(rows.duration_s[row]),
+            placement.copies,
+            standing.held[group],
+            self.unit,
+        )
         scratch = BookingScratch(
             np.empty(groups, np.bool_), np.empty(groups), np.empty((2, len(view.total)))
         )
         _book_on_node.code(
-            self._counters, asks_of(view, node), site_of(view, node), who, booking,
-            view.nodes.up[: view.node_count], scratch,
-        )  # fmt: skip
+            self._counters,
+            asks_of(view, node),
+            site_of(view, node),
+            who,
+            booking,
+            view.nodes.up[: view.node_count],
+            scratch,
+        )
 
     def why_not(self, view: View, node: int, row: int) -> str:
         """Return the group that goes first as it is owed more than the bound allows, if any."""
@@ -279,10 +308,15 @@ class GrapheneMatcher(BaseMatcher):
         deficit, share, held = np.zeros(groups), np.zeros(groups), np.empty((groups, d))
         if not standing.alone:
             _state_on_node.code(
-                self._counters, asks_of(view, node), site_of(view, node), standing.who,
-                standing.held, Groups(deficit, share, held, standing.bound, self.unit),
-                np.empty(groups, np.bool_), np.empty(d),
-            )  # fmt: skip
+                self._counters,
+                asks_of(view, node),
+                site_of(view, node),
+                standing.who,
+                standing.held,
+                Groups(deficit, share, held, standing.bound, self.unit),
+                np.empty(groups, np.bool_),
+                np.empty(d),
+            )
         top = neediest(deficit, share, here)
         if top < 0 or top == group_of[view.rows.app[row]] or deficit[top] < standing.bound:
             return ""
@@ -360,9 +394,14 @@ class GrapheneMatcher(BaseMatcher):
             total, over, free = (np.empty(d) for _ in range(3))
             fluid = Fluid(left, slow, np.empty(most, np.int64), total, over)
             self._trial = trial = Trial(
-                fluid, remaining, np.empty((most, d)), before, after, free,
+                fluid,
+                remaining,
+                np.empty((most, d)),
+                before,
+                after,
+                free,
                 np.empty(nodes, np.int64),
-            )  # fmt: skip
+            )
         return trial
 
 
@@ -370,9 +409,13 @@ def _placement(answer: Answer, run: int, eta: float) -> Placement:
     """Return a run of picks, with what its first one scored."""
     perf, pack, overbook, work, deficit = answer.terms[run].tolist()
     scores = (
-        ("perf", perf), ("pack", pack), ("overbook", overbook), ("work", work),
-        ("deficit", deficit), ("eta", eta),
-    )  # fmt: skip
+        ("perf", perf),
+        ("pack", pack),
+        ("overbook", overbook),
+        ("work", work),
+        ("deficit", deficit),
+        ("eta", eta),
+    )
     return Placement(answer.row.item(run), answer.copies.item(run), scores, overbook > 0.0)
 
 
@@ -390,10 +433,28 @@ def _desk(most: int, apps: int, groups: int, d: int, extras: int, means: Floats)
         return np.empty(shape)
 
     return Desk(
-        ints(), ints(), ints(), floats(most), floats(most), floats(d, most), floats(most),
-        floats(most), floats(most), np.empty((2, most), np.int64), floats(d), floats(d),
+        ints(),
+        ints(),
+        ints(),
+        floats(most),
+        floats(most),
+        floats(d, most),
+        floats(most),
+        floats(most),
+        floats(most),
+        np.empty((2, most), np.int64),
+        floats(d),
+        floats(d),
         floats(2, d),
-        np.empty(extras, np.int64), Waiting(floats(extras, d), floats(extras), floats(extras)),
-        floats(2, apps), floats(groups), floats(groups), floats(groups, d),
-        np.empty(groups, np.bool_), floats(d), floats(4), np.empty(COUNTS, np.int64), means,
-    )  # fmt: skip
+        np.empty(extras, np.int64),
+        Waiting(floats(extras, d), floats(extras), floats(extras)),
+        floats(2, apps),
+        floats(groups),
+        floats(groups),
+        floats(groups, d),
+        np.empty(groups, np.bool_),
+        floats(d),
+        floats(4),
+        np.empty(COUNTS, np.int64),
+        means,
+    )

@@ -121,9 +121,15 @@ class Answer(NamedTuple):
 
 @kernel
 def decide(
-    asks: Asks, site: Site, level: Ints, standing: Standing, desk: Desk, rule: Rule, answer: Answer,
+    asks: Asks,
+    site: Site,
+    level: Ints,
+    standing: Standing,
+    desk: Desk,
+    rule: Rule,
+    answer: Answer,
     what: int,
-) -> int:  # fmt: skip
+) -> int:
     """Fill `answer` with what to grant on a node; return how many runs of picks there are.
 
     SURVEY: only find who competes (`desk.rows`), for PICK to go on with, and return UNDECIDED; so
@@ -145,7 +151,7 @@ def decide(
 @inner_kernel
 def _survey(
     asks: Asks, site: Site, level: Ints, standing: Standing, desk: Desk, rule: Rule
-) -> None:  # fmt: skip
+) -> None:
     """Find the rows that compete for a node, and fill their columns."""
     tally, who, node = desk.tally, standing.who, site.node
     most = rule.extras if standing.containers[node] > 0 else 0
@@ -379,9 +385,15 @@ def _place(desk: Desk, best: int, work: Floats, duration_s: float) -> None:
 
 @kernel
 def weigh(
-    site: Site, standing: Standing, desk: Desk, rule: Rule, near: tuple[Running, ...], seats: Seats,
-    now: float, trial: Trial,
-) -> None:  # fmt: skip
+    site: Site,
+    standing: Standing,
+    desk: Desk,
+    rule: Rule,
+    near: tuple[Running, ...],
+    seats: Seats,
+    now: float,
+    trial: Trial,
+) -> None:
     """Lower what rows wait by what ends on LOOK nodes, and write `desk.over` if that was all.
 
     The last call begins with the node that is decided about: then oScore is known of the rows that

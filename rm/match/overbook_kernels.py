@@ -56,16 +56,24 @@ def fluid_ends(remaining: Floats, demand: Floats, capacity: Floats, count: int) 
 @making_kernel
 def _fluid(tasks: int, resources: int) -> Fluid:
     return Fluid(
-        np.empty(tasks), np.empty(tasks), np.empty(tasks, np.int64), np.empty(resources),
+        np.empty(tasks),
+        np.empty(tasks),
+        np.empty(tasks, np.int64),
         np.empty(resources),
-    )  # fmt: skip
+        np.empty(resources),
+    )
 
 
 @kernel
 def _run(
-    remaining: Floats, demand: Floats, capacity: Floats, fluid: Fluid, ends: Floats, before: Floats,
+    remaining: Floats,
+    demand: Floats,
+    capacity: Floats,
+    fluid: Fluid,
+    ends: Floats,
+    before: Floats,
     most: float,
-) -> bool:  # fmt: skip
+) -> bool:
     """Fill `ends` (count,) as `fluid_ends` does; return False once that is known to be in vain.
 
     It is where tasks end later than `before` (the first so many) by more than `most` s in all.
@@ -171,9 +179,14 @@ class Room(NamedTuple):
 
 @inner_kernel
 def sooner(
-    waiting: Waiting, running: Running, count: int, available: Floats, capacity: Floats, now: float,
+    waiting: Waiting,
+    running: Running,
+    count: int,
+    available: Floats,
+    capacity: Floats,
+    now: float,
     trial: Trial,
-) -> None:  # fmt: skip
+) -> None:
     """Lower each candidate's `wait` to when it fits on one node (d,) without overbooking.
 
     `count` containers run there.
@@ -207,9 +220,15 @@ def _within(demand: Floats, most: Floats) -> bool:
 
 @inner_kernel
 def what_if(
-    over: Floats, waiting: Waiting, running: Running, count: int, room: Room, node: int,
-    rule: tuple[float, bool], trial: Trial,
-) -> None:  # fmt: skip
+    over: Floats,
+    waiting: Waiting,
+    running: Running,
+    count: int,
+    room: Room,
+    node: int,
+    rule: tuple[float, bool],
+    trial: Trial,
+) -> None:
     """Write oScore on a node into `over` (k,), one per candidate; 0: better to wait.
 
     `count` containers run there. Where a task fits on any node, nothing is gained. `rule`: the time

@@ -202,9 +202,12 @@ def _around(inner: Matcher, told: Arguments) -> Matcher:
     if told["carbon_step_s"] > 0:
         trace = replace(trace, step_s=told["carbon_step_s"])
     settings = CarbonSettings(
-        trace, told["carbon_policy"], told["carbon_gamma"], told["carbon_least"],
+        trace,
+        told["carbon_policy"],
+        told["carbon_gamma"],
+        told["carbon_least"],
         told["carbon_look"],
-    )  # fmt: skip
+    )
     return CarbonMatcher(inner, settings)
 
 

@@ -39,9 +39,15 @@ class Scratch(NamedTuple):
 
 @kernel
 def tetris_picks(
-    found: Candidates, remaining: Floats, held: Floats, knobs: Tetris, limits: Limits,
-    scratch: Scratch, picks: Picks, n: int,
-) -> int:  # fmt: skip
+    found: Candidates,
+    remaining: Floats,
+    held: Floats,
+    knobs: Tetris,
+    limits: Limits,
+    scratch: Scratch,
+    picks: Picks,
+    n: int,
+) -> int:
     """Fill `picks` from place `n` on with candidates for one node.
 
     Terms: alignment, epsilon x work. Score = alignment - epsilon x remaining work. `remaining`
@@ -113,7 +119,7 @@ def _place(found: Candidates, best: int, remaining: Floats, held: Floats, limits
 @kernel
 def _share_ceiling(
     found: Candidates, p: Floats, held: Floats, knob: float, scratch: Scratch
-) -> float:  # fmt: skip
+) -> float:
     """Return the largest dominant share of the applications that the knob lets compete."""
     if knob <= 0.0:
         return np.inf

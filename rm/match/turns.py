@@ -38,6 +38,6 @@ def smallest_first(view: View, found: Candidates, key: Floats, name: str) -> Mat
     """
     line = Line(
         ANYBODY, NOTHING_HELD, key, np.zeros(len(found.rows)), found.pri, found.pending, NOBODY
-    )  # fmt: skip
+    )
     picks = in_turn(found, line, limits_of(view, keeps=True))
     return Match(placements(found.rows, picks, (name,)))

@@ -168,9 +168,15 @@ def _describe(books: Books, node: Node, event: NodeRegistered, capacity: Vector,
 def _accept(books: Books, node: Node, request_id: int) -> None:
     settings = books.settings
     answer = NodeAccepted(
-        node.node_id, books.types, settings.heartbeat_s, settings.prompt, books.cluster_ts,
-        books.epoch + 1, settings.node_expiry_s, request_id,
-    )  # fmt: skip
+        node.node_id,
+        books.types,
+        settings.heartbeat_s,
+        settings.prompt,
+        books.cluster_ts,
+        books.epoch + 1,
+        settings.node_expiry_s,
+        request_id,
+    )
     books.out.append(Send(node_address(node.node_id), answer))
 
 

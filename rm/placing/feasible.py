@@ -52,9 +52,14 @@ def blocked(books: Books, entry: AskEntry, amounts: Floats, serial: int = 0) -> 
         near = [entry.admits(node.node_id, node.rack) for node in books.node_at[:n]]
         named = np.array(near, dtype=np.bool_)
     nodes = Nodes(
-        columns.up[:n], columns.labels[:n], named, _banned(books, entry.app, n),
-        columns.reserved[:n], np.ascontiguousarray(amounts[:n]), columns.capacity[:n],
-    )  # fmt: skip
+        columns.up[:n],
+        columns.labels[:n],
+        named,
+        _banned(books, entry.app, n),
+        columns.reserved[:n],
+        np.ascontiguousarray(amounts[:n]),
+        columns.capacity[:n],
+    )
     reason, lacks = np.zeros(n, np.int64), np.zeros(n, np.int64)
     want = Want(books.label_bit(entry.ask.label), serial or entry.serial, entry.demand)
     _blocked_on.code(want, nodes, reason, lacks)

@@ -194,10 +194,14 @@ def _may_fit(need: Need, free: Floats, capacity: Floats) -> bool:
     if (need.total > room).any():
         return False
     return all(
-        int(_room(need.demand[row], np.maximum(free, 0.0), capacity, int(need.wanted[row]))
-            [need.usable[row]].sum()) >= need.wanted[row]
+        int(
+            _room(need.demand[row], np.maximum(free, 0.0), capacity, int(need.wanted[row]))[
+                need.usable[row]
+            ].sum()
+        )
+        >= need.wanted[row]
         for row in range(len(need.wanted))
-    )  # fmt: skip
+    )
 
 
 def most_of(need: Need, capacity: Floats) -> int:

@@ -160,10 +160,13 @@ class _Round:
         entries = [e for e in books.rows.entries if e is not None]
         entries.sort(
             key=lambda e: (
-                self._used(int(apps.queue[e.app])), -apps.priority[e.app], apps.order[e.app],
-                -e.ask.pri_score, e.serial,
+                self._used(int(apps.queue[e.app])),
+                -apps.priority[e.app],
+                apps.order[e.app],
+                -e.ask.pri_score,
+                e.serial,
             )
-        )  # fmt: skip
+        )
         gangs_seen = set()
         for entry in entries:
             if entry.ask.gang:

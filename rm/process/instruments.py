@@ -166,23 +166,31 @@ def _nodes(books: Books) -> Callable[[], Families]:
             "weft_node_allocated": ("What a node's containers were granted", found[1]),
             "weft_node_used": ("What a node measured as used", found[2]),
             "weft_node_containers": (
-                "Containers on a node", dict(zip(rows, counts.tolist(), strict=True))),
+                "Containers on a node",
+                dict(zip(rows, counts.tolist(), strict=True)),
+            ),
             "weft_node_reserved": (
                 "1 where a node is kept for an ask that fits nowhere",
-                {labels: float(kept[row] > 0) for row, labels in enumerate(rows)}),
+                {labels: float(kept[row] > 0) for row, labels in enumerate(rows)},
+            ),
             "weft_node_silence_seconds": (
                 "Time since a node's last heartbeat, s of cluster time",
-                {labels: max(0.0, float(silent_s[row])) for row, labels in enumerate(rows)}),
+                {labels: max(0.0, float(silent_s[row])) for row, labels in enumerate(rows)},
+            ),
             "weft_cluster_capacity": (
                 "What all nodes in service have",
-                _spread((), capacity[serves].sum(axis=0).tolist(), units)),
+                _spread((), capacity[serves].sum(axis=0).tolist(), units),
+            ),
             "weft_cluster_allocated": (
-                "What all containers were granted", _spread((), held.sum(axis=0).tolist(), units)),
-            "weft_cluster_leftover": (
-                "What nobody was granted", _spread((), free.tolist(), units)),
+                "What all containers were granted",
+                _spread((), held.sum(axis=0).tolist(), units),
+            ),
+            "weft_cluster_leftover": ("What nobody was granted", _spread((), free.tolist(), units)),
             "weft_cluster_overbooked": (
-                "What was granted beyond nodes' capacities", _spread((), over.tolist(), units)),
-        }  # fmt: skip
+                "What was granted beyond nodes' capacities",
+                _spread((), over.tolist(), units),
+            ),
+        }
 
     return families
 

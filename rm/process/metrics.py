@@ -87,9 +87,11 @@ class ManagerMetrics:
             if before and fact.state == AppState.FINISHED.name:
                 text = "Time from submission to end of applications that finished, s"
                 self._out.histogram(
-                    "weft_app_completion_seconds", text, (("queue", fact.queue),),
+                    "weft_app_completion_seconds",
+                    text,
+                    (("queue", fact.queue),),
                     DURATION_BUCKETS_S,
-                ).observe(now - since_s)  # fmt: skip
+                ).observe(now - since_s)
         else:
             self._apps[fact.app] = (fact.state, since_s)
             self._out.add("weft_apps", text, 1, (("state", fact.state),))

@@ -29,9 +29,13 @@ def etcd_settings(settings: RmSettings) -> EtcdSettings | None:
     if not settings.store:
         return None
     return settings_of(
-        settings.store, settings.store_ca, settings.store_cert, settings.store_key,
-        settings.store_user, settings.store_password_file,
-    )  # fmt: skip
+        settings.store,
+        settings.store_ca,
+        settings.store_cert,
+        settings.store_key,
+        settings.store_user,
+        settings.store_password_file,
+    )
 
 
 class Ranks:
@@ -54,9 +58,12 @@ class Ranks:
         self.on_suspended: Callable[[str], None] = lambda reason: None
         expiry_s = min(settings.node_expiry_s, settings.master_expiry_s)
         self.leadership = Leadership(
-            self._etcd, settings.lease_s, self._changed, self._renewed,
+            self._etcd,
+            settings.lease_s,
+            self._changed,
+            self._renewed,
             process.clock.wall_s(expiry_s) / 2,
-        )  # fmt: skip
+        )
         self.gate = Leading(self)
         self._show(Standing.STANDBY)
 
@@ -90,9 +97,14 @@ class Ranks:
         if now.standing is Standing.LEADER:
             reason = self.trouble() if self.serves else "takes over"
         return ManagerReport(
-            self.address, now.standing.value, self._leader, now.since_s, reason, self._where.text,
+            self.address,
+            now.standing.value,
+            self._leader,
+            now.since_s,
+            reason,
+            self._where.text,
             self.life() if leads else 0,
-        )  # fmt: skip
+        )
 
     @property
     def _leader(self) -> str:

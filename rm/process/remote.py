@@ -117,16 +117,27 @@ def _offers(view: View, node: int, now: float, choices: Choices, shown: list[int
         row, app = int(choices.rows[i]), int(choices.found.app[i])
         offered.append(
             Offer(
-                int(apps.order[app]), int(rows.stage[row]), int(apps.queue[app]),
-                int(apps.priority[app]), rows.demand[row].tolist(), int(rows.pending[row]),
-                float(rows.duration_s[row]), float(rows.pri_score[row]),
-                float(apps.remaining[app]), float(apps.path[app]),
-                float((apps.held[app] / total).max()), max(0.0, now - float(rows.since_s[row])),
+                int(apps.order[app]),
+                int(rows.stage[row]),
+                int(apps.queue[app]),
+                int(apps.priority[app]),
+                rows.demand[row].tolist(),
+                int(rows.pending[row]),
+                float(rows.duration_s[row]),
+                float(rows.pri_score[row]),
+                float(apps.remaining[app]),
+                float(apps.path[app]),
+                float((apps.held[app] / total).max()),
+                max(0.0, now - float(rows.since_s[row])),
                 int(choices.found.level[i]),
             )
-        )  # fmt: skip
+        )
     nodes = view.nodes
     return Offers(
-        now, view.node_names[node], nodes.available[node].tolist(),
-        nodes.capacity[node].tolist(), view.total.tolist(), offered,
-    )  # fmt: skip
+        now,
+        view.node_names[node],
+        nodes.available[node].tolist(),
+        nodes.capacity[node].tolist(),
+        view.total.tolist(),
+        offered,
+    )

@@ -100,9 +100,12 @@ class ManagerService(Outside):
         self._watching = Watching()
         self._shell: Shell | None = None
         add_client_service(
-            server, self.ask, self._watching.watch, gate,
+            server,
+            self.ask,
+            self._watching.watch,
+            gate,
             lambda reports: self._trust.logs(reports),  # noqa: PLW0108 - it is another by then
-        )  # fmt: skip
+        )
         add_tracker_service(server, self._from_nodes, self._closed, gate, lambda: self._stamp)
         add_master_service(server, self._from_masters, self._closed, gate, lambda: self._stamp)
 
@@ -186,9 +189,11 @@ class ManagerService(Outside):
         """
         assert self._shell is not None
         hearing = Hearing(
-            lane, told, self._owners.hear_idle(lane, told.node_ids, now_s),
+            lane,
+            told,
+            self._owners.hear_idle(lane, told.node_ids, now_s),
             lambda name: self._admits(lane, NodeHeartbeated(name, 0), now_s),
-        )  # fmt: skip
+        )
         self._metrics.idle(len(hearing.heard))
         event = NodesIdle(tuple(hearing.heard))
         self._shell.post(MANAGER, event, hearing.collect, hearing.answer)

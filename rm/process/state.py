@@ -52,9 +52,13 @@ class State:
         instrument(process.exposition, manager)
         store = None if journal is None else MeteredStore(journal, process.exposition)
         self._shell = shell = Shell(
-            process.clock, service, store, process.exposition.meter, checked=settings.check,
+            process.clock,
+            service,
+            store,
+            process.exposition.meter,
+            checked=settings.check,
             tape=process.record("rm"),
-        )  # fmt: skip
+        )
         shell.add(MANAGER, manager, parts)
         shell.post(MANAGER, Recovered(tuple(self._records)))
         self._records = ()

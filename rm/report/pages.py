@@ -43,14 +43,25 @@ def weight(report: ApplicationReport | NodeReport | ContainerReport) -> int:
     texts: tuple[str, ...]
     if isinstance(report, ApplicationReport):
         texts = (
-            report.name, report.user, report.queue, report.diagnostics, report.kind,
-            report.tracking_url, report.master_address, report.master_node, *report.tags,
-        )  # fmt: skip
+            report.name,
+            report.user,
+            report.queue,
+            report.diagnostics,
+            report.kind,
+            report.tracking_url,
+            report.master_address,
+            report.master_node,
+            *report.tags,
+        )
     elif isinstance(report, NodeReport):
         texts = (
-            report.node_id, report.address, report.rack, report.health_report, report.lacking,
+            report.node_id,
+            report.address,
+            report.rack,
+            report.health_report,
+            report.lacking,
             *report.labels,
-        )  # fmt: skip
+        )
     else:
         texts = (report.node_id, report.node_address, report.stage, report.message)
     return PLAIN_BYTES + CHARACTER_BYTES * sum(map(len, texts)) + 8 * len(texts)

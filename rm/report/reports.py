@@ -130,9 +130,11 @@ def applications(
         else:
             older = (app for app in older if app.app_id < last)
     made = page(
-        filter(wanted, older), lambda app: application(books, app), lambda app: str(app.app_id),
+        filter(wanted, older),
+        lambda app: application(books, app),
+        lambda app: str(app.app_id),
         request.limit,
-    )  # fmt: skip
+    )
     return Page(made.items[::-1], made.next)
 
 

@@ -68,9 +68,17 @@ class Holding:
     def part(self, number: ContainerId) -> "Holding":
         """Return one container of a run."""
         return Holding(
-            number, self.node, self.attempt, self.entry, self.demand, self.vector, self.started_s,
-            self.state, self.stage, self.end_s,
-        )  # fmt: skip
+            number,
+            self.node,
+            self.attempt,
+            self.entry,
+            self.demand,
+            self.vector,
+            self.started_s,
+            self.state,
+            self.stage,
+            self.end_s,
+        )
 
 
 class Holdings:
@@ -450,9 +458,16 @@ class MatchState:
     """
 
     __slots__ = (
-        "cursor", "cut", "gangs_at", "gangs_rest_s", "matched_at", "reserve_at", "reserved",
-        "timer_set", "version",
-    )  # fmt: skip
+        "cursor",
+        "cut",
+        "gangs_at",
+        "gangs_rest_s",
+        "matched_at",
+        "reserve_at",
+        "reserved",
+        "timer_set",
+        "version",
+    )
 
     def __init__(self) -> None:
         self.version = 0

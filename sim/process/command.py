@@ -85,10 +85,14 @@ def simulated(
         warn(f"job {row.job.name!r} was refused: {row.diagnostics}")
     run = Run(cluster, recorder.jobs, recorder.columns())
     summary = summarise(
-        run, recorder, scheduler=_label(request, settings), seed=request.seed,
-        events=simulation.engine.events, wall_s=wall_s,
+        run,
+        recorder,
+        scheduler=_label(request, settings),
+        seed=request.seed,
+        events=simulation.engine.events,
+        wall_s=wall_s,
         master=simulation.manager.books.master_vector,
-    )  # fmt: skip
+    )
     summary |= what
     if request.out:
         write_run(Path(request.out), run, summary)
@@ -229,9 +233,10 @@ def _faults(request: Request, cluster: ClusterSpec, jobs: int) -> Faults:
                 raise ValueError
         except ValueError:
             raise InputError(
-                "--faults", "expected random:SEED or random:SEED:HORIZON_S, with SEED from 0 and "
-                "HORIZON_S above 0"
-            ) from None  # fmt: skip
+                "--faults",
+                "expected random:SEED or random:SEED:HORIZON_S, with SEED from 0 and "
+                "HORIZON_S above 0",
+            ) from None
         return random_faults(number, nodes, jobs, horizon_s)
     return faults_from_dict(load_document(Path(request.faults)), nodes, jobs)
 

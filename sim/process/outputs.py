@@ -100,9 +100,12 @@ def _leftover(run: Run, recorder: Recorder) -> dict[str, Any]:
     return {
         "altruistic": float(spare.mean()),
         "leftover": {
-            "resource": resource, "time_s": times, "default": default, "altruistic": altruistic,
+            "resource": resource,
+            "time_s": times,
+            "default": default,
+            "altruistic": altruistic,
         },
-    }  # fmt: skip
+    }
 
 
 def write_run(folder: Path, run: Run, summary: dict[str, Any]) -> None:

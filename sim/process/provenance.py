@@ -28,9 +28,21 @@ from weft.resources import Vector
 BLOCK = 1 << 20
 _PER_JOB = ("address", "history", "planner", "planner_options")  # told elsewhere, or of one job
 KEYS = (
-    "workload", "cluster", "matcher", "planner", "asker", "settings", "faults", "arrivals", "load",
-    "estimate_error", "pace", "until_s", "version", "command",
-)  # fmt: skip
+    "workload",
+    "cluster",
+    "matcher",
+    "planner",
+    "asker",
+    "settings",
+    "faults",
+    "arrivals",
+    "load",
+    "estimate_error",
+    "pace",
+    "until_s",
+    "version",
+    "command",
+)
 
 
 def described(
@@ -71,15 +83,20 @@ def command_of(request: Request) -> str:
     """Return the command line that repeats a run, with every option not at its default."""
     words = ["weft", "simulate", *request.workload, "--cluster", request.cluster]
     given = {
-        "--scheduler": request.scheduler, "--matcher": request.matcher,
-        "--planner": request.planner, "--asker": request.asker, "--seed": request.seed,
+        "--scheduler": request.scheduler,
+        "--matcher": request.matcher,
+        "--planner": request.planner,
+        "--asker": request.asker,
+        "--seed": request.seed,
         "--format": "" if request.format == "auto" else request.format,
-        "--jobs": request.jobs_max, "--estimate-error": request.estimate_error,
+        "--jobs": request.jobs_max,
+        "--estimate-error": request.estimate_error,
         "--load": "" if request.load == 1 else request.load,
         "--arrivals": "" if request.arrivals == "file" else request.arrivals,
-        "--faults": request.faults, "--pace": "" if request.pace == "yarn" else request.pace,
+        "--faults": request.faults,
+        "--pace": "" if request.pace == "yarn" else request.pace,
         "--until": "" if math.isinf(request.until_s) else request.until_s,
-    }  # fmt: skip
+    }
     for flag, value in given.items():
         if value not in ("", 0):
             words += [flag, str(value)]

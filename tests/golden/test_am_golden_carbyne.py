@@ -24,11 +24,14 @@ from weft.resources import Kind, ResourceType, ResourceTypes
 def read_job(given: Table) -> Job:
     stages = tuple(
         Stage(
-            s["name"], s["num_tasks"], s["duration"], dict(s["demand"].items()),
+            s["name"],
+            s["num_tasks"],
+            s["duration"],
+            dict(s["demand"].items()),
             tuple(Edge(p) for p in s.get("parents", ())),
         )
         for s in given["stages"]
-    )  # fmt: skip
+    )
     return Job(given["name"], stages)
 
 

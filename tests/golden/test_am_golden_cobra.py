@@ -65,11 +65,15 @@ def test_pdelay(case: dict[str, Any]) -> None:
     with reading(case) as (given, expected, tolerance):
         tasks = [
             Waiting(
-                number, tuple(t["r"]), given["tau"] * t["p"], t["wait"],
-                tuple(t.get("nodes", ())), tuple(t.get("racks", ())),
+                number,
+                tuple(t["r"]),
+                given["tau"] * t["p"],
+                t["wait"],
+                tuple(t.get("nodes", ())),
+                tuple(t.get("racks", ())),
             )
             for number, t in enumerate(given["tasks"])
-        ]  # fmt: skip
+        ]
         ids = [t["id"] for t in given["tasks"]]
         spot = Spot(given["node"], given["rack"], tuple(given["free"]))
         chosen, free = assign(spot, tasks, given["delta"])
@@ -139,9 +143,13 @@ class Cluster:
         types = ResourceTypes((ResourceType("r", Kind.RIGID),))
         if isinstance(message, AttemptRegistered):
             answer = accepted(
-                self._jobs[attempt], attempt_id=attempt, types=types,
-                machines=(((self.free,), 1),), share=(self.free,), heartbeat_s=1000.0,
-            )  # fmt: skip
+                self._jobs[attempt],
+                attempt_id=attempt,
+                types=types,
+                machines=(((self.free,), 1),),
+                share=(self.free,),
+                heartbeat_s=1000.0,
+            )
             self._later(0.0, attempt, answer)
         elif isinstance(message, ContainersAsked):
             for ask in message.asks:

@@ -37,7 +37,7 @@ TREE = QueueSpec(
         QueueSpec("b", 0.3, 0.6, user_limit=0.4, user_limit_factor=1.5),
         QueueSpec("default", 0.2),
     ),
-)  # fmt: skip
+)
 LEAVES = ("a1", "a2", "b", "default")
 NAMES = tuple(DEFAULT_RESOURCE_TYPES.names)
 
@@ -47,11 +47,13 @@ def cluster(tree: bool) -> ClusterSpec:
     sizes = (1.0, 0.5, 1.5, 1.0)
     nodes = tuple(
         NodeSpec(
-            f"n{i}", tuple(size * amount for amount in CAPACITY), f"r{i % 2}",
+            f"n{i}",
+            tuple(size * amount for amount in CAPACITY),
+            f"r{i % 2}",
             ("gpu",) if i == 3 else (),
         )
         for i, size in enumerate(sizes)
-    )  # fmt: skip
+    )
     return (
         ClusterSpec(DEFAULT_RESOURCE_TYPES, nodes, TREE)
         if tree
@@ -109,10 +111,18 @@ CASES: dict[str, tuple[str, dict[str, Any], bool, bool, dict[str, Any]]] = {
         for name in ("fifo", "capacity", "fair", "drf", "sjf", "tetris", G, "carbyne", "cobra")
     },
     "capacity, short delays": (
-        "capacity", {"node_locality_delay": 2, "rack_locality_delay": 1}, False, True, {},
+        "capacity",
+        {"node_locality_delay": 2, "rack_locality_delay": 1},
+        False,
+        True,
+        {},
     ),
     "fair, short delays": (
-        "fair", {"node_locality_delay": 1, "rack_locality_delay": 2}, True, True, {},
+        "fair",
+        {"node_locality_delay": 1, "rack_locality_delay": 2},
+        True,
+        True,
+        {},
     ),
     "tetris, half fair": ("tetris", {"fairness": 0.5, "srpt_m": 1.0}, False, True, {}),
     "graphene, slots": (G, {"deficit_unit": "slots", "kappa": 2}, False, True, {}),
@@ -121,45 +131,74 @@ CASES: dict[str, tuple[str, dict[str, Any], bool, bool, dict[str, Any]]] = {
     "graphene, no bound, fixed eta": (G, {"kappa": -1, "eta": 0.3}, False, True, {}),
     "graphene, figure 15": (G, {"priority_from": "all", "eta_m": 0.2}, True, True, {}),
     "graphene, relative": (
-        G, {"overbook_score": "relative", "overbook_look": 2, "overbook_rows": 3}, False, True, {},
+        G,
+        {"overbook_score": "relative", "overbook_look": 2, "overbook_rows": 3},
+        False,
+        True,
+        {},
     ),
     "graphene, bundles": (
-        G, {"bundle_enter": "first", "bundle_end": 2, "bundle_pick": "one"}, False, True, {},
+        G,
+        {"bundle_enter": "first", "bundle_end": 2, "bundle_pick": "one"},
+        False,
+        True,
+        {},
     ),
     "graphene, terms off": (
-        G, {"use_packing": False, "use_priority": False, "overbook": ""}, False, True, {},
+        G,
+        {"use_packing": False, "use_priority": False, "overbook": ""},
+        False,
+        True,
+        {},
     ),
     "carbyne, mix": ("carbyne", {"leftover": "mix", "leftover_mix": 0.3}, False, True, {}),
     "carbyne, least share": ("carbyne", {"leftover": "least_share"}, True, True, {}),
     "carbyne, packing": ("carbyne", {"leftover": "packing", "packing": False}, False, False, {}),
     "carbyne, half altruism": (
-        "carbyne", {"asker.altruism": 0.5, "asker.slack_s": 1.0}, False, True, {},
+        "carbyne",
+        {"asker.altruism": 0.5, "asker.slack_s": 1.0},
+        False,
+        True,
+        {},
     ),
     "carbyne, refreshed": (
-        "carbyne", {"asker.refresh_s": 4.0, "asker.promise": 0.5, "asker.packer": "plan"}, True,
-        False, {},
+        "carbyne",
+        {"asker.refresh_s": 4.0, "asker.promise": 0.5, "asker.packer": "plan"},
+        True,
+        False,
+        {},
     ),
     "cobra, short periods": (
-        "cobra", {"asker.period_s": 2.0, "asker.surplus_release": True, "asker.tau": 0.5}, False,
-        True, {},
+        "cobra",
+        {"asker.period_s": 2.0, "asker.surplus_release": True, "asker.tau": 0.5},
+        False,
+        True,
+        {},
     ),
     "cobra, what is needed": ("cobra", {"asker.needed_only": True}, True, False, {}),
     "drs, soon idle": ("drs", {"asker.idle_s": 2.0, "asker.backlog_s": 0.5}, False, True, {}),
     "sjf, two a node": ("sjf", {}, True, True, {"node_containers_max": 2}),
     "capacity, preemption": (
-        "capacity", {}, False, True,
+        "capacity",
+        {},
+        False,
+        True,
         {"preemption": True, "preemption_intra_queue": True, "preemption_grace_s": 3.0},
     ),
     "drf, early reservations": ("drf", {}, False, True, {"reserve_after_s": 3.0}),
     "tetris, few grants a round": (
-        "tetris", {}, True, True, {"round_grants_max": 2, "node_containers_max": 4},
+        "tetris",
+        {},
+        True,
+        True,
+        {"round_grants_max": 2, "node_containers_max": 4},
     ),
     **{name: (name, {}, False, True, {}) for name in LATER},
     "drf_strict, equal shares": ("drf_strict", {"share": "equal"}, True, False, {}),
     "tez_p90, blind": ("tez_p90", {"asker.sees": "vcores"}, False, True, {}),
     "fifo, its job fills": ("fifo", {"fill": "job"}, False, False, {}),
     "fifo, all fill": ("fifo", {"fill": "all"}, True, True, {}),
-}  # fmt: skip
+}
 
 
 def check(group: str, name: str, found: dict[str, Any]) -> None:
@@ -224,13 +263,15 @@ PLANS: dict[str, tuple[str, dict[str, Any]]] = {
         {"candidates": "paper", "frag": "ratio", "t_both": False, "early_stop": False},
     ),
     "graphene, all tried": (
-        "graphene", {"rule": "both", "bound": "strong", "thresholds": 3, "early_stop": False},
+        "graphene",
+        {"rule": "both", "bound": "strong", "thresholds": 3, "early_stop": False},
     ),
     "graphene, few": (
-        "graphene", {"orders": "TSPC,TCSP", "t_share_max": 0.6, "frag": "steady", "rule": "cp"},
+        "graphene",
+        {"orders": "TSPC,TCSP", "t_share_max": 0.6, "frag": "steady", "rule": "cp"},
     ),
     "graphene_plus": ("graphene_plus", {"iterations": 5}),
-}  # fmt: skip
+}
 SEEDS = range(4)
 WORK = 20_000  # steps of refuting spans
 
@@ -262,7 +303,11 @@ def test_bounds_are_as_recorded(where: str) -> None:
     for seed in range(20):
         bounds = bounds_of(dag(seed), (MACHINES | LACKING)[where], WORK)
         numbers = (
-            bounds.cp_len_s, bounds.t_work_s, bounds.mod_cp_s, bounds.new_lb_s, bounds.strong_lb_s
-        )  # fmt: skip
+            bounds.cp_len_s,
+            bounds.t_work_s,
+            bounds.mod_cp_s,
+            bounds.new_lb_s,
+            bounds.strong_lb_s,
+        )
         found.append([round(number, 6) for number in numbers])
     check("bounds", where, {"cp_len, t_work, mod_cp, new, strong, s": found})

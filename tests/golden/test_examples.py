@@ -9,9 +9,12 @@ from testkit.examples import FAMILIES, Table, load, reading
 
 HERE = Path(__file__).parent
 CASE = {
-    "id": "x", "family": "eta", "input": {"a": 1, "b": [{"c": 2, "why": "so"}]}, "expected": {},
+    "id": "x",
+    "family": "eta",
+    "input": {"a": 1, "b": [{"c": 2, "why": "so"}]},
+    "expected": {},
     "tolerance": {},
-}  # fmt: skip
+}
 
 
 def test_every_family_has_a_reader() -> None:

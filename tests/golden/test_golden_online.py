@@ -91,19 +91,26 @@ def test_figure_15_picks_and_scores(case: dict[str, Any], monkeypatch: pytest.Mo
         tasks, names = given["tasks"], [f"r{i}" for i in range(len(given["avail"]))]
         assert given["factor"] in ("slot", "drf")
         options: dict[str, Any] = {
-            "overbook": "", "eta": given["eta"], "kappa": given["kappaC"], "group": "queue",
-            "remote_penalty": given["rp"], "deficit_unit": UNIT[given["factor"]],
+            "overbook": "",
+            "eta": given["eta"],
+            "kappa": given["kappaC"],
+            "group": "queue",
+            "remote_penalty": given["rp"],
+            "deficit_unit": UNIT[given["factor"]],
             "overbook_limit": 10.0,
-        }  # fmt: skip
+        }
         stated = [(t["demand"], t["duration"], t["oScore"]) for t in tasks if "oScore" in t]
         if stated:  # the what-if itself is proved by the family `overbook`
             options["overbook"] = ",".join(names)
-            monkeypatch.setattr("rm.match.graphene._weigh.code", lambda site, standing, desk, *_: [
-                desk.over.__setitem__(place, score)
-                for place in range(desk.tally[FIT], desk.tally[ROWS])
-                for wanted, _, score in stated
-                if list(desk.waiting.demand[place - desk.tally[FIT]]) == wanted
-            ])  # fmt: skip
+            monkeypatch.setattr(
+                "rm.match.graphene._weigh.code",
+                lambda site, standing, desk, *_: [
+                    desk.over.__setitem__(place, score)
+                    for place in range(desk.tally[FIT], desk.tally[ROWS])
+                    for wanted, _, score in stated
+                    if list(desk.waiting.demand[place - desk.tally[FIT]]) == wanted
+                ],
+            )
         assert set(given["share"]) == set(given["deficits"]), "a share of no queue"
         harness = MatcherHarness("graphene", options, queues_of(given["share"]), read_types(names))
         node = harness.add_node((1.0,) * len(names))
@@ -165,8 +172,11 @@ class TwoJobs:
                     asked[harness.ask(self.apps[job], ask).serial] = i
             while True:  # one task at a time, its job's remaining work told after each
                 for job, app in enumerate(self.apps):
-                    left = [t["duration"] * norm for i, (j, t, _, norm) in enumerate(self.tasks)
-                            if j == job and i not in started]  # fmt: skip
+                    left = [
+                        t["duration"] * norm
+                        for i, (j, t, _, norm) in enumerate(self.tasks)
+                        if j == job and i not in started
+                    ]
                     harness.ledger.apps.w["remaining"][app] = sum(left)
                 answer = harness.match(self.node)
                 if not answer.placements:
@@ -222,9 +232,13 @@ def test_two_jobs_under_figure_15_take_the_expected_times(case: dict[str, Any]) 
         wanted = zip(bounds, expected["avg_jct_over_T"], expected["makespan_over_T"], strict=True)
         for bound, mean, makespan in wanted:
             options = {
-                "overbook": "", "eta_m": given["m"], "eta_weight": 1.0,
-                "kappa": bound / slots, "deficit_unit": UNIT[given["factor"]], "group": "app",
-            }  # fmt: skip
+                "overbook": "",
+                "eta_m": given["m"],
+                "eta_weight": 1.0,
+                "kappa": bound / slots,
+                "deficit_unit": UNIT[given["factor"]],
+                "group": "app",
+            }
             ends = np.array(TwoJobs(given, given["priScore"], options).run()) / given["T"]
             assert ends.mean() == pytest.approx(mean, abs=tolerance["abs"])
             assert ends.max() == pytest.approx(makespan, abs=tolerance["abs"])

@@ -131,8 +131,10 @@ def check_orders(
         assert paths[ids.index(name)] == pytest.approx(length, abs=exact)
     capacity = list(machines.capacity[0])
     names = list(dag.resources)
-    scores = {i: packing_score(names, dag.demand[ids.index(i)], capacity)
-              for i in expected.get("packing_scores", {})}  # fmt: skip
+    scores = {
+        i: packing_score(names, dag.demand[ids.index(i)], capacity)
+        for i in expected.get("packing_scores", {})
+    }
     for name, score in scores.items():
         assert score == pytest.approx(expected["packing_scores"][name], abs=exact)
     if "tetris_score_empty_machine" in given:
@@ -256,10 +258,14 @@ def check_dead_end(table: Table, machines: Machines, expected: Table) -> None:
     """S last would have to fit between P and C, where T uses everything: no way does that."""
     assert expected["tpcs_feasible"] is ("TPCS" in WAY_NAMES or "TCPS" in WAY_NAMES)
     (last,) = expected["S"]
-    without = {**table, "tasks": [
-        {**row, "parents": [p for p in row["parents"] if p != last]}
-        for row in table["tasks"] if row["id"] != last
-    ]}  # fmt: skip
+    without = {
+        **table,
+        "tasks": [
+            {**row, "parents": [p for p in row["parents"] if p != last]}
+            for row in table["tasks"]
+            if row["id"] != last
+        ],
+    }
     dag, ids = read_dag(Table(without))
     plan = build("graphene", dag, machines)
     (before,), (after,) = expected["P"], expected["C"]

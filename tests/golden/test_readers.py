@@ -108,8 +108,10 @@ def test_counts_of_zero_may_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
     for counts, job in zip(
         case["expected"]["must_start_counts"], case["input"]["jobs"], strict=True
     ):
-        stages = [row.get("name", row.get("stage", row.get("id"))) for row in
-                  job.get("stages") or job["tasks"]]  # fmt: skip
+        stages = [
+            row.get("name", row.get("stage", row.get("id")))
+            for row in job.get("stages") or job["tasks"]
+        ]
         counts.update({name: 0 for name in stages if name not in counts})
     read(case, monkeypatch)
     first = case["expected"]["must_start_counts"][0]

@@ -20,8 +20,11 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = tmp_path_factory.mktemp("source") / "weft"
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
     for name in listed:
         if (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
@@ -29,8 +32,9 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
     subprocess.run(
         [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, source],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+    )
     return folder
 
 
@@ -57,10 +61,21 @@ def test_it_runs_outside_the_checkout(dist, tmp_path):
     (wheel,) = dist.glob("weft_rm-*.whl")
     site = tmp_path / "site"
     subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index",
-         "--disable-pip-version-check", "--target", site, wheel],
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--no-index",
+            "--disable-pip-version-check",
+            "--target",
+            site,
+            wheel,
+        ],
         check=True,
-    )  # fmt: skip
+    )
     job = site / "weft" / "client" / "samples" / "tpch" / "q03.json"
     # kernels of a new folder would be compiled anew, which takes a minute
     env = dict(os.environ) | {"PYTHONPATH": str(site), "NUMBA_DISABLE_JIT": "1"}
@@ -69,15 +84,21 @@ def test_it_runs_outside_the_checkout(dist, tmp_path):
     def weft(*words: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, site / "bin" / "weft", *map(str, words)],
-            cwd=tmp_path, env=env,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     where = subprocess.run(
         [sys.executable, "-c", "import weft; print(weft.__file__)"],
-        cwd=tmp_path, env=env,
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert Path(where.stdout.strip()).is_relative_to(site)
     assert weft("--version").stdout.startswith("weft, version ")
     ran = weft("simulate", job, *cluster, "--scheduler", "tetris", "--json")
@@ -91,8 +112,15 @@ def test_it_runs_outside_the_checkout(dist, tmp_path):
 def test_the_protos_compile_as_they_lie(tmp_path):
     files = sorted((ROOT / "proto").glob("*.proto"))
     subprocess.run(
-        [sys.executable, "-m", "grpc_tools.protoc", "-I", ROOT / "proto",
-         f"--python_out={tmp_path}", *files],
+        [
+            sys.executable,
+            "-m",
+            "grpc_tools.protoc",
+            "-I",
+            ROOT / "proto",
+            f"--python_out={tmp_path}",
+            *files,
+        ],
         check=True,
-    )  # fmt: skip
+    )
     assert len(list(tmp_path.glob("*_pb2.py"))) == len(files)

@@ -16,9 +16,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
-        cwd=ROOT, capture_output=True, text=True, check=False,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
         env=dict(os.environ) | {"NO_MKDOCS_2_WARNING": "1"},
-    )  # fmt: skip
+    )
     assert built.returncode == 0, built.stderr
     assert not built.stderr.strip(), built.stderr
     return folder

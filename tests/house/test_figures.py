@@ -10,32 +10,8 @@ EVERY = figures.sources()
 PURE = [source for source in EVERY if source.is_pure]
 GRAPH = figures.imports(EVERY)
 
-LENGTH_MAX, LONGEST_FILE = 70, 520
 PACKED = ("ATTEMPT_BITS", "CONTAINER_BITS", "EPOCH_BITS")
 SHIFTS = (8, 24, 32, 40)  # the same, and sums of them
-
-
-def test_functions_are_short() -> None:
-    lengths = sorted(
-        figures.length(function) for source in EVERY for _, function in source.functions()
-    )
-    assert lengths[len(lengths) // 2] <= 8
-    assert lengths[int(len(lengths) * 0.9)] <= 23
-    long = [
-        f"{source.name}:{name}"
-        for source in EVERY
-        for name, function in source.functions()
-        if figures.length(function) > LENGTH_MAX
-    ]
-    assert not long, f"more than {LENGTH_MAX} lines"
-
-
-def test_files_are_short() -> None:
-    """About 400 lines; the few that are longer do not become many, nor much longer."""
-    long = {source.name: source.lines for source in EVERY if source.lines > 400}
-    assert len(long) <= 18, long
-    assert max(long.values()) <= LONGEST_FILE, long
-    assert 1000 * len(EVERY) / sum(source.lines for source in EVERY) <= 6.5
 
 
 def _packs(by: ast.expr) -> bool:

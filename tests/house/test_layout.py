@@ -14,8 +14,11 @@ def tracked(pattern: str) -> list[Path]:
     """Files under version control (or about to be) that match a pattern."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", pattern],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
     return [ROOT / name for name in listed if (ROOT / name).exists()]
 
 
@@ -34,11 +37,34 @@ def test_every_module_says_what_it_is(path: Path) -> None:
 
 
 TOP = {
-    ".ci", ".dockerignore", ".gitignore", ".importlinter", "ARCHITECTURE.md", "CHANGELOG.md",
-    "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "am",
-    "constraints.txt", "deploy", "docker-compose.yml", "docs", "lab", "mkdocs.yml", "nm", "proto",
-    "pyproject.toml", "rm", "sim", "testkit", "tests", "tools", "weft",
-}  # fmt: skip
+    ".ci",
+    ".dockerignore",
+    ".gitignore",
+    ".importlinter",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "am",
+    "constraints.txt",
+    "deploy",
+    "docker-compose.yml",
+    "docs",
+    "lab",
+    "mkdocs.yml",
+    "nm",
+    "proto",
+    "pyproject.toml",
+    "rm",
+    "sim",
+    "testkit",
+    "tests",
+    "tools",
+    "weft",
+}
 
 
 def test_nothing_strange_lies_at_the_top() -> None:

@@ -32,13 +32,23 @@ def outcome(folder: Path, no_skip: str) -> str:
     (folder / "test_some.py").write_text(TESTS)
     (folder / "test_module.py").write_text(MODULE)
     command = [
-        sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA",
-        "--continue-on-collection-errors", str(folder),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-rA",
+        "--continue-on-collection-errors",
+        str(folder),
+    ]
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False,
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
         env=os.environ | {"WEFT_NO_SKIP": no_skip},
-    )  # fmt: skip
+    )
     return done.stdout
 
 

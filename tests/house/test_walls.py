@@ -34,9 +34,15 @@ PLANTED = {
 def test_every_wall_stops_what_it_is_for(tmp_path: Path) -> None:
     """One run over a copy of the code with a fault for each wall names every one of them."""
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns(
-            "__pycache__", "static", "samples",
-        ))  # fmt: skip
+        shutil.copytree(
+            ROOT / package,
+            tmp_path / package,
+            ignore=shutil.ignore_patterns(
+                "__pycache__",
+                "static",
+                "samples",
+            ),
+        )
     shutil.copy(ROOT / ".importlinter", tmp_path)
     (tmp_path / "tools").mkdir()
     shutil.copy(ROOT / "tools/walls.py", tmp_path / "tools")
@@ -58,9 +64,12 @@ def test_every_wall_stops_what_it_is_for(tmp_path: Path) -> None:
 
 # what only a string says: import-linter does not see it
 UPWARDS = {
-    "weft/__init__.py": "lab.functions", "weft/plan.py": "lab.functions", "weft/gym.py": "lab.gym",
-    "am/plan/registry.py": "am.plan.heft", "weft/compiled.py": "numba.np.arraymath",
-}  # fmt: skip
+    "weft/__init__.py": "lab.functions",
+    "weft/plan.py": "lab.functions",
+    "weft/gym.py": "lab.gym",
+    "am/plan/registry.py": "am.plan.heft",
+    "weft/compiled.py": "numba.np.arraymath",
+}
 WORLDLY_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
 GLOBAL_CHANCE = r"np\.random\.(?!Generator|default_rng)\w+"
 
@@ -87,9 +96,21 @@ def test_pure_code_reaches_the_world_by_no_other_way() -> None:
 def test_only_the_ledger_writes_into_its_tables() -> None:
     """What policies and the rest of the manager see of `rm/ledger` is to be read."""
     writers = {
-        "close", "compact", "grow_to", "hide", "let_go_by", "open", "put_back", "relabel", "served",
-        "set_aside", "show", "take", "w", "write",
-    }  # fmt: skip
+        "close",
+        "compact",
+        "grow_to",
+        "hide",
+        "let_go_by",
+        "open",
+        "put_back",
+        "relabel",
+        "served",
+        "set_aside",
+        "show",
+        "take",
+        "w",
+        "write",
+    }
     for source in figures.sources():
         if source.name.startswith(("rm/ledger/", "lab/", "weft/")):
             continue

@@ -45,10 +45,16 @@ CLUSTER = {
 DENIED = {"PERMISSION_DENIED", "UNAUTHENTICATED"}
 # who is at the table -> the certificate of
 SHOWN = {
-    Who.OTHER: "bob", Who.OWNER: "alice", Who.QUEUE_ADMIN: "carol", Who.MASTER: "masters",
-    Who.NODE: "n1", Who.GATEWAY: "pages", Who.ADMIN: "root", Who.EXPIRED: "old",
+    Who.OTHER: "bob",
+    Who.OWNER: "alice",
+    Who.QUEUE_ADMIN: "carol",
+    Who.MASTER: "masters",
+    Who.NODE: "n1",
+    Who.GATEWAY: "pages",
+    Who.ADMIN: "root",
+    Who.EXPIRED: "old",
     Who.FOREIGN: "stranger",
-}  # fmt: skip
+}
 
 
 class LongAgo(datetime):
@@ -82,9 +88,12 @@ class Live:
         )
         self.host = self.cluster.host(self.manager, *self.flags("rm1"))
         self.nodes = self.cluster.nodes(
-            self.manager, f"--am-host={self.host.address}", "--nodes=2", file,
+            self.manager,
+            f"--am-host={self.host.address}",
+            "--nodes=2",
+            file,
             *self.flags("workers"),
-        )  # fmt: skip
+        )
         with self.client("root") as client:
             wait_for_nodes(client, 2)
 
@@ -191,29 +200,34 @@ def requests(app: int) -> dict[str, Any]:
     job = replace(chain("new", 1, 1, 0.01), queue="open", user="alice")
     submit = pb.SubmitApplicationRequest(job_json=encode_job(job), submission_id="again")
     about = {
-        "NewApplication": Nothing(), "SubmitApplication": submit,
+        "NewApplication": Nothing(),
+        "SubmitApplication": submit,
         "KillApplication": pb.KillApplicationRequest(app_id=app),
         "MoveApplication": pb.MoveApplicationRequest(app_id=app, queue="open"),
         "SetPriority": pb.SetPriorityRequest(app_id=app, priority=3),
         "SetExpiry": pb.SetExpiryRequest(app_id=app),
         "GetApplication": pb.GetApplicationRequest(app_id=app),
-        "GetJob": pb.GetJobRequest(app_id=app), "ListApplications": pb.ListApplicationsRequest(),
+        "GetJob": pb.GetJobRequest(app_id=app),
+        "ListApplications": pb.ListApplicationsRequest(),
         "ListNodes": pb.ListNodesRequest(),
         "DecommissionNode": pb.DecommissionNodeRequest(node_id="n2", timeout_s=-1),
         "RecommissionNode": pb.RecommissionNodeRequest(node_id="n2"),
-        "ListQueues": Nothing(), "GetMetrics": Nothing(),
+        "ListQueues": Nothing(),
+        "GetMetrics": Nothing(),
         "GetManager": Nothing(),
         "Explain": pb.ExplainRequest(app_id=app),
         "ListContainers": pb.ListContainersRequest(app_id=app),
         "WatchEvents": pb.WatchEventsRequest(),
-        "Track": Nothing(), "Allocate": Nothing(), "HostMasters": host_pb2.HostOrders(),
+        "Track": Nothing(),
+        "Allocate": Nothing(),
+        "HostMasters": host_pb2.HostOrders(),
         "StartContainers": containers_pb2.StartContainersRequest(follower="f"),
         "StreamStarts": Nothing(),
         "StopContainers": containers_pb2.ContainersRequest(follower="f"),
         "GetContainerStatuses": containers_pb2.ContainersRequest(follower="f"),
         "FollowTasks": containers_pb2.FollowTasksRequest(follower="f"),
         "ReadLog": containers_pb2.ReadLogRequest(container_id=1 << 33, node_id="n1"),
-    }  # fmt: skip
+    }
     return {method: about[method.rpartition("/")[2]] for method in TABLE}
 
 
@@ -241,9 +255,10 @@ def test_every_cell_of_the_table_is_as_it_says(live: Live, app: int) -> None:
     assert live.state(app) == before, "a refused call changed something"
     log.token = leave
     allowed = [
-        (m, who) for m, who in sorted(cells, key=lambda cell: "Kill" in cell[0])
+        (m, who)
+        for m, who in sorted(cells, key=lambda cell: "Kill" in cell[0])
         if who in TABLE[m] and not (m.endswith("SubmitApplication") and who is Who.QUEUE_ADMIN)
-    ]  # fmt: skip
+    ]
     got = live.calls([(SHOWN[who], m, wanted[m]) for m, who in allowed])
     usual = {"OK", "DEADLINE_EXCEEDED", "NOT_FOUND", "FAILED_PRECONDITION"}
     assert not {cell: code for cell, code in zip(allowed, got, strict=True) if code not in usual}
@@ -375,8 +390,14 @@ def test_pages_and_rest_know_their_visitors(live: Live, app: int) -> None:
             for path in reads:
                 assert (await get(path, "bob"))[0] == 403, path
                 assert name not in (await get(path, "bob"))[1] or path.startswith("/proxy")
-            for who, shown in (("alice", ""), ("password", ""), ("carol", ""), ("root", ""),
-                               ("nobody", "alice"), ("nobody", "root")):  # fmt: skip
+            for who, shown in (
+                ("alice", ""),
+                ("password", ""),
+                ("carol", ""),
+                ("root", ""),
+                ("nobody", "alice"),
+                ("nobody", "root"),
+            ):
                 assert (await get(one, who, shown))[0] == 200, (who, shown)
                 assert name in (await get("/ws/v1/cluster/apps", who, shown))[1]
             for who, shown in (("bob", ""), ("nobody", "bob")):

@@ -39,19 +39,25 @@ def one(**changes: object) -> dict[str, object]:
 
 CASES: dict[str, tuple[object, str]] = {
     "cycle": (
-        {"name": "j", "stages": [
-            {"name": "a", "tasks": 1, "duration_s": 1, "parents": ["b"]},
-            {"name": "b", "tasks": 1, "duration_s": 1, "parents": ["a"]},
-        ]},
+        {
+            "name": "j",
+            "stages": [
+                {"name": "a", "tasks": 1, "duration_s": 1, "parents": ["b"]},
+                {"name": "b", "tasks": 1, "duration_s": 1, "parents": ["a"]},
+            ],
+        },
         "cycle",
     ),
     "unknown parent": (one(parents=["x"]), "'x'"),
     "duplicate stage": (
-        {"name": "j", "stages": [{"name": "a", "tasks": 1, "duration_s": 1}] * 2}, "twice"
+        {"name": "j", "stages": [{"name": "a", "tasks": 1, "duration_s": 1}] * 2},
+        "twice",
     ),
     "negative": (one(duration_s=-1), "duration_s"),
-    "not a number": ('{"name": "j", "stages": [{"name": "a", "tasks": 1, "duration_s": NaN}]}',
-                     "NaN"),
+    "not a number": (
+        '{"name": "j", "stages": [{"name": "a", "tasks": 1, "duration_s": NaN}]}',
+        "NaN",
+    ),
     "infinite": (one(demand={"vcores": 1e999}), "Infinity"),
     "zero tasks": (one(tasks=0), "tasks"),
     "too large for any node": (one(demand={"vcores": 64, "memory_mb": 64}), "vcores"),
@@ -60,7 +66,7 @@ CASES: dict[str, tuple[object, str]] = {
     "unknown key": (one(durations_s=3), "durations_s"),
     "invalid JSON": ('{"name": "j", ', "JSON"),
     "not UTF-8": (b'{"name": "\xff\xfe"}', "UTF-8"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -87,9 +93,17 @@ BEYOND = "9" * 25  # no number of the wire holds it
 
 @pytest.mark.parametrize(
     "words",
-    ["app {}", "kill {}", "explain {}", "logs {}", "priority 1 {}", "move {} default",
-     "apps --limit {}", "events --app {}"],
-)  # fmt: skip
+    [
+        "app {}",
+        "kill {}",
+        "explain {}",
+        "logs {}",
+        "priority 1 {}",
+        "move {} default",
+        "apps --limit {}",
+        "events --app {}",
+    ],
+)
 def test_a_number_beyond_the_wire_is_refused_in_one_line(words: str, address: str) -> None:
     """What the client cannot say is bad input, and the line names the number."""
     command, *rest = words.format(BEYOND).split()

@@ -63,9 +63,12 @@ def test_jobs_end_in_order_and_in_both_types(scheduler: str, pace: str, tmp_path
         for name, tasks in (("a", 30), ("b", 12))
     ]
     settings = LocalSettings(
-        cluster=f"3x8vcores,{NODE_MB:g}memory_mb", scheduler=scheduler, pace=pace, time_scale=10.0,
+        cluster=f"3x8vcores,{NODE_MB:g}memory_mb",
+        scheduler=scheduler,
+        pace=pace,
+        time_scale=10.0,
         events=True,
-    )  # fmt: skip
+    )
     with LocalCluster(settings, tmp_path / "c") as cluster:
         with Client(cluster.address) as client:
             apps = [client.submit(job) for job in jobs]

@@ -64,9 +64,13 @@ def test_a_killed_master_is_followed_by_one_that_repeats_no_finished_task(
 ) -> None:
     manager = cluster.manager()
     nodes = cluster.nodes(
-        manager, "--launch=process", f"--work-dir={cluster.folder / 'work'}",
-        "--master-args=--resend-s=1", "--nodes=2", NODE,
-    )  # fmt: skip
+        manager,
+        "--launch=process",
+        f"--work-dir={cluster.folder / 'work'}",
+        "--master-args=--resend-s=1",
+        "--nodes=2",
+        NODE,
+    )
     with Client(manager.address) as client:
         wait_for_nodes(client, 2)
         job = chain("heir", 4, 30, 0.3)

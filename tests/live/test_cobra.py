@@ -66,9 +66,12 @@ def assert_reused(events: Sequence[dict[str, Any]], app: int, job: Job) -> None:
 def test_jobs_reuse_containers_on_emulated_nodes(pace: str, tmp_path: Path) -> None:
     jobs = [two_stages("a", 40, 3.0), two_stages("b", 24, 8.0)]
     settings = LocalSettings(
-        cluster=f"3x8vcores,{NODE_MB:g}memory_mb", scheduler="cobra", pace=pace, time_scale=10.0,
+        cluster=f"3x8vcores,{NODE_MB:g}memory_mb",
+        scheduler="cobra",
+        pace=pace,
+        time_scale=10.0,
         events=True,
-    )  # fmt: skip
+    )
     with LocalCluster(settings, tmp_path / "c") as cluster:
         with Client(cluster.address) as client:
             apps = [client.submit(job) for job in jobs]
@@ -91,11 +94,15 @@ def test_real_commands_share_a_container(tmp_path: Path) -> None:
     )
     stages = [
         {
-            "name": name, "tasks": tasks, "duration_s": 0.2, "demand": DEMAND,
-            "command": ["sh", "-c", script], "parents": parents,
+            "name": name,
+            "tasks": tasks,
+            "duration_s": 0.2,
+            "demand": DEMAND,
+            "command": ["sh", "-c", script],
+            "parents": parents,
         }
         for name, tasks, parents in (("wide", 10, []), ("narrow", 2, ["wide"]))
-    ]  # fmt: skip
+    ]
     job = job_from_dict({"name": "real", "stages": stages})
     settings = LocalSettings(
         cluster="2x8vcores,8192memory_mb", scheduler="cobra", mode="process", events=True
@@ -134,17 +141,25 @@ def test_the_tasks_of_a_lost_master_go_on_in_its_containers(
     )
     stages = [
         {
-            "name": name, "tasks": tasks, "duration_s": 1.0, "demand": small,
-            "command": ["sh", "-c", script], "parents": parents,
+            "name": name,
+            "tasks": tasks,
+            "duration_s": 1.0,
+            "demand": small,
+            "command": ["sh", "-c", script],
+            "parents": parents,
         }
         for name, tasks, parents in (("wide", 4, []), ("narrow", 2, ["wide"]))
-    ]  # fmt: skip
+    ]
     manager = cluster.manager("--pace=prompt")
     host = cluster.host(manager, "--scheduler=cobra")
     cluster.nodes(
-        manager, f"--am-host={host.address}", "--mode=process", "--cgroups=off",
-        "--cluster=1x8vcores,16384memory_mb", f"--work-dir={cluster.folder / 'work'}",
-    )  # fmt: skip
+        manager,
+        f"--am-host={host.address}",
+        "--mode=process",
+        "--cgroups=off",
+        "--cluster=1x8vcores,16384memory_mb",
+        f"--work-dir={cluster.folder / 'work'}",
+    )
     with Client(manager.address) as client:
         wait_for_nodes(client, 1)
         app = client.submit(job_from_dict({"name": "kept", "stages": stages}))

@@ -19,8 +19,11 @@ def weft(manager: Part, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command against the cluster."""
     return subprocess.run(
         [*WEFT, *arguments, "--rm", manager.address],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 def get(url: str) -> str:
@@ -81,9 +84,12 @@ def test_commands_that_outlast_their_nodes_service_are_stopped_and_run_elsewhere
     manager = cluster.manager()
     host = cluster.host(manager)
     flags = (
-        f"--am-host={host.address}", NODE, "--mode=process", "--cgroups=off",
+        f"--am-host={host.address}",
+        NODE,
+        "--mode=process",
+        "--cgroups=off",
         f"--work-dir={cluster.folder / 'work'}",
-    )  # fmt: skip
+    )
     cluster.nodes(manager, "--node-name=n1", *flags)
     gate = cluster.folder / "gate"
     wait = f"until [ -e {gate} ]; do sleep 0.05; done"

@@ -410,9 +410,12 @@ def test_etcd_with_tls_and_passwords(tmp_path: Path) -> None:
     one = make(tmp_path / "tls", ["etcd,127.0.0.1"])[0]
     authority = one.certificate.with_name("ca.pem")
     server = EtcdServer(
-        tmp_path, f"--cert-file={one.certificate}", f"--key-file={one.key}", "--client-cert-auth",
+        tmp_path,
+        f"--cert-file={one.certificate}",
+        f"--key-file={one.key}",
+        "--client-cert-auth",
         f"--trusted-ca-file={authority}",
-    )  # fmt: skip
+    )
     files = [path.read_bytes() for path in (authority, one.certificate, one.key)]
     known = EtcdSettings((server.address,), "t", *files)
     try:
@@ -463,9 +466,11 @@ class Candidate:
     def __init__(self, settings: EtcdSettings, suspended_s_max: float = 1e9) -> None:
         self.told: list[Standing] = []
         self.one = Leadership(
-            Etcd(settings), 2.0, lambda standing, why: self.told.append(standing),
+            Etcd(settings),
+            2.0,
+            lambda standing, why: self.told.append(standing),
             suspended_s_max=suspended_s_max,
-        )  # fmt: skip
+        )
         self.one.start("127.0.0.1:1")
 
     def is_(self, standing: Standing) -> bool:
@@ -625,10 +630,19 @@ def test_a_leader_without_etcd_orders_nothing_and_goes_on_if_nobody_led(
 @pytest.mark.parametrize(
     "text",
     [
-        "etcd://", "etcd://:1", "etcd://a:0", "etcd://a:b", "http://a:1", "etcd://a:1,", "etcd://::1",
-        "etcd://a b:1", "etcd://a:1?x", "etcd://a:\N{SUPERSCRIPT TWO}", "etcd://u:secret@a:1",
+        "etcd://",
+        "etcd://:1",
+        "etcd://a:0",
+        "etcd://a:b",
+        "http://a:1",
+        "etcd://a:1,",
+        "etcd://::1",
+        "etcd://a b:1",
+        "etcd://a:1?x",
+        "etcd://a:\N{SUPERSCRIPT TWO}",
+        "etcd://u:secret@a:1",
     ],
-)  # fmt: skip
+)
 def test_a_store_that_is_none_is_told(text: str) -> None:
     with pytest.raises(InputError, match="--store") as told:
         parse(text)

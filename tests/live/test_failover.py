@@ -59,10 +59,14 @@ class Managers:
         address = f"127.0.0.1:{self.ports[number]}"
         self.started += 1
         part = self.cluster.manager(
-            f"--store=etcd://{self.etcd.address}/live", f"--port={self.ports[number]}",
-            f"--cluster={NODES}x{SIZE}", f"--lease-s={LEASE_S}", "--heartbeat-s=0.25",
-            "--master-heartbeat-s=0.25", f"--ready-file={self.cluster.folder / f'{number}.ready'}",
-        )  # fmt: skip
+            f"--store=etcd://{self.etcd.address}/live",
+            f"--port={self.ports[number]}",
+            f"--cluster={NODES}x{SIZE}",
+            f"--lease-s={LEASE_S}",
+            "--heartbeat-s=0.25",
+            "--master-heartbeat-s=0.25",
+            f"--ready-file={self.cluster.folder / f'{number}.ready'}",
+        )
         assert part.address == address
         self.parts[address] = part
         return part

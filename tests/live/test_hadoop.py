@@ -56,9 +56,15 @@ async def submitted(
 ) -> Any:
     app = (await client.call("getNewApplication", pb.Empty(), pb.NewApplication)).application
     context = pb.SubmissionContext(
-        application=app, name=name, queue="default", resource=SIZE, type="TEST", tags=["t1"],
-        unmanaged=unmanaged, max_attempts=max_attempts,
-    )  # fmt: skip
+        application=app,
+        name=name,
+        queue="default",
+        resource=SIZE,
+        type="TEST",
+        tags=["t1"],
+        unmanaged=unmanaged,
+        max_attempts=max_attempts,
+    )
     context.master.command.append(command)
     context.master.environment.add(key="GREETING", value="hello<CPS>{{USER}}")
     await client.call("submitApplication", pb.Submission(context=context), pb.Empty)
@@ -109,9 +115,11 @@ class Beats:
 
 def ask(count: int, priority: int = 1) -> Any:
     return pb.ResourceRequest(
-        priority=pb.Priority(priority=priority), resource_name="*", capability=SIZE,
+        priority=pb.Priority(priority=priority),
+        resource_name="*",
+        capability=SIZE,
         num_containers=count,
-    )  # fmt: skip
+    )
 
 
 async def start(beats: Beats, container: Any, command: str, host: str = "127.0.0.1") -> Any:
@@ -180,9 +188,10 @@ def test_a_foreign_master_asks_starts_stops_and_gives_back(
         good, bad, stopped, released = beats.containers
         assert good.id.id == 1, "an unmanaged master has no container of its own"
         for container, command in (
-            (good, f"echo $CONTAINER_ID > {tmp_path / 'good'}"), (bad, "exit 7"),
+            (good, f"echo $CONTAINER_ID > {tmp_path / 'good'}"),
+            (bad, "exit 7"),
             (stopped, "sleep 600"),
-        ):  # fmt: skip
+        ):
             assert len((await start(beats, container, command)).succeeded) == 1
         node = await Peer.dial(
             f"127.0.0.1:{stopped.node.port}", NODES, token=beats.tokens[stopped.node.port]
@@ -245,8 +254,9 @@ def test_no_call_goes_without_its_own_token(cluster: LocalCluster) -> None:
             await start(first, mine, "touch larger")
         forged = pb.Token(identifier=larger.SerializeToString(), password=b"x" * 20)
         for address, protocol in (
-            (ready(cluster, "schedulers"), MASTERS), (f"127.0.0.1:{mine.node.port}", NODES),
-        ):  # fmt: skip
+            (ready(cluster, "schedulers"), MASTERS),
+            (f"127.0.0.1:{mine.node.port}", NODES),
+        ):
             with pytest.raises(CallFailed):
                 await Peer.dial(address, protocol, token=forged)
         for app, _ in beats:
@@ -393,8 +403,11 @@ def test_a_masters_own_pages_open_through_ours(cluster: LocalCluster, tmp_path: 
         peer = await master_of(cluster, client, app)
         request = pb.Register(tracking_url=f"http://127.0.0.1:{port}")
         await peer.call("registerApplicationMaster", request, pb.Registered)
-        cluster._launch("web", "weft.web", ["--manager", cluster.address, "--port", "0",
-                                            *cluster._common("web", "web")])  # fmt: skip
+        cluster._launch(
+            "web",
+            "weft.web",
+            ["--manager", cluster.address, "--port", "0", *cluster._common("web", "web")],
+        )
         await asyncio.to_thread(cluster._await, "web")
         base = f"http://{cluster.ready['web']['address']}"
         name = f"application_{app.cluster_timestamp}_{app.id:04d}"

@@ -46,9 +46,12 @@ def run_weft(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def job(name: str, script: str, **more: Any) -> dict[str, Any]:
     stage = {
-        "name": "only", "tasks": 1, "duration_s": 1, "demand": {"vcores": 0.5, "memory_mb": 64},
+        "name": "only",
+        "tasks": 1,
+        "duration_s": 1,
+        "demand": {"vcores": 0.5, "memory_mb": 64},
         "command": ["sh", "-c", script],
-    }  # fmt: skip
+    }
     return {"name": name, "max_task_attempts": 2, "stages": [stage], **more}
 
 
@@ -145,8 +148,9 @@ def test_events_are_of_one_application_and_speak_in_names(address: str) -> None:
         wanted = client.submit(job_from_dict(job("wanted", "sleep 2")))
         with subprocess.Popen(
             [*WEFT, "events", "--rm", address, "--app", "wanted"],
-            stdout=subprocess.PIPE, text=True,
-        ) as process:  # fmt: skip
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
             assert process.stdout is not None
             client.wait([other, wanted])
             lines = []
@@ -239,16 +243,31 @@ def test_bad_requests_over_rest_get_one_clear_line(name: str, cluster: LocalClus
 def test_a_trace_of_ten_thousand_live_tasks_is_what_ran(tmp_path: Path) -> None:
     """Every task that the node managers ended is a slice, and a row of the folder's table."""
     trace, folder = tmp_path / "live.perfetto.json", tmp_path / "c"
-    data = {"name": "wide", "stages": [
-        {"name": "m", "tasks": 9900, "duration_s": 20, "demand": {"vcores": 0.1, "memory_mb": 8}},
-        {"name": "r", "tasks": 100, "duration_s": 5, "demand": {"vcores": 1, "memory_mb": 8},
-         "parents": ["m"]},
-    ]}  # fmt: skip
+    data = {
+        "name": "wide",
+        "stages": [
+            {
+                "name": "m",
+                "tasks": 9900,
+                "duration_s": 20,
+                "demand": {"vcores": 0.1, "memory_mb": 8},
+            },
+            {
+                "name": "r",
+                "tasks": 100,
+                "duration_s": 5,
+                "demand": {"vcores": 1, "memory_mb": 8},
+                "parents": ["m"],
+            },
+        ],
+    }
     flags = ["--nodes", "40", "--time-scale", "20", "--any-ports", "--no-web"]
     with subprocess.Popen(
         [*WEFT, "up", *flags, "--dir", str(folder), "--trace", str(trace)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stdout is not None
         address = ""
         for line in process.stdout:
@@ -281,8 +300,13 @@ def test_a_trace_of_ten_thousand_live_tasks_is_what_ran(tmp_path: Path) -> None:
         (nodes[e["pid"]], e["name"], e["ts"], e["ts"] + e["dur"], e["args"]["state"])
         for e in slices
     ) == sorted(
-        (r["node"], f"{r['stage']}[{r['index']}]", round(r["start_s"] * 1e6),
-         round(r["end_s"] * 1e6), r["state"])
+        (
+            r["node"],
+            f"{r['stage']}[{r['index']}]",
+            round(r["start_s"] * 1e6),
+            round(r["end_s"] * 1e6),
+            r["state"],
+        )
         for r in rows
-    )  # fmt: skip
+    )
     assert run.jobs["state"].to_pylist() == ["SUCCEEDED"]

@@ -16,9 +16,13 @@ def test_a_health_script_takes_a_node_out_of_work_and_back(cluster: Cluster) -> 
     manager = cluster.manager()
     host = cluster.host(manager)
     cluster.nodes(
-        manager, f"--am-host={host.address}", "--nodes=2", f"--health-script={script}",
-        "--cluster=1x4vcores,8192memory_mb", "--health-interval-s=0.2",
-    )  # fmt: skip
+        manager,
+        f"--am-host={host.address}",
+        "--nodes=2",
+        f"--health-script={script}",
+        "--cluster=1x4vcores,8192memory_mb",
+        "--health-interval-s=0.2",
+    )
     web = cluster.start("weft.web", f"--manager={manager.address}")
     with Client(manager.address) as client:
         wait_for_nodes(client, 1, "UNHEALTHY")

@@ -40,9 +40,11 @@ class Live:
         self.manager = self.cluster.manager("--scheduler=fair", f"--state-dir={folder / 'state'}")
         self.host = self.cluster.host(self.manager)
         self.nodes = self.cluster.nodes(
-            self.manager, "--cluster=3x4vcores,8192memory_mb", "--nodes=3",
+            self.manager,
+            "--cluster=3x4vcores,8192memory_mb",
+            "--nodes=3",
             f"--am-host={self.host.address}",
-        )  # fmt: skip
+        )
         self.client = Client(self.manager.address, 120.0)
         wait_for_nodes(self.client, 3)
 

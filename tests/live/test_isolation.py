@@ -44,9 +44,15 @@ def open_folder() -> Iterator[Path]:
 
 def task(number: int, script: str, **more) -> TaskLaunch:
     return TaskLaunch(
-        container_id(attempt_id(1, 1), number), 0, number, 0, 1.0, (1.0,), ("sh", "-c", script),
+        container_id(attempt_id(1, 1), number),
+        0,
+        number,
+        0,
+        1.0,
+        (1.0,),
+        ("sh", "-c", script),
         **more,
-    )  # fmt: skip
+    )
 
 
 def drive(root: Path, user: str, sandbox: str, act, ends_wanted: int, hidden=()):
@@ -132,9 +138,10 @@ def test_no_variable_of_a_job_makes_what_keeps_it_apart_run_something(open_folde
     (open_folder / "evil").chmod(0o755)
     own = {"LD_PRELOAD": "/nowhere.so", "PATH": f"{planted}:/usr/bin:/bin", "LATER": "a=b"}
     told = replace(
-        task(1, ""), command=("/bin/sh", "-c", 'echo "$LD_PRELOAD $LATER"; /usr/bin/id -u'),
+        task(1, ""),
+        command=("/bin/sh", "-c", 'echo "$LD_PRELOAD $LATER"; /usr/bin/id -u'),
         environment=tuple(own.items()),
-    )  # fmt: skip
+    )
     found = replace(task(2, ""), command=("evil",), environment=(("PATH", "../../.."),))
     missing = replace(task(3, ""), command=("./none",))
     odd = replace(task(4, ""), command=("./a\0b",))
@@ -343,10 +350,18 @@ def test_what_a_host_lacks_is_shown_with_its_node_once(tmp_path, monkeypatch, ca
 def test_a_live_cluster_keeps_its_tasks_apart(tmp_path):
     """Through the whole stack, with network gone as well: the manager's journal is beside it."""
     settings = LocalSettings(
-        cluster="1x4vcores,4096memory_mb", mode="process",
-        flags={"nm": ["task_user=nobody", "sandbox=on", "task_network=none", f"hide={tmp_path}/c",
-                      "launch=process"]},
-    )  # fmt: skip
+        cluster="1x4vcores,4096memory_mb",
+        mode="process",
+        flags={
+            "nm": [
+                "task_user=nobody",
+                "sandbox=on",
+                "task_network=none",
+                f"hide={tmp_path}/c",
+                "launch=process",
+            ]
+        },
+    )
     script = (
         f"id -un; cat {tmp_path}/c/rm.events {tmp_path}/c/*/*; ls /proc | grep -c '^[0-9]'; "
         "grep -c : /proc/net/dev"

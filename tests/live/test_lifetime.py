@@ -19,9 +19,11 @@ def rest(address: str, path: str, body: dict[str, Any] | None = None, method: st
     """A call of YARN's REST API."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(
-        f"http://{address}/ws/v1/cluster/{path}", data,
-        {"Content-Type": "application/json"}, method=method if data else "GET",
-    )  # fmt: skip
+        f"http://{address}/ws/v1/cluster/{path}",
+        data,
+        {"Content-Type": "application/json"},
+        method=method if data else "GET",
+    )
     with urllib.request.urlopen(request, timeout=60) as answer:
         text = answer.read()
     return json.loads(text) if text else {}
@@ -46,9 +48,14 @@ def test_applications_are_killed_when_their_lifetime_is_over(
         assert why in ended.output
         new = rest(web.address, "apps/new-application", {})["application-id"]
         timeouts = {"entry": [{"key": "LIFETIME", "value": 300}]}
-        body = {"application-id": new, "application-timeouts": timeouts, "weft-job": {
-            "name": "by rest", "stages": [stage],
-        }}  # fmt: skip
+        body = {
+            "application-id": new,
+            "application-timeouts": timeouts,
+            "weft-job": {
+                "name": "by rest",
+                "stages": [stage],
+            },
+        }
         rest(web.address, "apps", body)
         (told,) = rest(web.address, f"apps/{new}/timeouts")["timeouts"]["timeout"]
         assert told["type"] == "LIFETIME"

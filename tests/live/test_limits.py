@@ -36,9 +36,13 @@ def real_host(cluster: Cluster, *more: str) -> str:
     manager = cluster.manager()
     host = cluster.host(manager)
     cluster.nodes(
-        manager, f"--am-host={host.address}", "--mode=process", HOST,
-        f"--work-dir={cluster.folder / 'work'}", *more,
-    )  # fmt: skip
+        manager,
+        f"--am-host={host.address}",
+        "--mode=process",
+        HOST,
+        f"--work-dir={cluster.folder / 'work'}",
+        *more,
+    )
     return manager.address
 
 
@@ -224,9 +228,13 @@ def test_a_kill_in_a_container_is_not_the_next_one_s(cluster: Cluster) -> None:
     """The first task survives what was killed in it; the second fails, in the same group or not."""
     survive = "import subprocess\nsubprocess.run(['python3', '-c', 'bytearray(600 << 20)'])"
     fail = Stage(
-        "fail", 1, 1.0, {"vcores": 1.0, "memory_mb": 128.0}, (Edge("survive"),),
+        "fail",
+        1,
+        1.0,
+        {"vcores": 1.0, "memory_mb": 128.0},
+        (Edge("survive"),),
         command=("sh", "-c", "exit 3"),
-    )  # fmt: skip
+    )
     with Client(real_host(cluster)) as client:
         wait_for_nodes(client, 1)
         app = client.submit(Job("two", (stage("survive", survive), fail), max_task_attempts=1))
@@ -328,9 +336,12 @@ def test_a_task_gets_no_more_of_the_disk_than_it_asked_for(tmp_path: Path) -> No
         for container, disk_mbps in enumerate((0.0, 2.0), 1):
             name, files = limits.enter(container, (1.0, disk_mbps))
             done = subprocess.run(
-                [sys.executable, "-c", ENTERED, files], cwd=tmp_path, capture_output=True,
-                text=True, check=False,
-            )  # fmt: skip
+                [sys.executable, "-c", ENTERED, files],
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             if "Invalid argument" in done.stderr:
                 pytest.skip("the file system has no direct I/O")
             assert done.returncode == 0, done.stderr
@@ -354,8 +365,9 @@ def test_cores_are_a_quota_or_a_share(
     tmp_path: Path, shares: bool, second: dict[str, str], first: dict[str, str]
 ) -> None:
     for v2, kinds, wanted in (
-        (True, ("cpu", "memory"), second), (False, ("cpu", "cpuacct", "memory"), first),
-    ):  # fmt: skip
+        (True, ("cpu", "memory"), second),
+        (False, ("cpu", "cpuacct", "memory"), first),
+    ):
         groups = Cgroups(v2, {kind: tmp_path / f"v{v2}" / kind for kind in kinds})
         groups.shares = shares
         groups.open("c1", 1.5, 0.0)

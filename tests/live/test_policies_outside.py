@@ -26,10 +26,22 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(PACKAGE, source, ignore=shutil.ignore_patterns("build", "*.egg-info"))
     target = tmp_path_factory.mktemp("site")
     subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index",
-         "--no-build-isolation", "--disable-pip-version-check", "--target", target, source],
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--no-index",
+            "--no-build-isolation",
+            "--disable-pip-version-check",
+            "--target",
+            target,
+            source,
+        ],
         check=True,
-    )  # fmt: skip
+    )
     return target
 
 
@@ -56,9 +68,19 @@ def test_all_four_seams_by_name(site, jobs, tmp_path):
     ends = {}
     for narrow in ("false", "true"):
         told = run(
-            site, tmp_path, *words, *parts, "--out", narrow, "--set", f"matcher.narrow={narrow}",
-            "--set", "asker.most=30", "--set", "planner.shortest=true",
-        )  # fmt: skip
+            site,
+            tmp_path,
+            *words,
+            *parts,
+            "--out",
+            narrow,
+            "--set",
+            f"matcher.narrow={narrow}",
+            "--set",
+            "asker.most=30",
+            "--set",
+            "planner.shortest=true",
+        )
         assert told.returncode == 0, told.stderr
         summary = json.loads(told.stdout)
         assert summary["scheduler"] == "widest+longest_first+waves"
@@ -67,8 +89,19 @@ def test_all_four_seams_by_name(site, jobs, tmp_path):
         table = [dict(zip(head, row.split(","), strict=True)) for row in rows[1:]]
         ends[narrow] = {row["name"]: float(row["jct_s"]) for row in table}
     assert ends["true"]["narrow"] < ends["false"]["narrow"], "the parameter changes who goes first"
-    planned = run(site, tmp_path, "plan", "jobs.json", "--job", "wide", "--cluster", CLUSTER,
-                  "--planner", "longest_first", "--json")  # fmt: skip
+    planned = run(
+        site,
+        tmp_path,
+        "plan",
+        "jobs.json",
+        "--job",
+        "wide",
+        "--cluster",
+        CLUSTER,
+        "--planner",
+        "longest_first",
+        "--json",
+    )
     assert planned.returncode == 0, planned.stderr
     assert json.loads(planned.stdout)["planner"] == "longest_first"
 
@@ -76,12 +109,28 @@ def test_all_four_seams_by_name(site, jobs, tmp_path):
 def test_the_shared_tests_run_on_them(site, jobs, tmp_path):
     env = dict(os.environ) | {"PYTHONPATH": str(site)}
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs",
-         "lab.policy_tests", "--weft-seeds=2", "--weft-matcher=widest",
-         "--weft-planner=longest_first", "--weft-asker=waves", "--weft-importer=lines",
-         f"--weft-source={jobs}"],
-        env=env, cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--pyargs",
+            "lab.policy_tests",
+            "--weft-seeds=2",
+            "--weft-matcher=widest",
+            "--weft-planner=longest_first",
+            "--weft-asker=waves",
+            "--weft-importer=lines",
+            f"--weft-source={jobs}",
+        ],
+        env=env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr
     assert "skipped" not in ran.stdout
 
@@ -89,10 +138,23 @@ def test_the_shared_tests_run_on_them(site, jobs, tmp_path):
 def test_the_shared_tests_find_a_matcher_that_breaks_the_rules(tmp_path):
     (tmp_path / "greedy.py").write_text(GREEDY)
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs",
-         "lab.policy_tests", "--weft-seeds=2", "--weft-matcher=greedy:Greedy"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--pyargs",
+            "lab.policy_tests",
+            "--weft-seeds=2",
+            "--weft-matcher=greedy:Greedy",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ran.returncode == 1
     for name in ("keeps_the_limits_of_queues", "gives_the_same_answer_twice"):
         assert any("FAILED" in line and name in line for line in ran.stdout.splitlines()), name
@@ -133,9 +195,8 @@ class Greedy(BaseMatcher):
 )
 def test_a_wrong_name_is_one_clear_line(tmp_path, name, says):
     (tmp_path / "mine.py").write_text(
-        "NUMBER = 3\nclass Nothing: pass\n"
-        "class Needs:\n    def __init__(self, needs): pass\n"
-    )  # fmt: skip
+        "NUMBER = 3\nclass Nothing: pass\nclass Needs:\n    def __init__(self, needs): pass\n"
+    )
     (tmp_path / "broken.py").write_text("1 / 0\n")
     (tmp_path / "j.yaml").write_text("name: j\nstages: [{name: a, tasks: 1, duration_s: 1}]\n")
     told = run(None, tmp_path, "simulate", "j.yaml", "--cluster", CLUSTER, "--matcher", name)
@@ -163,9 +224,13 @@ def test_what_is_no_policy_is_one_clear_line_too(tmp_path, flags, code, says):
 def test_they_run_live(site, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(site))
     settings = LocalSettings(
-        cluster=CLUSTER, matcher="widest", planner="longest_first", asker="waves",
-        options={"matcher.narrow": "true", "asker.most": "3"}, time_scale=20.0,
-    )  # fmt: skip
+        cluster=CLUSTER,
+        matcher="widest",
+        planner="longest_first",
+        asker="waves",
+        options={"matcher.narrow": "true", "asker.most": "3"},
+        time_scale=20.0,
+    )
     with LocalCluster(settings) as cluster, Client(cluster.address) as client:
         demand = {"vcores": 2.0, "memory_mb": 1024.0}
         apps = [client.submit(Job(f"j{n}", (Stage("a", 20, 2.0, demand),))) for n in range(2)]

@@ -23,13 +23,22 @@ def test_a_queue_gets_its_guarantee_back(mode: str, tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
 
     def job(queue: str, tasks: int, seconds: float) -> object:
-        return job_from_dict({
-            "name": queue, "queue": queue, "max_task_attempts": 1,
-            "stages": [{
-                "name": "s", "tasks": tasks, "duration_s": seconds,
-                "demand": {"vcores": 1, "memory_mb": 64}, "command": ["sleep", str(seconds)],
-            }],
-        })  # fmt: skip
+        return job_from_dict(
+            {
+                "name": queue,
+                "queue": queue,
+                "max_task_attempts": 1,
+                "stages": [
+                    {
+                        "name": "s",
+                        "tasks": tasks,
+                        "duration_s": seconds,
+                        "demand": {"vcores": 1, "memory_mb": 64},
+                        "command": ["sleep", str(seconds)],
+                    }
+                ],
+            }
+        )
 
     settings = LocalSettings(cluster=str(tmp_path / "cluster.yaml"), mode=mode, flags=FLAGS)
     with LocalCluster(settings, tmp_path / "c") as cluster, Client(cluster.address) as client:

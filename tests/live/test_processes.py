@@ -74,8 +74,11 @@ asyncio.run(serve())
 def test_who_says_that_it_serves_ends_in_order_from_then_on() -> None:
     done = subprocess.run(
         [sys.executable, "-c", TOLD_AT_ONCE],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "in order True"), done
 
 
@@ -152,9 +155,13 @@ def test_twenty_shell_commands_leave_the_right_files(cluster: Cluster, tmp_path:
     host = cluster.host(manager)
     for name in ("left", "right"):
         cluster.nodes(
-            manager, f"--am-host={host.address}", "--mode=process", f"--node-name={name}", HOST,
+            manager,
+            f"--am-host={host.address}",
+            "--mode=process",
+            f"--node-name={name}",
+            HOST,
             f"--work-dir={tmp_path / 'work'}",
-        )  # fmt: skip
+        )
     with Client(manager.address) as client:
         wait_for_nodes(client, 2)
         app = client.submit(job)
@@ -194,9 +201,12 @@ def test_a_failing_command_is_tried_again_and_its_exit_code_told(cluster: Cluste
     manager = cluster.manager()
     host = cluster.host(manager)
     cluster.nodes(
-        manager, f"--am-host={host.address}", "--mode=process", HOST,
+        manager,
+        f"--am-host={host.address}",
+        "--mode=process",
+        HOST,
         f"--work-dir={cluster.folder / 'work'}",
-    )  # fmt: skip
+    )
     flaky = 'test "$WEFT_ATTEMPT" = 2'
     stages = [Stage("s", 3, 0.1, {"vcores": 1.0}, command=("sh", "-c", flaky))]
     hopeless = [Stage("s", 1, 0.1, {"vcores": 1.0}, command=("sh", "-c", "exit 3"))]

@@ -15,32 +15,45 @@ CLUSTER = "2x8vcores,8192memory_mb"
 def stage(name: str, tasks: int, script: str, parents: list[object]) -> dict[str, object]:
     """A stage whose tasks run a shell script."""
     return {
-        "name": name, "tasks": tasks, "duration_s": 1, "demand": {"vcores": 1, "memory_mb": 64},
-        "command": ["sh", "-c", script], "parents": parents,
-    }  # fmt: skip
+        "name": name,
+        "tasks": tasks,
+        "duration_s": 1,
+        "demand": {"vcores": 1, "memory_mb": 64},
+        "command": ["sh", "-c", script],
+        "parents": parents,
+    }
 
 
 def test_twenty_commands_leave_the_right_files(tmp_path: Path) -> None:
     """Eight parts are written, squared one to one, and summed up: 8 + 8 + 3 + 1 commands."""
     out = tmp_path / "out"
     out.mkdir()
-    job = job_from_dict({
-        "name": "sum-of-squares",
-        "stages": [
-            stage("write", 8, f"echo $WEFT_TASK > {out}/n$WEFT_TASK; echo wrote $WEFT_TASK", []),
-            stage(
-                "square", 8, f"read n < {out}/n$WEFT_TASK && echo $((n * n)) > {out}/s$WEFT_TASK",
-                [{"stage": "write", "edge": "one_to_one"}],
-            ),
-            stage("count", 3, f"ls {out}/s* | wc -l > {out}/c$WEFT_TASK; sleep 0.1", ["square"]),
-            stage(
-                "sum", 1,
-                f"cat {out}/s* | awk '{{ t += $1 }} END {{ print t }}' > {out}/sum; "
-                "echo $WEFT_JOB $WEFT_STAGE $WEFT_ATTEMPT; echo done >&2",
-                ["count", "square"],
-            ),
-        ],
-    })  # fmt: skip
+    job = job_from_dict(
+        {
+            "name": "sum-of-squares",
+            "stages": [
+                stage(
+                    "write", 8, f"echo $WEFT_TASK > {out}/n$WEFT_TASK; echo wrote $WEFT_TASK", []
+                ),
+                stage(
+                    "square",
+                    8,
+                    f"read n < {out}/n$WEFT_TASK && echo $((n * n)) > {out}/s$WEFT_TASK",
+                    [{"stage": "write", "edge": "one_to_one"}],
+                ),
+                stage(
+                    "count", 3, f"ls {out}/s* | wc -l > {out}/c$WEFT_TASK; sleep 0.1", ["square"]
+                ),
+                stage(
+                    "sum",
+                    1,
+                    f"cat {out}/s* | awk '{{ t += $1 }} END {{ print t }}' > {out}/sum; "
+                    "echo $WEFT_JOB $WEFT_STAGE $WEFT_ATTEMPT; echo done >&2",
+                    ["count", "square"],
+                ),
+            ],
+        }
+    )
     assert job.task_count == 20
     with LocalCluster(LocalSettings(cluster=CLUSTER, mode="process"), tmp_path / "c") as cluster:
         with Client(cluster.address) as client:

@@ -19,9 +19,14 @@ from weft.tape.rows import Handled
 def node(cluster: Cluster, manager: Part, *flags: str) -> Part:
     """The one host of the cluster, in process mode, with masters as processes."""
     return cluster.nodes(
-        manager, "--mode=process", "--launch=process", f"--work-dir={cluster.folder / 'work'}",
-        "--cluster=1x4vcores,8192memory_mb,800disk_mbps,1000network_mbps", "--cgroups=off", *flags,
-    )  # fmt: skip
+        manager,
+        "--mode=process",
+        "--launch=process",
+        f"--work-dir={cluster.folder / 'work'}",
+        "--cluster=1x4vcores,8192memory_mb,800disk_mbps,1000network_mbps",
+        "--cgroups=off",
+        *flags,
+    )
 
 
 def commands(out: Path) -> Job:
@@ -31,13 +36,20 @@ def commands(out: Path) -> Job:
         f"while [ ! -e {out}/go$WEFT_TASK ]; do sleep 0.05; done; echo end $WEFT_TASK >> {out}/log"
     )
     demand = {"vcores": 1, "memory_mb": 64}
-    return job_from_dict({
-        "name": "kept",
-        "stages": [{
-            "name": "a", "tasks": 3, "duration_s": 1, "demand": demand,
-            "command": ["sh", "-c", script],
-        }],
-    })  # fmt: skip
+    return job_from_dict(
+        {
+            "name": "kept",
+            "stages": [
+                {
+                    "name": "a",
+                    "tasks": 3,
+                    "duration_s": 1,
+                    "demand": demand,
+                    "command": ["sh", "-c", script],
+                }
+            ],
+        }
+    )
 
 
 def files(cluster: Cluster) -> list[Path]:
@@ -148,8 +160,9 @@ def test_a_node_that_is_back_says_what_tasks_ended_before_it_registers_and_of_ma
     assert before == [0]
     after = [event for event in events[began:] if isinstance(event, ProcessEnded)]
     assert (after[0].container_id, after[0].task) == (
-        next(one.container_id for one in found if one.master), -1
-    )  # fmt: skip
+        next(one.container_id for one in found if one.master),
+        -1,
+    )
 
 
 def test_a_second_node_manager_of_the_same_name_is_refused_and_the_first_goes_on(

@@ -97,9 +97,17 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("python")
     shutil.copy(EXAMPLES / "shortest.py", folder)
     subprocess.run(
-        [sys.executable, "-m", "grpc_tools.protoc", f"-I{ROOT / 'proto'}", f"--python_out={folder}",
-         f"--grpc_python_out={folder}", "matcher.proto"], check=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "grpc_tools.protoc",
+            f"-I{ROOT / 'proto'}",
+            f"--python_out={folder}",
+            f"--grpc_python_out={folder}",
+            "matcher.proto",
+        ],
+        check=True,
+    )
     return folder / "shortest.py"
 
 
@@ -118,9 +126,19 @@ def in_javascript(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if not (NODE / "node_modules" / "@grpc" / "proto-loader").is_dir():
         NODE.mkdir(parents=True, exist_ok=True)
         subprocess.run(
-            ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(NODE),
-             "@grpc/grpc-js@1", "@grpc/proto-loader@0.8"], check=True,
-        )  # fmt: skip
+            [
+                "npm",
+                "install",
+                "--silent",
+                "--no-audit",
+                "--no-fund",
+                "--prefix",
+                str(NODE),
+                "@grpc/grpc-js@1",
+                "@grpc/proto-loader@0.8",
+            ],
+            check=True,
+        )
     script = NODE / "shortest.js"
     shutil.copy(EXAMPLES / "shortest.js", script)
     port = free_port()
@@ -286,9 +304,11 @@ def test_live_it_is_asked_and_when_it_dies_jobs_go_on(script):
     port = free_port()
     stage = Stage("a", 30, 2.0, {"vcores": 4.0, "memory_mb": 1024.0})
     settings = LocalSettings(
-        cluster="2x8vcores,8192memory_mb", matcher="remote", time_scale=20.0,
+        cluster="2x8vcores,8192memory_mb",
+        matcher="remote",
+        time_scale=20.0,
         options={"matcher.address": f"127.0.0.1:{port}", "matcher.timeout_s": "5"},
-    )  # fmt: skip
+    )
     with (
         started(sys.executable, script, port) as process,
         LocalCluster(settings) as cluster,

@@ -158,9 +158,14 @@ def test_real_commands_on_heartbeats_replay(cluster: Cluster, tmp_path: Path) ->
     tape = f"--tape={tmp_path / 'tapes'}"
     manager = cluster.manager("--pace=yarn", "--heartbeat-s=0.3", "--master-heartbeat-s=0.3", tape)
     cluster.nodes(
-        manager, "--mode=process", "--launch=process", f"--work-dir={tmp_path / 'work'}",
-        "--cluster=1x4vcores,8192memory_mb", "--cgroups=off", tape,
-    )  # fmt: skip
+        manager,
+        "--mode=process",
+        "--launch=process",
+        f"--work-dir={tmp_path / 'work'}",
+        "--cluster=1x4vcores,8192memory_mb",
+        "--cgroups=off",
+        tape,
+    )
     with Client(manager.address) as client:
         wait_for_nodes(client, 1)
         app = client.submit(chain("real", 2, 4, 1.0, command=("sh", "-c", "sleep 0.3; echo x")))

@@ -205,8 +205,9 @@ def test_a_scrape_over_http_is_what_prometheus_takes() -> None:
         odd = families["weft_odd"]
         assert odd.documentation == 'A "gauge" with a \\ and\na line'
         assert {s.labels["name"]: s.value for s in odd.samples} == {
-            'a"b\\c\nd': 1.5, "more": float("inf"),
-        }  # fmt: skip
+            'a"b\\c\nd': 1.5,
+            "more": float("inf"),
+        }
         assert [(s.name, s.value) for s in families["weft_deeds"].samples] == [
             ("weft_deeds_total", 2.0)
         ]
@@ -215,9 +216,12 @@ def test_a_scrape_over_http_is_what_prometheus_takes() -> None:
             for s in families["weft_wait_seconds"].samples
         }
         assert wait == {
-            ("_bucket", "0.5"): 0.0, ("_bucket", "1.0"): 3.0, ("_bucket", "+Inf"): 3.0,
-            ("_count", None): 3.0, ("_sum", None): pytest.approx(2.1),
-        }  # fmt: skip
+            ("_bucket", "0.5"): 0.0,
+            ("_bucket", "1.0"): 3.0,
+            ("_bucket", "+Inf"): 3.0,
+            ("_count", None): 3.0,
+            ("_sum", None): pytest.approx(2.1),
+        }
         assert "process_cpu_seconds" in families
 
     asyncio.run(main())

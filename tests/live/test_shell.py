@@ -100,8 +100,11 @@ def drive(
 
 def test_effects_are_done_in_order() -> None:
     effects: list[Effect] = [
-        Send("a", 1), Note(Remark("info", "x")), Kill(7), Send("b", 2),
-    ]  # fmt: skip
+        Send("a", 1),
+        Note(Remark("info", "x")),
+        Kill(7),
+        Send("b", 2),
+    ]
 
     async def test(shell: Shell, core: Scripted, outside: Recorded) -> None:
         shell.post("core", "go")

@@ -451,8 +451,9 @@ def test_a_manager_on_a_full_disk_refuses_reads_on_and_goes_on(
     ballast.write_bytes(b"x" * 225_000)
     manager = cluster.manager(f"--state-dir={small_disk / 'state'}")
     host = cluster.host(manager)
-    cluster.nodes(manager, "--cluster=2x4vcores,8192memory_mb", "--nodes=2",
-                  f"--am-host={host.address}")  # fmt: skip
+    cluster.nodes(
+        manager, "--cluster=2x4vcores,8192memory_mb", "--nodes=2", f"--am-host={host.address}"
+    )
     try:
         with Client(manager.address, 120.0) as client:
             wait_for_nodes(client, 2)

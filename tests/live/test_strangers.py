@@ -121,9 +121,12 @@ def test_nobody_speaks_for_another(busy: tuple[Cluster, Client, int]) -> None:
     assert state(client, app) == before
     found = refusals(manager.ready["metrics"])
     assert {
-        "NodeRegistered.node_id", "NodeHeartbeated.node_id", "NodeUnregistered.node_id",
-        "ContainersAsked.attempt_id", "AttemptFinished.attempt_id",
-    } <= set(found)  # fmt: skip
+        "NodeRegistered.node_id",
+        "NodeHeartbeated.node_id",
+        "NodeUnregistered.node_id",
+        "ContainersAsked.attempt_id",
+        "AttemptFinished.attempt_id",
+    } <= set(found)
     assert {"StartContainers.token", "StopContainers.token"} <= set(
         refusals(nodes.ready["metrics"])
     )

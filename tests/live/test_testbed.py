@@ -84,8 +84,10 @@ def test_a_service_is_hardened(name: str, tenths: int) -> None:
     unit = ROOT / "deploy" / "systemd" / f"weft-{name}.service"
     done = subprocess.run(
         ["systemd-analyze", "security", "--offline=yes", f"--threshold={tenths}", str(unit)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-400:] + done.stderr
 
 
@@ -134,11 +136,18 @@ def test_ansible_accepts_a_playbook(book: str, tmp_path: Path) -> None:
     if program is None:
         pytest.skip("no Ansible")
     done = subprocess.run(
-        [program, "--syntax-check", "-i", str(ANSIBLE / "inventory.example.yml"),
-         str(ANSIBLE / f"{book}.yml")],
+        [
+            program,
+            "--syntax-check",
+            "-i",
+            str(ANSIBLE / "inventory.example.yml"),
+            str(ANSIBLE / f"{book}.yml"),
+        ],
         env=os.environ | {"ANSIBLE_HOME": str(tmp_path)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -171,8 +180,11 @@ class Supervised:
     def __call__(self, command: str, name: str = "nm") -> int:
         done = subprocess.run(
             ["sh", str(SUPERVISOR), command, name],
-            env=self.environment, check=False, timeout=60, capture_output=True,
-        )  # fmt: skip
+            env=self.environment,
+            check=False,
+            timeout=60,
+            capture_output=True,
+        )
         return done.returncode
 
     def said(self, word: str) -> int:
@@ -262,8 +274,9 @@ def test_a_long_way_takes_its_time_and_loses_nothing() -> None:
     target = f"127.0.0.1:{far.getsockname()[1]}"
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "tools/testbed/delay.py"), listen, target, str(delay_s)],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"

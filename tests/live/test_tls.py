@@ -48,9 +48,15 @@ def test_jobs_run_over_mutual_tls(cluster: Cluster, files: dict[str, Path], laun
     manager = cluster.manager(*flags)
     host = cluster.host(manager, *flags)
     cluster.nodes(
-        manager, f"--am-host={host.address}", "--nodes=2", NODE, f"--launch={launch}",
-        f"--work-dir={cluster.folder / 'work'}", "--master-args=--resend-s=1", *flags,
-    )  # fmt: skip
+        manager,
+        f"--am-host={host.address}",
+        "--nodes=2",
+        NODE,
+        f"--launch={launch}",
+        f"--work-dir={cluster.folder / 'work'}",
+        "--master-args=--resend-s=1",
+        *flags,
+    )
     job = chain("sealed", 2, 10, 0.02)
     with Client(manager.address) as client:
         wait_for_nodes(client, 2)
@@ -79,8 +85,12 @@ def test_renewed_certificates_are_taken_up_under_load_without_a_failed_call(
     manager = cluster.manager(*flags)
     host = cluster.host(manager, *flags)
     nodes = cluster.nodes(
-        manager, f"--am-host={host.address}", "--nodes=2", NODE, *flags,
-    )  # fmt: skip
+        manager,
+        f"--am-host={host.address}",
+        "--nodes=2",
+        NODE,
+        *flags,
+    )
 
     def shown(address: str) -> int:
         place, _, port = address.rpartition(":")
@@ -133,8 +143,11 @@ def test_the_environment_names_the_files_once_for_all_roles(
             assert json.load(answer)["clusterMetrics"]["appsCompleted"] == 1
         logs = subprocess.run(
             [*WEFT, "logs", f"application_{client.cluster_ts}_{app:04d}", "--rm", local.address],
-            capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         assert logs.stdout.count("over TLS") == 2, logs
         assert "it hung up" in weft("nodes", "--rm", local.address).stderr
 
@@ -145,10 +158,23 @@ def test_a_part_with_wrong_files_says_so_and_does_not_start(
 ) -> None:
     more = ["--hosting"] if role == "am" else []
     done = subprocess.run(
-        [sys.executable, "-m", role, "--port=0", "--metrics-port=-1", *more,
-         f"--tls-ca={files['ca']}", f"--tls-cert={files['cert']}", f"--tls-key={files['ca']}"],
-        capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            role,
+            "--port=0",
+            "--metrics-port=-1",
+            *more,
+            f"--tls-ca={files['ca']}",
+            f"--tls-cert={files['cert']}",
+            f"--tls-key={files['ca']}",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=tmp_path,
+    )
     assert done.returncode == 2
     assert done.stderr.startswith("error: --tls-key: ")
     assert done.stderr.count("\n") == 1

@@ -40,9 +40,13 @@ def test_a_tutorial_runs_as_it_is_printed(page, tmp_path):
     with (tmp_path / "said").open("w") as said:
         process = subprocess.Popen(
             [*apart(), "bash", "-c", script],
-            cwd=tmp_path, stdout=said, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-            env=env | {"PATH": path}, start_new_session=True,
-        )  # fmt: skip
+            cwd=tmp_path,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env=env | {"PATH": path},
+            start_new_session=True,
+        )
         try:
             code = process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -58,14 +62,19 @@ def test_a_tutorial_runs_as_it_is_printed(page, tmp_path):
 # what the pages say comes out
 PROMISES = {
     "student": [
-        r"by bfs\n +makespan +24 s", r"by critical_path\n +makespan +24 s",
-        r"by tetris\n +makespan +24 s", r"by graphene\n +makespan +14 s", r"strong_lb_s +14\b",
-        r"tez +1/1 +6 +24\.0", r"graphene +1/1 +6 +14\.0", r"graphene +1/1 +6 +20\.0",
+        r"by bfs\n +makespan +24 s",
+        r"by critical_path\n +makespan +24 s",
+        r"by tetris\n +makespan +24 s",
+        r"by graphene\n +makespan +14 s",
+        r"strong_lb_s +14\b",
+        r"tez +1/1 +6 +24\.0",
+        r"graphene +1/1 +6 +14\.0",
+        r"graphene +1/1 +6 +20\.0",
         r'"Placed".*"perf"',
     ],
     "researcher": [r"\npatient\S* +12/12", r"\d+ passed", r"13 jobs under patient"],
     "engineer": [r"done on host\d", r"LOST", r"DECOMMISSIONED", r"weft_nodes_up 2|weft_nodes\b"],
-}  # fmt: skip
+}
 
 
 def end(session: int) -> None:

@@ -395,17 +395,30 @@ def test_what_happens_is_shown_without_a_reload(page: Any, served: Served) -> No
     number = container_id(attempt_id(496, 1), 40)
     served.tell(
         {
-            "fact": "Placed", "now_s": NOW_S - 5, "container": number, "node": "n3", "ask": 1,
-            "stage": 2, "demand": [1.0, 2048.0], "kind": "DEFAULT", "queue": "root.prod",
+            "fact": "Placed",
+            "now_s": NOW_S - 5,
+            "container": number,
+            "node": "n3",
+            "ask": 1,
+            "stage": 2,
+            "demand": [1.0, 2048.0],
+            "kind": "DEFAULT",
+            "queue": "root.prod",
         }
-    )  # fmt: skip
+    )
     page.wait_for_selector("tbody >> text=query 496")
     served.tell(
         {
-            "fact": "Closed", "now_s": NOW_S, "container": number, "node": "n3",
-            "outcome": "SUCCEEDED", "stage": 2, "task": 0, "attempt": 0,
+            "fact": "Closed",
+            "now_s": NOW_S,
+            "container": number,
+            "node": "n3",
+            "outcome": "SUCCEEDED",
+            "stage": 2,
+            "task": 0,
+            "attempt": 0,
         }
-    )  # fmt: skip
+    )
     page.wait_for_selector("text=Nothing runs here")
 
 

@@ -146,8 +146,13 @@ def _page_data(cluster: LocalCluster, app: str) -> None:
     shown = read(f"/api/apps/{app}")
     spans = [s for s in shown["spans"] if s[0] >= 0]
     assert sorted((stage, task) for stage, task, *_ in spans) == [
-        (0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1),
-    ]  # fmt: skip
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (0, 3),
+        (1, 0),
+        (1, 1),
+    ]
     ends = {stage: max(s[5] for s in spans if s[0] == stage) for stage in (0, 1)}
     assert all(s[4] >= ends[0] for s in spans if s[0] == 1), "the barrier holds on the page too"
     plan = read(f"/api/apps/{app}/plan")

@@ -146,11 +146,14 @@ class LiveCluster:
         clock: Any = SteppedClock(loop)
         self.shells = {
             role: Shell(
-                clock, _Side(self), self.store if role == MANAGER else None,
-                checked=True, exact=True,
+                clock,
+                _Side(self),
+                self.store if role == MANAGER else None,
+                checked=True,
+                exact=True,
             )
             for role in (MANAGER, NODE, MASTER)
-        }  # fmt: skip
+        }
         self.containers: dict[Address, tuple[ContainerId, Address]] = {}
         self.left = len(jobs)
 
@@ -172,10 +175,14 @@ class LiveCluster:
         self.shells[MANAGER].post(MANAGER, Recovered())
         for number, spec in enumerate(cluster.nodes, 1):
             node = NodeManager(
-                spec.node_id, "nm:8041", cluster.types.mapping(spec.capacity), spec.rack,
-                spec.labels, NodeSettings(speed=spec.speed),
+                spec.node_id,
+                "nm:8041",
+                cluster.types.mapping(spec.capacity),
+                spec.rack,
+                spec.labels,
+                NodeSettings(speed=spec.speed),
                 np.random.default_rng([settings.seed, 2, number, 1]),
-            )  # fmt: skip
+            )
             self.shells[NODE].add(node_address(spec.node_id), node)
             self.shells[NODE].post(node_address(spec.node_id), Started())
         for number, job in enumerate(self.jobs):

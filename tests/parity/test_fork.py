@@ -28,9 +28,14 @@ def recorded(settings: SimSettings, monkeypatch: pytest.MonkeyPatch) -> tuple[Ta
     """A run's tape, and when its jobs ended, s."""
     tapes, chosen = Tapes(), settings.scheduler
     parts = ManagerParts(
-        0, CLUSTER.types, CLUSTER.queues, chosen.matcher, chosen.matcher_options,
-        manager_settings(settings), 0,
-    )  # fmt: skip
+        0,
+        CLUSTER.types,
+        CLUSTER.queues,
+        chosen.matcher,
+        chosen.matcher_options,
+        manager_settings(settings),
+        0,
+    )
     tapes.told = to_data(parts)
     with monkeypatch.context() as patched:
         patched.setattr(sim.cluster, "Actor", tapes.actor)

@@ -105,11 +105,13 @@ def test_the_work_that_is_drawn_is_right_where_estimates_are_means() -> None:
     """Tasks spread widely about estimates that are right: so are means of what is drawn."""
     wide = [0.2, 0.5, 1.0, 1.1, 2.2]
     narrow = [0.9, 0.95, 1.0, 1.05, 1.1]
-    ratios = Ratios([
-        one
-        for app in range(4)
-        for one in told(app, "", "map", *wide) + told(app, "", "reduce", *narrow)
-    ])  # fmt: skip
+    ratios = Ratios(
+        [
+            one
+            for app in range(4)
+            for one in told(app, "", "map", *wide) + told(app, "", "reduce", *narrow)
+        ]
+    )
     rng = np.random.default_rng(0)
     job_, stage = waiting(9, "")
     seen = []
@@ -153,9 +155,25 @@ def test_an_ended_application_is_refused() -> None:
 
 def report(app: int, finished_s: float, status: str = "SUCCEEDED") -> ApplicationReport:
     return ApplicationReport(
-        app, "j", "u", "root", 0, "FINISHED", status, 1.0, 0, "", 0.0, 0.0, finished_s, 1, 1, 0, 0,
+        app,
+        "j",
+        "u",
+        "root",
+        0,
+        "FINISHED",
+        status,
+        1.0,
+        0,
+        "",
+        0.0,
+        0.0,
+        finished_s,
+        1,
+        1,
+        0,
+        0,
         {},
-    )  # fmt: skip
+    )
 
 
 def test_the_record_says_how_far_off_predictions_were(tmp_path: Path) -> None:

@@ -124,10 +124,13 @@ def test_a_job_runs_to_its_end_whatever_it_offers(options: dict[str, float], slo
 def test_a_generous_job_ends_over_a_bad_network(seed: int) -> None:
     rng = np.random.default_rng(seed)
     cluster = PretendedCluster(
-        random_job(rng), asker_name=Carbyne(refresh_s=2.0 * (seed % 2)),
-        slots=int(rng.integers(1, 20)), chaos=rng,
-        prompt=bool(rng.random() < 0.5), share=(8.0, 20.0, 0.0, 0.0),
-    )  # fmt: skip
+        random_job(rng),
+        asker_name=Carbyne(refresh_s=2.0 * (seed % 2)),
+        slots=int(rng.integers(1, 20)),
+        chaos=rng,
+        prompt=bool(rng.random() < 0.5),
+        share=(8.0, 20.0, 0.0, 0.0),
+    )
     assert_ran_in_order(cluster.run(50_000))
 
 

@@ -53,9 +53,13 @@ def test_a_job_ends_well_over_a_bad_network(name: str, seed: int) -> None:
 
     options = {"surplus_release": bool(rng.random() < 0.5)} if name == "cobra" else {}
     cluster = PretendedCluster(
-        random_job(rng), asker_name=asker(name, options), slots=int(rng.integers(1, 20)),
-        chaos=rng, prompt=bool(rng.random() < 0.5), outcome_of=outcome_of,
-    )  # fmt: skip
+        random_job(rng),
+        asker_name=asker(name, options),
+        slots=int(rng.integers(1, 20)),
+        chaos=rng,
+        prompt=bool(rng.random() < 0.5),
+        outcome_of=outcome_of,
+    )
     for at in (2.0, 9.0):
         cluster.run(at)
         if rng.random() < 0.3 and not cluster.stopped:
@@ -116,10 +120,15 @@ def test_changing_a_later_stage_changes_nothing_before_it_is_released(seed: int)
     job = random_job(rng, stages=4)
     gate = stage("gate", 1, *[s.name for s in job.stages], duration_s=7.0)
     later = [
-        stage("late", int(rng.integers(1, 30)), "gate", duration_s=float(rng.integers(1, 90)),
-              demand={"vcores": float(rng.integers(1, 16))})
+        stage(
+            "late",
+            int(rng.integers(1, 30)),
+            "gate",
+            duration_s=float(rng.integers(1, 90)),
+            demand={"vcores": float(rng.integers(1, 16))},
+        )
         for _ in range(2)
-    ]  # fmt: skip
+    ]
     runs = []
     for end in (later[:1], later[1:], []):
         spy = Spy(Cobra())

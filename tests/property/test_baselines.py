@@ -69,10 +69,13 @@ def asked(job: Job, asker: AllReady) -> set[tuple[float, ...]]:
 
 
 def test_a_job_asks_for_one_size_and_more_only_where_a_task_needs_more() -> None:
-    job = Job("j", (
-        stage("a", 18, demand={"vcores": 1.0, "memory_mb": 1024.0, "disk_mbps": 50.0}),
-        stage("b", 2, "a", demand={"vcores": 4.0, "memory_mb": 512.0}),
-    ))  # fmt: skip
+    job = Job(
+        "j",
+        (
+            stage("a", 18, demand={"vcores": 1.0, "memory_mb": 1024.0, "disk_mbps": 50.0}),
+            stage("b", 2, "a", demand={"vcores": 4.0, "memory_mb": 512.0}),
+        ),
+    )
     assert asked(job, AllReady()) == {(1.0, 1024.0, 50.0, 0.0), (4.0, 512.0, 0.0, 0.0)}
     assert asked(job, AllReady("p90")) == {(1.0, 1024.0, 50.0, 0.0), (4.0, 1024.0, 50.0, 0.0)}
     assert asked(job, AllReady("largest")) == {(4.0, 1024.0, 50.0, 0.0)}
@@ -166,15 +169,21 @@ def test_what_fills_gaps_never_delays_the_head_on_slots(seed: int) -> None:
     rng = np.random.default_rng(seed)
     need = {"vcores": 1.0, "memory_mb": 1024.0}
     many = [
-        Job(f"j{i}", (
-            Stage("a", int(rng.integers(1, 6)), float(rng.integers(1, 9)), need),
-            Stage("b", int(rng.integers(1, 6)), 3.0, need),
-        ), arrival_s=float(rng.integers(0, 20)))
+        Job(
+            f"j{i}",
+            (
+                Stage("a", int(rng.integers(1, 6)), float(rng.integers(1, 9)), need),
+                Stage("b", int(rng.integers(1, 6)), 3.0, need),
+            ),
+            arrival_s=float(rng.integers(0, 20)),
+        )
         for i in range(4)
-    ]  # fmt: skip
+    ]
     cluster = cluster_from_text("2x4vcores,4096memory_mb")
-    digests = {run(many, cluster, "fifo", matcher__fill=fill).run().digest()
-               for fill in ("none", "job", "all")}  # fmt: skip
+    digests = {
+        run(many, cluster, "fifo", matcher__fill=fill).run().digest()
+        for fill in ("none", "job", "all")
+    }
     assert len(digests) == 1
 
 

@@ -16,9 +16,12 @@ from weft.presets import Preset, preset
 
 FEW = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 DRF_LIKE = Preset(
-    "carbyne", "bfs", "carbyne",
-    matcher_options={"packing": False}, asker_options={"altruism": 0.0},
-)  # fmt: skip
+    "carbyne",
+    "bfs",
+    "carbyne",
+    matcher_options={"packing": False},
+    asker_options={"altruism": 0.0},
+)
 
 
 def one_node(slots: float) -> ClusterSpec:

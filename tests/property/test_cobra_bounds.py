@@ -155,9 +155,13 @@ class Seen:
 def simulate(seed: int, prompt: bool) -> tuple[list[Job], Simulation, Seen]:
     jobs, cluster = random_jobs(seed)
     settings = SimSettings(
-        preset("cobra"), seed, prompt=prompt, checks=True, until_s=20_000.0,
+        preset("cobra"),
+        seed,
+        prompt=prompt,
+        checks=True,
+        until_s=20_000.0,
         manager={"master_demand": {}},
-    )  # fmt: skip
+    )
     simulation, seen = Simulation(cluster, jobs, settings), Seen()
     simulation.watchers.append(seen.note)
     simulation.run()

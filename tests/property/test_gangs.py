@@ -29,8 +29,15 @@ def needs(draw: st.DrawFn) -> tuple[Need, np.ndarray]:
     usable = np.array(draw(st.lists(able, min_size=kinds, max_size=kinds)))
     room = st.tuples(*[st.integers(0, 6).map(float)] * 2)
     free = np.array(draw(st.lists(room, min_size=nodes, max_size=nodes)))
-    far = np.array(draw(st.lists(st.lists(st.integers(0, 2), min_size=nodes, max_size=nodes),
-                                 min_size=kinds, max_size=kinds)))  # fmt: skip
+    far = np.array(
+        draw(
+            st.lists(
+                st.lists(st.integers(0, 2), min_size=nodes, max_size=nodes),
+                min_size=kinds,
+                max_size=kinds,
+            )
+        )
+    )
     return Need(demand, wanted, usable, far), free
 
 

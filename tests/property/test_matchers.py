@@ -14,9 +14,7 @@ from rm.match.registry import MATCHERS
 from testkit.matching import THREE, TWO_QUEUES, MatcherHarness
 from weft.messages import Ask, AskType
 
-QUICK = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.data_too_large]
-)  # fmt: skip
+QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.data_too_large])
 CAPACITY = (8.0, 8192.0, 1000.0)
 every_matcher = pytest.mark.parametrize("name", list(MATCHERS))
 
@@ -161,7 +159,7 @@ def test_a_matcher_conserves_work(name: str, case: dict[str, Any]) -> None:
 # -- Graphene against its plain form ---------------------------------------------------------------
 
 
-def plain_figure_15(
+def plain_figure_15(  # noqa: PLR0915
     harness: MatcherHarness, node: int, m: float, penalty: float, kappa: float
 ) -> list[Any]:
     """Figure 15 as printed: every pick looks at every pending task again; no overbooking."""
@@ -256,8 +254,12 @@ def test_a_bundle_that_is_not_cut_gives_what_the_plain_loop_gives(
 def test_with_every_term_off_graphene_is_work_conserving_list_order(case: dict[str, Any]) -> None:
     """Preferred order, then the earlier application, then the earlier ask: start what fits."""
     off = {
-        "eta_m": 0, "use_packing": False, "overbook": "", "kappa": -1, "remote_penalty": 1.0,
-    }  # fmt: skip
+        "eta_m": 0,
+        "use_packing": False,
+        "overbook": "",
+        "kappa": -1,
+        "remote_penalty": 1.0,
+    }
     harness = harness_of(case, "graphene", off)
     for node in range(3):
         rows, view = harness.rows, harness.view

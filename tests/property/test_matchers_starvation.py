@@ -32,9 +32,11 @@ class Crowd:
     def __init__(self, matcher: str, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         settings = ManagerSettings(
-            master_demand={"vcores": 0.0}, reserve_after_s=20.0, node_expiry_s=1e9,
+            master_demand={"vcores": 0.0},
+            reserve_after_s=20.0,
+            node_expiry_s=1e9,
             master_expiry_s=1e9,
-        )  # fmt: skip
+        )
         self.manager = ResourceManager(
             1, TWO_TYPES, QUEUES, make_matcher(matcher), settings, np.random.default_rng(0)
         )

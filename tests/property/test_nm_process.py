@@ -26,9 +26,16 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 def launch(number: int, script: str, **more) -> TaskLaunch:
     return TaskLaunch(
-        container_id(attempt_id(1, 1), number), 0, number, 0, 1.0, (1.0,), ("sh", "-c", script),
-        (("WEFT_JOB", "job"),), **more,
-    )  # fmt: skip
+        container_id(attempt_id(1, 1), number),
+        0,
+        number,
+        0,
+        1.0,
+        (1.0,),
+        ("sh", "-c", script),
+        (("WEFT_JOB", "job"),),
+        **more,
+    )
 
 
 def drive(root: Path, act, ends_wanted: int = 1) -> list[ProcessEnded]:

@@ -53,9 +53,9 @@ class Driver:
     def tell(self, event) -> None:
         for effect in self.node.handle(event, self.now):
             if isinstance(effect, SetTimer):
-                self.timers[effect.key] = inf if effect.delay_s is None else (
-                    self.now + effect.delay_s
-                )  # fmt: skip
+                self.timers[effect.key] = (
+                    inf if effect.delay_s is None else (self.now + effect.delay_s)
+                )
             elif isinstance(effect, Note):
                 self.facts += [(self.now, fact) for fact in facts_of(effect.fact)]
             elif isinstance(effect, Send):
@@ -72,8 +72,9 @@ class Driver:
         elif isinstance(message, StartAnswered):
             self.answers += [
                 replace(item, container_id=item.container_id + place, count=1, task=0)
-                for item in message.items for place in range(item.count)
-            ]  # fmt: skip
+                for item in message.items
+                for place in range(item.count)
+            ]
 
     def wait(self, seconds: float) -> None:
         until = self.now + seconds
@@ -92,9 +93,14 @@ class Driver:
 def run(first: int, count: int, duration_s: float, demand: int, attempt: int = 0) -> TaskLaunch:
     tasks = tuple(range(first, first + count))
     return TaskLaunch(
-        container_id(ATTEMPT, first), 0, first, attempt, duration_s, DEMANDS[demand],
+        container_id(ATTEMPT, first),
+        0,
+        first,
+        attempt,
+        duration_s,
+        DEMANDS[demand],
         tasks=tasks if count > 1 else (),
-    )  # fmt: skip
+    )
 
 
 def by_container(facts: list) -> dict:
@@ -106,13 +112,18 @@ def by_container(facts: list) -> dict:
 
 NUMBER = st.integers(2, 30)
 DEED = st.one_of(
-    st.tuples(st.just("start"), NUMBER, st.integers(1, 6), st.sampled_from([0.0, 0.7, 2.5]),
-              st.sampled_from([0, 0, 1, 2])),
+    st.tuples(
+        st.just("start"),
+        NUMBER,
+        st.integers(1, 6),
+        st.sampled_from([0.0, 0.7, 2.5]),
+        st.sampled_from([0, 0, 1, 2]),
+    ),
     st.tuples(st.just("stop"), NUMBER),
     st.tuples(st.just("query"), NUMBER),
     st.tuples(st.just("slow"), st.sampled_from([0.5, 1.0])),
     st.tuples(st.just("resync")),
-)  # fmt: skip
+)
 
 
 def act(driver: Driver, deed: tuple) -> None:
@@ -165,8 +176,9 @@ def test_a_run_that_takes_no_time_ends_whole_and_once() -> None:
     assert driver.runs == 1
     assert [end.task for _, end in driver.ended] == [2, 3, 4, 5, 6]
     assert [type(fact).__name__ for _, fact in driver.facts if hasattr(fact, "container")] == [
-        *["TaskStarted"] * 5, *["TaskStopped"] * 5,
-    ]  # fmt: skip
+        *["TaskStarted"] * 5,
+        *["TaskStopped"] * 5,
+    ]
 
 
 def test_one_that_is_stopped_leaves_the_others_of_its_run() -> None:
@@ -175,7 +187,8 @@ def test_one_that_is_stopped_leaves_the_others_of_its_run() -> None:
     driver.wait(1.0)
     driver.tell(StopContainers(ATTEMPT, "n1", (container_id(ATTEMPT, 3),)))
     driver.wait(10.0)
-    stops = [(fact.task, fact.outcome.name) for _, fact in driver.facts
-             if isinstance(fact, TaskStopped)]  # fmt: skip
+    stops = [
+        (fact.task, fact.outcome.name) for _, fact in driver.facts if isinstance(fact, TaskStopped)
+    ]
     assert stops == [(3, "KILLED"), (2, "SUCCEEDED"), (4, "SUCCEEDED"), (5, "SUCCEEDED")]
     assert driver.runs == 0

@@ -34,8 +34,13 @@ def waited(scheduler: Preset, prompt: bool) -> tuple[float, int]:
     checker is on.
     """
     cluster = replace(cluster_from_text("4x8vcores,65536memory_mb"), queues=QUEUES)
-    small = Stage("s", 400, 30.0, {"vcores": 1.0, "memory_mb": 1024.0},
-                  actual_duration_s=tuple(40.0 + i * 7919 % 41 for i in range(400)))  # fmt: skip
+    small = Stage(
+        "s",
+        400,
+        30.0,
+        {"vcores": 1.0, "memory_mb": 1024.0},
+        actual_duration_s=tuple(40.0 + i * 7919 % 41 for i in range(400)),
+    )
     large = Stage("b", 1, 10.0, {"vcores": 7.0, "memory_mb": 1024.0})
     jobs = [
         Job("small", (small,), queue="a", max_task_attempts=1),
@@ -43,9 +48,13 @@ def waited(scheduler: Preset, prompt: bool) -> tuple[float, int]:
     ]
     recorder = Recorder()
     settings = SimSettings(
-        scheduler, seed=1, prompt=prompt, checks=True, check_every=9,
+        scheduler,
+        seed=1,
+        prompt=prompt,
+        checks=True,
+        check_every=9,
         manager={"preemption": True, "preemption_grace_s": GRACE_S},
-    )  # fmt: skip
+    )
     simulation = Simulation(cluster, jobs, settings, recorder)
     at: dict[str, float] = {}
     taken = []

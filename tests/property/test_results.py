@@ -23,11 +23,14 @@ JOB = {
     "stages": [
         {"name": "a", "tasks": 6, "duration_s": 4, "demand": {"vcores": 1, "memory_mb": 100}},
         {
-            "name": "b", "tasks": 3, "duration_s": 2.5, "demand": {"vcores": 2, "memory_mb": 100},
+            "name": "b",
+            "tasks": 3,
+            "duration_s": 2.5,
+            "demand": {"vcores": 2, "memory_mb": 100},
             "parents": ["a"],
         },
     ],
-}  # fmt: skip
+}
 
 
 def slices_of(path: Path) -> list[tuple[Any, ...]]:
@@ -40,10 +43,19 @@ def slices_of(path: Path) -> list[tuple[Any, ...]]:
         assert lanes.get(event["tid"], 0) <= event["ts"], "slices of a lane overlap"
         lanes[event["tid"]] = event["ts"] + event["dur"]
         told = event["args"]
-        rows.append((
-            told["job"], told["stage"], told["index"], told["attempt"], nodes[event["pid"]],
-            told["container"], event["ts"], event["ts"] + event["dur"], told["state"],
-        ))  # fmt: skip
+        rows.append(
+            (
+                told["job"],
+                told["stage"],
+                told["index"],
+                told["attempt"],
+                nodes[event["pid"]],
+                told["container"],
+                event["ts"],
+                event["ts"] + event["dur"],
+                told["state"],
+            )
+        )
     return sorted(rows)
 
 
@@ -51,22 +63,38 @@ def tasks_of(path: Path) -> list[tuple[Any, ...]]:
     with path.open(newline="") as file:
         return sorted(
             (
-                int(r["job"]), r["stage"], int(r["index"]), int(r["attempt"]), r["node"],
-                r["container"], round(float(r["start_s"]) * 1e6), round(float(r["end_s"]) * 1e6),
+                int(r["job"]),
+                r["stage"],
+                int(r["index"]),
+                int(r["attempt"]),
+                r["node"],
+                r["container"],
+                round(float(r["start_s"]) * 1e6),
+                round(float(r["end_s"]) * 1e6),
                 r["state"],
             )
             for r in csv.DictReader(file)
-        )  # fmt: skip
+        )
 
 
 def test_a_trace_of_ten_thousand_simulated_tasks_is_its_table(tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.jsonl"
     stages = [
-        {"name": "m", "tasks": 400, "duration_s": 7, "demand": {"vcores": 1, "memory_mb": 10},
-         "actual_duration_s": [5 + i % 11 / 3 for i in range(400)]},
-        {"name": "r", "tasks": 100, "duration_s": 3, "demand": {"vcores": 2, "memory_mb": 10},
-         "parents": ["m"]},
-    ]  # fmt: skip
+        {
+            "name": "m",
+            "tasks": 400,
+            "duration_s": 7,
+            "demand": {"vcores": 1, "memory_mb": 10},
+            "actual_duration_s": [5 + i % 11 / 3 for i in range(400)],
+        },
+        {
+            "name": "r",
+            "tasks": 100,
+            "duration_s": 3,
+            "demand": {"vcores": 2, "memory_mb": 10},
+            "parents": ["m"],
+        },
+    ]
     lines = [json.dumps({"name": f"j{i}", "stages": stages}) for i in range(20)]
     jobs.write_text("\n".join(lines) + "\n")
     trace, out = tmp_path / "out.perfetto.json", tmp_path / "out"
@@ -96,8 +124,11 @@ def test_tables_are_typed_and_parquet_holds_the_same(tmp_path: Path) -> None:
         assert fast.tables()[name].schema == table.schema, name
         assert fast.tables()[name].to_pylist() == table.to_pylist(), name
     assert [str(kind) for kind in plain.tasks.schema.types][:4] == [
-        "int64", "dictionary<values=string, indices=int32, ordered=0>", "int32", "int32",
-    ]  # fmt: skip
+        "int64",
+        "dictionary<values=string, indices=int32, ordered=0>",
+        "int32",
+        "int32",
+    ]
     assert plain.jobs["state"].to_pylist() == ["SUCCEEDED"]
     assert plain.summary["jobs"] == 1
     frames = plain.to_pandas()
@@ -118,19 +149,31 @@ def test_what_is_no_run_is_named(tmp_path: Path) -> None:
 
 # of the wrong kind, or never what was meant
 BAD_ARGUMENTS: tuple[dict[str, Any], ...] = (
-    {"seed": "x"}, {"seed": 1.5}, {"seed": True}, {"load": "2"}, {"load": math.inf},
-    {"until_s": None}, {"arrivals": 5}, {"faults": ["kill"]}, {"out": 5}, {"matcher": object()},
-    {"checks": "no"}, {"estimate_error": (-0.5, 0.5)}, {"options": ["m.x=1"]}, {"report": True},
-)  # fmt: skip
+    {"seed": "x"},
+    {"seed": 1.5},
+    {"seed": True},
+    {"load": "2"},
+    {"load": math.inf},
+    {"until_s": None},
+    {"arrivals": 5},
+    {"faults": ["kill"]},
+    {"out": 5},
+    {"matcher": object()},
+    {"checks": "no"},
+    {"estimate_error": (-0.5, 0.5)},
+    {"options": ["m.x=1"]},
+    {"report": True},
+)
 
 
 def test_simulate_and_plan_are_functions(tmp_path: Path) -> None:
     cluster = {
         "resources": [
-            {"name": "vcores", "kind": "divisible"}, {"name": "memory_mb", "kind": "rigid"},
+            {"name": "vcores", "kind": "divisible"},
+            {"name": "memory_mb", "kind": "rigid"},
         ],
         "nodes": [{"count": 2, "capacity": {"vcores": 4, "memory_mb": 4096}}],
-    }  # fmt: skip
+    }
     run = weft.simulate([JOB, {**JOB, "name": "again"}], cluster, "tez_cp", seed=3)
     assert run.jobs["name"].to_pylist() == ["two", "again"]
     assert run.tasks.num_rows == 18

@@ -100,9 +100,10 @@ class Books(RuleBasedStateMachine):
                 assert not ledger.nodes.held[node].any(), "nothing is left behind by rounding"
         for queue in range(len(ledger.queues)):
             below = [
-                app for _, app, _ in self.held
+                app
+                for _, app, _ in self.held
                 if app >= 0 and queue in ledger.queues.chains[ledger.apps.queue[app]]
-            ]  # fmt: skip
+            ]
             assert ledger.by_queue.containers[queue] == len(below)
             if not below:
                 assert not ledger.by_queue.held[queue].any(), "nothing is left behind by rounding"

@@ -100,10 +100,17 @@ class Host:
             )
             self.world.to_manager(
                 NodeRegistered(
-                    self.name, "", self.rack, (), dict(CAPACITY), carried, self.boot,
-                    self.life, self.token,
+                    self.name,
+                    "",
+                    self.rack,
+                    (),
+                    dict(CAPACITY),
+                    carried,
+                    self.boot,
+                    self.life,
+                    self.token,
                 )
-            )  # fmt: skip
+            )
             return
         number, ended = self.outbox.take(self.world.now)
         acks, self.acks = tuple(self.acks), []
@@ -193,8 +200,9 @@ class Master:
                 if world.rng.random() < 0.2:
                     world.send(host, message)
             stages = range(len(self.job.stages))
-            if all(len([d for d in self.done if d[0] == s]) == self.job.stages[s].tasks
-                   for s in stages):  # fmt: skip
+            if all(
+                len([d for d in self.done if d[0] == s]) == self.job.stages[s].tasks for s in stages
+            ):
                 self.finished = True
                 return
             for s in stages:
@@ -204,9 +212,12 @@ class Master:
                     self.totals[s] += missing
                     spec = self.job.stages[s]
                     wanted = ask(
-                        s, self.totals[s], TWO_TYPES.vector(spec.demand), stage=s,
+                        s,
+                        self.totals[s],
+                        TWO_TYPES.vector(spec.demand),
+                        stage=s,
                         nodes=spec.prefer.nodes,
-                    )  # fmt: skip
+                    )
                     self.outbox.put(s, wanted)
             number, asks = self.outbox.take(world.now)
             acks, self.acks = tuple(self.acks), []
@@ -291,13 +302,19 @@ class World:
 
     def boot(self) -> None:
         self.manager = ResourceManager(
-            1, TWO_TYPES, QUEUES, Twice(make_matcher(self.matcher)),
+            1,
+            TWO_TYPES,
+            QUEUES,
+            Twice(make_matcher(self.matcher)),
             ManagerSettings(
-                prompt=self.prompt, node_expiry_s=20.0, master_expiry_s=25.0,
-                master_demand={"vcores": 0.1, "memory_mb": 64.0}, max_attempts=100,
+                prompt=self.prompt,
+                node_expiry_s=20.0,
+                master_expiry_s=25.0,
+                master_demand={"vcores": 0.1, "memory_mb": 64.0},
+                max_attempts=100,
             ),
             np.random.default_rng(0),
-        )  # fmt: skip
+        )
         self.restarts += 1
         self.liveness_at = self.now + 1.0
         self.handle(Recovered(tuple(self.records)))

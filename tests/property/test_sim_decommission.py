@@ -64,9 +64,13 @@ def run(
     """One run with every checker on; the job must succeed."""
     watch = Watch()
     settings = SimSettings(
-        preset(scheduler), prompt=prompt, checks=True, faults=script, until_s=5_000.0,
+        preset(scheduler),
+        prompt=prompt,
+        checks=True,
+        faults=script,
+        until_s=5_000.0,
         manager={"master_expiry_s": 30.0, **manager},
-    )  # fmt: skip
+    )
     simulation = Simulation(FOUR, [work()], settings, Recorder())
     simulation.watchers.append(watch.note)
     simulation.run()

@@ -30,9 +30,11 @@ def test_a_node_that_refuses_what_is_granted_is_avoided(prompt: bool) -> None:
     """It holds something that the manager does not know: it is granted few containers, not many."""
     jobs = [Job("j", (Stage("a", 12, 5.0, {"vcores": 1, "memory_mb": 2048}),), arrival_s=5.0)]
     settings = SimSettings(
-        preset("capacity"), prompt=prompt, until_s=120.0,
+        preset("capacity"),
+        prompt=prompt,
+        until_s=120.0,
         faults=Faults(network=LinkSettings(0.01, 0.01)),
-    )  # fmt: skip
+    )
     simulation = Simulation(cluster_from_text("4x8vcores,8192memory_mb"), jobs, settings)
     simulation.engine.run(simulation._hand_over, 3.0)
     node = simulation.actors[node_address("n1")].core
@@ -72,9 +74,13 @@ def test_what_was_given_up_before_its_node_came_back_is_not_kept_for_its_master(
             *([Fault(20.0, FaultKind.RESTART_MANAGER, for_s=0.5)] if again else []),
         ]
         settings = SimSettings(
-            preset(scheduler), prompt=prompt, faults=Faults(tuple(script)), checks=True,
-            until_s=50.0, manager={"node_expiry_s": 10.0, "master_expiry_s": 12.0},
-        )  # fmt: skip
+            preset(scheduler),
+            prompt=prompt,
+            faults=Faults(tuple(script)),
+            checks=True,
+            until_s=50.0,
+            manager={"node_expiry_s": 10.0, "master_expiry_s": 12.0},
+        )
         cluster = cluster_from_text("3x4vcores,4096memory_mb")
         simulation = Simulation(cluster, jobs, settings)
         simulation.run()

@@ -39,8 +39,9 @@ def jobs_of(seed: int, count: int = 10) -> list[Job]:
         for place in range(chance.randint(1, 4)):
             parents = parents_of(chance, stages)
             demand = {
-                "vcores": chance.choice([0.5, 1, 2, 4]), "memory_mb": chance.choice([100, 500]),
-            }  # fmt: skip
+                "vcores": chance.choice([0.5, 1, 2, 4]),
+                "memory_mb": chance.choice([100, 500]),
+            }
             truth = {"vcores": demand["vcores"] * 1.5, "memory_mb": demand["memory_mb"]}
             stages.append(
                 Stage(
@@ -87,8 +88,9 @@ def whole_jobs(chance: random.Random) -> list[Job]:
             parents = parents_of(chance, stages)
             lasts_s = chance.choice([0.0, 1.0, 2.0, chance.uniform(0, 10)])
             demand = {
-                "vcores": chance.choice([0.5, 1, 2, 4]), "memory_mb": chance.choice([100, 500]),
-            }  # fmt: skip
+                "vcores": chance.choice([0.5, 1, 2, 4]),
+                "memory_mb": chance.choice([100, 500]),
+            }
             stages.append(Stage(f"s{place}", chance.randint(1, 15), lasts_s, demand, parents))
         arrival_s = float(chance.choice([0, chance.randint(0, 10), chance.uniform(0, 40)]))
         jobs.append(Job(f"j{number}", tuple(stages), arrival_s=arrival_s))
@@ -117,8 +119,11 @@ def test_what_falls_together_is_told_in_the_same_beat_with_and_without_idle_beat
 
 def test_nobody_is_given_up_for_beats_that_were_left_out() -> None:
     patience = {
-        "heartbeat_s": 3.0, "master_heartbeat_s": 3.0, "node_expiry_s": 3.1, "master_expiry_s": 3.1,
-    }  # fmt: skip
+        "heartbeat_s": 3.0,
+        "master_heartbeat_s": 3.0,
+        "node_expiry_s": 3.1,
+        "master_expiry_s": 3.1,
+    }
     for seed in (0, 1):
         whole, skipped = (
             simulate(seed, manager=patience, skip_idle=skip, until_s=300.0)

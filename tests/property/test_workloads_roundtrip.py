@@ -26,9 +26,14 @@ def maybe(strategy):
 
 
 overrides = st.builds(
-    TaskOverride, maybe(amounts), maybe(demands), maybe(amounts), maybe(demands),
-    maybe(preferences), maybe(commands),
-)  # fmt: skip
+    TaskOverride,
+    maybe(amounts),
+    maybe(demands),
+    maybe(amounts),
+    maybe(demands),
+    maybe(preferences),
+    maybe(commands),
+)
 
 
 @st.composite

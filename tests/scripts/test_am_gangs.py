@@ -66,8 +66,9 @@ def test_all_asks_of_a_gang_are_told_in_one_message() -> None:
     """When one task failed, what is asked again names every ask of the gang."""
     master = begun(Job("j", (stage("g", 3, gang=True, overrides=MIXED),), max_task_attempts=9))
     assert sorted((a.ask_id, a.total, a.gang) for a in asked(master).asks) == [
-        (1, 2, True), (2, 1, True),
-    ]  # fmt: skip
+        (1, 2, True),
+        (2, 1, True),
+    ]
     master.handle(answer((2, 1, "n1"), (3, 1, "n1"), (4, 2, "n1")), 1.0)
     failed = ContainerEnd(container_id(ATTEMPT, 4), Outcome.FAILED, 1, 0, 1, 0, 1.0)
     master.handle(ContainersGranted(ATTEMPT, 2, ended=(failed,)), 2.0)

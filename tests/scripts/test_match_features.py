@@ -231,8 +231,9 @@ def test_a_straggler_gets_a_copy_that_wins() -> None:
     spec = cluster_of(node("n0"), node("n1"), NodeSpec("n2", (1.1, 8192.0, 100.0, 100.0)))
     slow = faults_from_dict(
         {"faults": [{"at_s": 0.5, "fault": "slow", "node": "n2", "speed": 0.02}]},
-        ["n0", "n1", "n2"], 1,
-    )  # fmt: skip
+        ["n0", "n1", "n2"],
+        1,
+    )
     ends = []
     for speculate in (False, True):
         simulation = run(jobs, spec, "drf", faults=slow, master={"speculate": speculate})
@@ -289,8 +290,10 @@ def test_graphene_names_the_queue_that_is_owed_and_the_stage_that_won() -> None:
 def test_the_remaining_path_shrinks_as_stages_end() -> None:
     """Longest path by believed durations; a stage that is done counts nothing."""
     parts = (
-        plain_stage("a", 2), plain_stage("b", 1, "a", duration_s=30.0), plain_stage("c", 1, "a"),
-    )  # fmt: skip
+        plain_stage("a", 2),
+        plain_stage("b", 1, "a", duration_s=30.0),
+        plain_stage("c", 1, "a"),
+    )
     made = Job("j", parts)
     progress = Progress(made)
     path = RemainingPath(made, [10.0, 30.0, 10.0])
@@ -344,6 +347,8 @@ def test_half_a_fairness_knob_holds_only_those_behind_the_neediest_half() -> Non
         books.matcher.why_not(books.view, 0, rows[slot])
         for slot in sorted(rows, key=lambda slot: books.ledger.apps.held[slot, 0])
     ]
-    assert why == ["", "", *(
-        f"held by fairness: {n} applications have a smaller share" for n in (2, 3)
-    )]  # fmt: skip
+    assert why == [
+        "",
+        "",
+        *(f"held by fairness: {n} applications have a smaller share" for n in (2, 3)),
+    ]

@@ -161,9 +161,12 @@ def test_a_part_of_the_smallest_machine_is_asked_of_all_that_came() -> None:
     """Containers of Default are sized by the smallest machine."""
     job = Job("few", (stage("w", 8),))
     cluster = PretendedCluster(
-        job, asker_name="disposable", machines=((SLOT, 1),), slots=2,
+        job,
+        asker_name="disposable",
+        machines=((SLOT, 1),),
+        slots=2,
         settings=MasterSettings(planner=""),
-    )  # fmt: skip
+    )
     cluster.run(until_s=2.0)
     small = (8.0, 32768.0, 400.0, 500.0)
     more = ContainersGranted(ATTEMPT, 1_000_000, machines=((small, 3), (SLOT, 1)))

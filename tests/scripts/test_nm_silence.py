@@ -25,9 +25,14 @@ ACCEPTED = NodeAccepted("n1", TWO_TYPES, 1.0, False, 0, 1)
 
 def running(**settings: object) -> NodeManager:
     node = NodeManager(
-        "n1", "", {"vcores": 4.0, "memory_mb": 1024.0}, "r1", (), NodeSettings(**settings),
+        "n1",
+        "",
+        {"vcores": 4.0, "memory_mb": 1024.0},
+        "r1",
+        (),
+        NodeSettings(**settings),
         np.random.default_rng(0),
-    )  # fmt: skip
+    )
     node.handle(Started(), 0.0)
     node.handle(ACCEPTED, 0.0)
     assert node.silent

@@ -110,9 +110,11 @@ def test_a_node_that_leaves_on_purpose_is_nobodys_fault() -> None:
 
 def test_a_task_that_ends_its_nodes_fails_its_job_and_says_so() -> None:
     master = ApplicationMaster(
-        attempt_id(1, 1), MasterSettings(planner="", node_ends_max=3), asker("all_ready"),
+        attempt_id(1, 1),
+        MasterSettings(planner="", node_ends_max=3),
+        asker("all_ready"),
         np.random.default_rng(0),
-    )  # fmt: skip
+    )
     master.handle(Started(), 0.0)
     master.handle(accepted(job("j", stage("map", 2))), 0.0)
     (request,) = sent(master.handle(TimerFired("ask"), 0.0), ContainersAsked)
@@ -158,11 +160,13 @@ def test_a_poisonous_task_ends_its_job_and_no_more_nodes_than_the_limit() -> Non
         cluster_from_text("6x4vcores,8192memory_mb"),
         [job("bad", stage("map", 6, 5.0)), job("good", stage("a", 8, 5.0))],
         SimSettings(
-            preset("capacity"), faults=Faults((Fault(500.0, FaultKind.REPLAY),)),
-            manager={"node_expiry_s": 5.0, "max_attempts": 9}, master={"node_ends_max": 3},
+            preset("capacity"),
+            faults=Faults((Fault(500.0, FaultKind.REPLAY),)),
+            manager={"node_expiry_s": 5.0, "max_attempts": 9},
+            master={"node_ends_max": 3},
             until_s=400.0,
         ),
-    )  # fmt: skip
+    )
     crashed: list[str] = []
 
     def note(now: float, fact: object) -> None:
@@ -215,14 +219,18 @@ def test_masters_go_where_none_of_them_failed_unless_that_is_nearly_everywhere()
 
 # -- lifetime --------------------------------------------------------------------------------------
 
-QUEUES = cluster_from_dict({
-    "nodes": [{"capacity": {"vcores": 4, "memory_mb": 8192}}],
-    "queues": {"root": {
-        "max_lifetime_s": 100,
-        "quick": {"default_lifetime_s": 20, "capacity": 0.5},
-        "slow": {"capacity": 0.5},
-    }},
-}).queues  # fmt: skip
+QUEUES = cluster_from_dict(
+    {
+        "nodes": [{"capacity": {"vcores": 4, "memory_mb": 8192}}],
+        "queues": {
+            "root": {
+                "max_lifetime_s": 100,
+                "quick": {"default_lifetime_s": 20, "capacity": 0.5},
+                "slow": {"capacity": 0.5},
+            }
+        },
+    }
+).queues
 
 
 @pytest.mark.parametrize(

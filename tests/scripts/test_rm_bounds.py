@@ -92,8 +92,10 @@ def test_a_queue_refuses_what_is_beyond_its_maximum_of_applications(matcher: str
     assert rig.ask_manager(GetApplication(other)).queue == "root.a"
     report = rig.ask_manager(ListQueues())
     assert [(q.max_applications, q.max_am_share) for q in report.children] == [
-        (2, 0.25), (0, 0.1), (3, 1.0),
-    ]  # fmt: skip
+        (2, 0.25),
+        (0, 0.1),
+        (3, 1.0),
+    ]
 
 
 @pytest.mark.parametrize("matcher", list(MATCHERS))
@@ -213,7 +215,8 @@ def test_facts_of_runs_make_the_series_that_those_of_their_containers_make(
         families = {name: family[2] for name, family in out._families.items()}
         histograms = {
             (name, labels): (one.counts, pytest.approx(one.total))
-            for name, (_, series) in out._histograms.items() for labels, one in series.items()
-        }  # fmt: skip
+            for name, (_, series) in out._histograms.items()
+            for labels, one in series.items()
+        }
         found.append((families, histograms))
     assert found[0] == found[1]

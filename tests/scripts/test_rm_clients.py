@@ -49,20 +49,23 @@ FREE = ManagerSettings(master_demand={})
         (job(queue="root.dev"), "queue", "has queues below it"),
         (
             job("j", stage(demand={"gpus": 1}), queue="prod"),
-            "stages[0].demand.gpus", "unknown resource; the cluster has vcores, memory_mb",
+            "stages[0].demand.gpus",
+            "unknown resource; the cluster has vcores, memory_mb",
         ),
         (
             job("j", stage(), stage("wide", demand={"vcores": 5}), queue="prod"),
-            "stages[1].demand", "a task of stage 'wide' (5 vcores) fits on no node",
+            "stages[1].demand",
+            "a task of stage 'wide' (5 vcores) fits on no node",
         ),
         (
             job("j", stage(tasks=1, overrides=(TaskOverride(demand={"vcores": 9}),)), queue="x"),
-            "stages[0].demand", "fits on no node",
+            "stages[0].demand",
+            "fits on no node",
         ),
         (job("j", stage(label="gpu"), queue="x"), "stages[0].demand", "with label 'gpu'"),
         (job("j", queue="x", resources=("r1",)), "resources.r1", "unknown resource"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_submission_names_the_place(wanted: Job, place: str, problem: str) -> None:
     rig = Rig(queues=TREE)
     rig.add_node()
@@ -358,8 +361,14 @@ def test_labels_and_black_lists_bind() -> None:
     rig.beat("other")
     rig.allocate(master)
     assert sorted(c.node_id for c in master.containers.values()) == [
-        "fast", "fast", "fast", "other", "other", "plain", "plain",
-    ]  # fmt: skip
+        "fast",
+        "fast",
+        "fast",
+        "other",
+        "other",
+        "plain",
+        "plain",
+    ]
 
 
 def test_masters_together_stay_under_their_share() -> None:

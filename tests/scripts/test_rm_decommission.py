@@ -83,8 +83,9 @@ def test_an_idle_node_is_decommissioned_at_once() -> None:
     rig.add_node("n1")
     assert decommission(rig) == "DECOMMISSIONED"
     assert [f.state for f in noted(rig.effects, NodeChanged)] == [
-        "DECOMMISSIONING", "DECOMMISSIONED",
-    ]  # fmt: skip
+        "DECOMMISSIONING",
+        "DECOMMISSIONED",
+    ]
     assert rig.ask_manager(GetMetrics()).capacity == {"vcores": 0.0, "memory_mb": 0.0}
     assert [r.state for r in rig.ask_manager(ListNodes()).items] == ["DECOMMISSIONED"]
 

@@ -264,8 +264,10 @@ def test_a_restarted_manager_adopts_what_runs_and_remembers_what_ended() -> None
     rig = restarted(rig)
     report = rig.ask_manager(GetApplication(1))
     assert (report.state, report.final_status, report.finished_tasks) == (
-        "FINISHED", "SUCCEEDED", 4,
-    )  # fmt: skip
+        "FINISHED",
+        "SUCCEEDED",
+        4,
+    )
     assert sent(rig.tell(AttemptFinished(master.attempt_id, True)), AttemptUnregistered)
     assert rig.submit() == 2, "application numbers go on"
 

@@ -90,8 +90,10 @@ def test_small_containers_go_where_they_leave_room_for_the_large_ones() -> None:
     rig.beat()
     rig.allocate(master)
     assert sorted((c.ask_id, c.node_id) for c in master.containers.values()) == [
-        (1, "n1"), (1, "n1"), (2, "n2"),
-    ]  # fmt: skip
+        (1, "n1"),
+        (1, "n1"),
+        (2, "n2"),
+    ]
 
 
 def test_a_gang_starts_on_the_nodes_that_it_prefers_where_it_can() -> None:
@@ -141,10 +143,16 @@ def test_a_gang_must_fit_beside_its_master_and_its_master_leaves_it_room() -> No
     rig.add_node("large", 4.0)
     rig.add_node("small", 1.5)
     assert "room for them or the master" in refusal(
-        rig, stage(tasks=2, gang=True, overrides=(
-            TaskOverride(demand={"vcores": 4.0}), TaskOverride(demand={"vcores": 1.5}),
-        )),
-    )  # fmt: skip
+        rig,
+        stage(
+            tasks=2,
+            gang=True,
+            overrides=(
+                TaskOverride(demand={"vcores": 4.0}),
+                TaskOverride(demand={"vcores": 1.5}),
+            ),
+        ),
+    )
     own = (TaskOverride(demand={"vcores": 4.0}), TaskOverride())
     master = rig.start(job("tight", stage(tasks=2, gang=True, overrides=own)))
     assert rig.manager.books.ledger.nodes.available[0, 0] == 4.0, "the master went elsewhere"
@@ -230,8 +238,11 @@ def test_gangs_that_need_the_same_nodes_start_one_after_the_other() -> None:
 
     for _ in range(20):
         drain(rig, running, all_started, steps=20)
-        running[:] = [h.container_id for h in rig.manager.books.holdings.values()
-                      if h.entry is not None and h.entry.ask.ask_id == 1]  # fmt: skip
+        running[:] = [
+            h.container_id
+            for h in rig.manager.books.holdings.values()
+            if h.entry is not None and h.entry.ask.ask_id == 1
+        ]
         if len(ended) == 3:
             break
     assert len(ended) == 3

@@ -55,9 +55,13 @@ def deliver(
 @pytest.mark.parametrize("matcher", ["fifo", "capacity"])
 def test_a_job_runs_from_submission_to_its_end(prompt: bool, matcher: str) -> None:
     manager = ResourceManager(
-        7, TWO_TYPES, DEFAULT_QUEUES, make_matcher(matcher), ManagerSettings(prompt=prompt),
+        7,
+        TWO_TYPES,
+        DEFAULT_QUEUES,
+        make_matcher(matcher),
+        ManagerSettings(prompt=prompt),
         np.random.default_rng(1),
-    )  # fmt: skip
+    )
     node, master = FakeNode("n1"), FakeMaster(attempt_id(1, 1))
 
     deliver(manager, Recovered(), 0.0)
@@ -111,9 +115,13 @@ def test_a_job_runs_from_submission_to_its_end(prompt: bool, matcher: str) -> No
 
 def test_every_placement_is_in_the_decision_log() -> None:
     manager = ResourceManager(
-        7, TWO_TYPES, DEFAULT_QUEUES, make_matcher("fifo"), ManagerSettings(),
+        7,
+        TWO_TYPES,
+        DEFAULT_QUEUES,
+        make_matcher("fifo"),
+        ManagerSettings(),
         np.random.default_rng(1),
-    )  # fmt: skip
+    )
     node, master = FakeNode("n1"), FakeMaster(attempt_id(1, 1))
     deliver(manager, node_registered(), 0.0, node)
     deliver(manager, ClientRequested("t", SubmitApplication(job("j"), "s")), 0.0)

@@ -14,7 +14,7 @@ TREE = QueueSpec(
         QueueSpec("a", 0.5, 0.75, children=(QueueSpec("a1", 0.5, 0.5), QueueSpec("a2", 0.5))),
         QueueSpec("b", 0.5),
     ),
-)  # fmt: skip
+)
 
 
 def headroom(rig: Rig, queue: str) -> tuple[float, ...]:

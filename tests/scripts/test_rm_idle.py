@@ -48,8 +48,9 @@ def test_who_is_not_known_or_was_given_up_has_to_register() -> None:
     effects = rig.tell(NodesIdle(("n4", "n1", "stranger")))
     told = sent(effects, NodeAnswered)
     assert [(answer.node_id, answer.resync) for answer in told] == [
-        ("n4", True), ("stranger", True),
-    ]  # fmt: skip
+        ("n4", True),
+        ("stranger", True),
+    ]
 
 
 def test_what_a_node_is_owed_is_told_at_its_idle_beat() -> None:

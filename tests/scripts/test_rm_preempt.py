@@ -255,9 +255,10 @@ def test_priority_takes_from_its_own_queue_alone() -> None:
     """A queue that has its guarantee takes nothing from another, whatever that holds beyond its."""
     leaves = (QueueSpec("a", 0.25), QueueSpec("b", 0.25), QueueSpec("c", 0.5))
     rig = rig_of(
-        queues=QueueSpec("root", children=leaves), preemption_intra_queue=True,
+        queues=QueueSpec("root", children=leaves),
+        preemption_intra_queue=True,
         preemption_natural=1.0,
-    )  # fmt: skip
+    )
     low = rig.start(job("low", stage(tasks=4), queue="b", priority=1))
     rig.allocate(low, ask(1, 4))
     rig.beat()
@@ -337,8 +338,9 @@ def test_a_queue_whose_masters_find_no_room_gets_its_guarantee() -> None:
     rig.beat()
     (node,) = rig.nodes.values()
     assert [app_of_attempt(attempt) for attempt in node.masters.values()] == [
-        app_of_attempt(full.attempt_id), late
-    ]  # fmt: skip
+        app_of_attempt(full.attempt_id),
+        late,
+    ]
 
 
 def test_a_node_is_kept_for_a_master_that_needs_the_room_of_several() -> None:

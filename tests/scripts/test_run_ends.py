@@ -39,9 +39,15 @@ class Pair:
     def __init__(self, prompt: bool) -> None:
         self.rig = Rig(settings=ManagerSettings(prompt=prompt))
         self.node = NodeManager(
-            "n1", "n1:1", {"vcores": 8.0, "memory_mb": 8192.0}, "r", (), NodeSettings(),
-            np.random.default_rng(1), boot=5,
-        )  # fmt: skip
+            "n1",
+            "n1:1",
+            {"vcores": 8.0, "memory_mb": 8192.0},
+            "r",
+            (),
+            NodeSettings(),
+            np.random.default_rng(1),
+            boot=5,
+        )
         self.said: list = []
         self.to_node(Started())
         self.carry()

@@ -97,8 +97,9 @@ def test_containers_of_a_lost_attempt_go_on_under_the_next_one() -> None:
     rig.allocate(rig.masters[SECOND])
     assert rig.masters[SECOND].ended[containers[0]].outcome is Outcome.SUCCEEDED
     assert list(rig.manager.books.apps[1].attempt.holdings) == [
-        rig.manager.books.apps[1].attempt.master_id, containers[1],
-    ]  # fmt: skip
+        rig.manager.books.apps[1].attempt.master_id,
+        containers[1],
+    ]
 
 
 def test_what_its_master_was_never_told_of_is_stopped() -> None:
@@ -121,9 +122,14 @@ def test_a_container_in_which_nothing_was_started_is_not_kept() -> None:
     told = {c for message in rig.heard if isinstance(message, NodeAnswered) for c in message.spare}
     assert told == set(containers)
     node = NodeManager(
-        "n1", "", {"vcores": 4.0, "memory_mb": 8192.0}, "r1", (), NodeSettings(),
+        "n1",
+        "",
+        {"vcores": 4.0, "memory_mb": 8192.0},
+        "r1",
+        (),
+        NodeSettings(),
         np.random.default_rng(0),
-    )  # fmt: skip
+    )
     node.handle(Started(), 0.0)
     node.handle(NodeAccepted("n1", TWO_TYPES, 1.0, False, 0), 0.0)
     runs = TaskLaunch(containers[0], 0, 0, 0, 10.0, (1.0, 1024.0), granted=(1.0, 1024.0))
@@ -359,10 +365,14 @@ def runs(prompt: bool, takeover: bool) -> tuple[dict[tuple[int, int], int], floa
         cluster_from_text("3x4vcores,8192memory_mb"),
         [work],
         SimSettings(
-            preset("capacity"), prompt=prompt, checks=True, faults=Faults(script),
-            node=NodeSettings(), manager={"takeover": takeover, "max_attempts": 5},
+            preset("capacity"),
+            prompt=prompt,
+            checks=True,
+            faults=Faults(script),
+            node=NodeSettings(),
+            manager={"takeover": takeover, "max_attempts": 5},
         ),
-    )  # fmt: skip
+    )
     began: dict[tuple[int, int], int] = {}
 
     def note(now: float, fact: object) -> None:

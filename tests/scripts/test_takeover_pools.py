@@ -65,9 +65,14 @@ def runs(task: int, attempt: int = 0, lasts_s: float = 10.0) -> TaskLaunch:
 def holding_node() -> NodeManager:
     """A node in whose container A one task of the first attempt ended, and one runs."""
     node = NodeManager(
-        "n1", "", {"vcores": 4.0, "memory_mb": 8192.0}, "r1", (), NodeSettings(),
+        "n1",
+        "",
+        {"vcores": 4.0, "memory_mb": 8192.0},
+        "r1",
+        (),
+        NodeSettings(),
         np.random.default_rng(0),
-    )  # fmt: skip
+    )
     node.handle(Started(), 0.0)
     node.handle(NodeAccepted("n1", TWO_TYPES, 1.0, False, 0), 0.0)
     node.handle(StartContainers(FIRST, "n1", (runs(0, 2, lasts_s=1.0), runs(1))), 0.0)
@@ -112,9 +117,10 @@ def test_a_container_obeys_the_last_attempt_that_asked_for_it_and_no_earlier_one
     (answer,) = sent(node.handle(StartContainers(SECOND, "n1", (runs(2, 3),)), 3.0), StartAnswered)
     assert not answer.items[0].error
     (told,) = [
-        effect for effect in node.handle(TimerFired("tasks"), 10.0)
+        effect
+        for effect in node.handle(TimerFired("tasks"), 10.0)
         if isinstance(effect, Send) and isinstance(effect.message, TasksEnded)
-    ]  # fmt: skip
+    ]
     assert told.to == master_address(SECOND), "nobody else waits for its end"
     node.check()
     node.handle(StopContainers(SECOND, "n1", (A,)), 11.0)
@@ -377,10 +383,14 @@ def test_a_job_that_loses_its_masters_starts_each_task_once(name: str) -> None:
                 cluster_from_text("3x4vcores,8192memory_mb"),
                 [work],
                 SimSettings(
-                    preset(name), prompt=prompt, checks=True, faults=Faults(script),
-                    node=NodeSettings(), manager={"takeover": takeover, "max_attempts": 5},
+                    preset(name),
+                    prompt=prompt,
+                    checks=True,
+                    faults=Faults(script),
+                    node=NodeSettings(),
+                    manager={"takeover": takeover, "max_attempts": 5},
                 ),
-            )  # fmt: skip
+            )
             began: list[tuple[int, int]] = []
 
             def note(now: float, fact: object, began: list[tuple[int, int]] = began) -> None:

@@ -81,9 +81,13 @@ def test_other_sizes_are_refused(size: Any) -> None:
 
 def test_a_simulated_job_runs_in_its_containers_and_sooner() -> None:
     need = {"vcores": 1.0, "memory_mb": 800.0}
-    job = Job("j", (
-        Stage("a", 8, 3.0, need), Stage("b", 6, 2.0, need, (Edge("a"),)),
-    ))  # fmt: skip
+    job = Job(
+        "j",
+        (
+            Stage("a", 8, 3.0, need),
+            Stage("b", 6, 2.0, need, (Edge("a"),)),
+        ),
+    )
     cluster = cluster_from_text("2x4vcores,8192memory_mb")
     ends = {}
     for name, options in (("all_ready", {"asker.container": "p90"}), ("reuse", {})):

@@ -25,10 +25,17 @@ BY_NUMBER = {figure.number: figure for figure in FIGURES}
 def instance(job: str, task: str, start: float, end: float, machine: str, **more: Any) -> list[Any]:
     row: dict[str, Any] = dict.fromkeys(BATCH_INSTANCE, 1)
     row |= {
-        "instance_name": f"i_{job}_{task}_{start}", "job_name": job, "task_name": task,
-        "status": "Terminated", "start_time": start, "end_time": end, "machine_id": machine,
-        "cpu_avg": 100, "mem_avg": 2.0, **more,
-    }  # fmt: skip
+        "instance_name": f"i_{job}_{task}_{start}",
+        "job_name": job,
+        "task_name": task,
+        "status": "Terminated",
+        "start_time": start,
+        "end_time": end,
+        "machine_id": machine,
+        "cpu_avg": 100,
+        "mem_avg": 2.0,
+        **more,
+    }
     return list(row.values())
 
 
@@ -42,11 +49,12 @@ def written(path: Path, rows: list[list[Any]], header: tuple[str, ...] = ()) -> 
 def small(folder: Path) -> Trace:
     """Job a: M1 in two instances, then R2_1 after a delay of 4 s; job b: one task of 100 s."""
     rows = [
-        instance("a", "M1", 0, 10, "m1"), instance("a", "M1", 3, 20, "m2"),
+        instance("a", "M1", 0, 10, "m1"),
+        instance("a", "M1", 3, 20, "m2"),
         instance("a", "R2_1", 24, 30, "m1", cpu_avg=200, mem_avg=4.0),
         instance("b", "task_xyz", 0, 100, "m1"),
         instance("a", "M1", 0, 5, "m3", status="Failed"),
-    ]  # fmt: skip
+    ]
     tasks = [
         ["M1", 2, "a", 1, "Terminated", 0, 20, 200, 4],
         ["R2_1", 1, "a", 1, "Terminated", 0, 30, 100, 1],
@@ -65,12 +73,16 @@ def made(facts: Facts, number: str) -> list[dict[str, Any]]:
 def test_a_small_trace_by_hand(tmp_path: Path) -> None:
     facts = Facts(small(tmp_path), Options(machines=2, cores=4.0))
     assert [(r["size"][3:], r["jobs"]) for r in made(facts, "2.1")] == [
-        ("under a minute", 1), ("under an hour", 1),
-    ]  # fmt: skip
+        ("under a minute", 1),
+        ("under an hour", 1),
+    ]
     delays = facts.delays.execute().sort_values(["job", "delay_s"])
     assert list(zip(delays["job"], delays["delay_s"], delays["completion_s"], strict=True)) == [
-        ("a", 0.0, 10.0), ("a", 3.0, 20.0), ("a", 4.0, 10.0), ("b", 0.0, 100.0),
-    ]  # fmt: skip
+        ("a", 0.0, 10.0),
+        ("a", 3.0, 20.0),
+        ("a", 4.0, 10.0),
+        ("b", 0.0, 100.0),
+    ]
     assert made(facts, "2.2")[-1]["share"] == 1.0
     assert [r["instances"] for r in made(facts, "2.2")] == [2, 1, 1]
     path = facts.critical.execute()
@@ -83,8 +95,11 @@ def test_a_small_trace_by_hand(tmp_path: Path) -> None:
     assert bin_["cores"] == pytest.approx(mean / (2 * 4.0))
     ratios = {(r["of"], r["log2_of_asked_over_used"]): r["tasks"] for r in made(facts, "2.10")}
     assert ratios == {
-        ("cpu", 1.0): 1, ("cpu", -1.0): 2, ("memory", 1.0): 1, ("memory", -2.0): 1,
-    }  # fmt: skip
+        ("cpu", 1.0): 1,
+        ("cpu", -1.0): 2,
+        ("memory", 1.0): 1,
+        ("memory", -2.0): 1,
+    }
     assert [(r["instances"], r["machines"]) for r in made(facts, "2.11")] == [(1, 2)]
     counts = {r["instances"]: r["machines"] for r in made(facts, "2.12")}
     assert counts == {1.0: 1, 2.0 ** (math.floor(math.log2(3) * PARTS) / PARTS): 1}

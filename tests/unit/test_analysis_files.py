@@ -57,7 +57,7 @@ HOSTILE: dict[str, tuple[bytes | str, str]] = {
     "a quote without end": (ROWS + '"a' + row(), "line 4.*quote"),
     "no row that ended": (row(status="Failed"), "none of 1 rows"),
     "no row": (",".join(BATCH_INSTANCE) + "\n", "none of 0 rows"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -119,10 +119,16 @@ def test_files_of_one_table_may_differ_in_form_but_not_be_the_same_file(tmp_path
 @pytest.mark.parametrize(
     "bad",
     [
-        row(start="nan"), row(end="nan"), row(end=-1, start=-5), row(start=1e300, end=1e301),
-        row(cpu="inf"), row(cpu=-100), row(start="", end=""), row(end=5, start=9),
+        row(start="nan"),
+        row(end="nan"),
+        row(end=-1, start=-5),
+        row(start=1e300, end=1e301),
+        row(cpu="inf"),
+        row(cpu=-100),
+        row(start="", end=""),
+        row(end=5, start=9),
     ],
-)  # fmt: skip
+)
 def test_rows_that_say_no_number_are_left_out_and_counted(bad: str, tmp_path: Path) -> None:
     path = put(tmp_path / "x.csv", ROWS + bad)
     done = CliRunner().invoke(commands, ["analyse", str(path)])

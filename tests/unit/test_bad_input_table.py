@@ -83,11 +83,13 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "unknown matcher parameter": ([*SIMULATE, "--set", "matcher.foo=1"], "unknown parameter"),
     "unknown planner parameter": ([*SIMULATE, "--set", "planner.foo=1"], "planner.bfs.foo"),
     "unknown parameter of graphene": (
-        [*SIMULATE, "--planner", "graphene", "--set", "planner.foo=1"], "unknown option; known:"
+        [*SIMULATE, "--planner", "graphene", "--set", "planner.foo=1"],
+        "unknown option; known:",
     ),
     "unknown asker parameter": ([*SIMULATE, "--set", "asker.foo=1"], "asker.all_ready.foo"),
     "unknown parameter of cobra": (
-        [*SIMULATE, "--scheduler", "cobra", "--set", "asker.foo=1"], "known: container, rho"
+        [*SIMULATE, "--scheduler", "cobra", "--set", "asker.foo=1"],
+        "known: container, rho",
     ),
     "unknown part": ([*SIMULATE, "--set", "oracle.foo=1"], "matcher.NAME"),
     "a parameter without part": ([*SIMULATE, "--set", "foo=1"], "no such parameter"),
@@ -96,7 +98,8 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "a word for a number": ([*SIMULATE, "--set", "manager.heartbeat_s=soon"], "'soon'"),
     "a heartbeat of 0 s": ([*SIMULATE, "--set", "manager.heartbeat_s=0"], "positive"),
     "a heartbeat that moves no clock": (
-        [*SIMULATE, "--set", "manager.heartbeat_s=1e-300"], "at least 0.001"
+        [*SIMULATE, "--set", "manager.heartbeat_s=1e-300"],
+        "at least 0.001",
     ),
     "a node lost at once": ([*SIMULATE, "--set", "manager.node_expiry_s=0"], "positive"),
     "a master lost at once": ([*SIMULATE, "--set", "manager.master_expiry_s=0"], "positive"),
@@ -112,7 +115,8 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "nested": ([*SIMULATE, "--set", "master.estimates.foo=1"], "unknown parameter; known: refine"),
     "rho of 1": ([*SIMULATE, "--scheduler", "cobra", "--set", "asker.rho=1"], "above 1"),
     "a fairness of 2": (
-        [*SIMULATE, "--scheduler", "tetris", "--set", "matcher.fairness=2"], "from 0 to 1"
+        [*SIMULATE, "--scheduler", "tetris", "--set", "matcher.fairness=2"],
+        "from 0 to 1",
     ),
     "negative jobs": ([*SIMULATE, "--jobs", "-5"], "-5"),
     "negative seed": ([*SIMULATE, "--seed", "-1"], "-1"),
@@ -129,7 +133,8 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "faults before the start": ([*SIMULATE, "--faults", "random:1:-5"], "HORIZON_S above 0"),
     "faults until nan": ([*SIMULATE, "--faults", "random:1:nan"], "HORIZON_S above 0"),
     "a cluster file without end": (
-        ["simulate", "good.json", "--cluster", "/dev/zero"], "at most 67108864 bytes"
+        ["simulate", "good.json", "--cluster", "/dev/zero"],
+        "at most 67108864 bytes",
     ),
     "missing fault file": ([*SIMULATE, "--faults", "none.yaml"], "none.yaml"),
     "a folder for a trace": ([*SIMULATE, "--trace", "."], "--trace"),
@@ -144,7 +149,8 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "missing workload": (["simulate", "none.jsonl", "--cluster", CLUSTER], "none.jsonl"),
     "missing cluster file": (["simulate", "good.json", "--cluster", "none.yaml"], "none.yaml"),
     "a cluster of too many words": (
-        ["simulate", "good.json", "--cluster", "4x" * 5000], "File name too long"
+        ["simulate", "good.json", "--cluster", "4x" * 5000],
+        "File name too long",
     ),
     "a cluster of words": (["simulate", "good.json", "--cluster", "3xlarge"], "3xlarge"),
     "a cluster of 0 nodes": (["simulate", "good.json", "--cluster", "0x4vcores"], "count"),
@@ -161,7 +167,8 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "unknown kind": (["generate", "chaos", "--out", "x.jsonl"], "chaos"),
     "0 jobs": (["generate", "production", "--jobs", "0", "--out", "x.jsonl"], "--jobs"),
     "unknown option of a kind": (
-        ["generate", "production", "--out", "x.jsonl", "--set", "foo=1"], "foo"
+        ["generate", "production", "--out", "x.jsonl", "--set", "foo=1"],
+        "foo",
     ),
     "unknown import": (["import", "xml", "good.json", "--out", "x.jsonl"], "xml"),
     "missing import": (["import", "spark", "none", "--out", "x.jsonl"], "none"),
@@ -169,7 +176,7 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "unknown bench": (["bench", "luck"], "luck"),
     "unknown case": (["bench", "live", "--case", "luck"], "luck"),
     "case of another bench": (["bench", "match", "--case", "fifo"], "--case"),
-}  # fmt: skip
+}
 
 
 def changed(**stage: object) -> dict[str, object]:
@@ -278,12 +285,20 @@ def test_a_closed_pipe_ends_a_command_as_sigpipe_would() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [
-        sys.executable, "-c", "from weft.client.cli import main; main()", "simulate", "--help"
-    ]  # fmt: skip
+        sys.executable,
+        "-c",
+        "from weft.client.cli import main; main()",
+        "simulate",
+        "--help",
+    ]
     with os.fdopen(writing, "wb") as closed:
         ended = subprocess.run(
-            command, stdout=closed, stderr=subprocess.PIPE, check=False, timeout=60,
-        )  # fmt: skip
+            command,
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=60,
+        )
     assert ended.returncode == 141
     assert ended.stderr == b""
 
@@ -292,9 +307,14 @@ def on_a_full_disk(command: list[str], kept: str) -> tuple[int, str]:
     """The exit code and the words of a command whose standard output takes nothing."""
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run(
-            [sys.executable, *command], stdout=full, stderr=subprocess.PIPE, check=False,
-            timeout=60, text=True, env={**os.environ, "PYTHONUNBUFFERED": kept},
-        )  # fmt: skip
+            [sys.executable, *command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=60,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": kept},
+        )
     return ended.returncode, ended.stderr
 
 

@@ -27,8 +27,9 @@ def test_rows_that_are_there_are_not_made_again(tmp_path: Path) -> None:
     assert made == ["a", "b", "c"]
     path.write_text(path.read_text()[:-10])
     assert [row["name"] for row in kept_rows(path, {"a": makes["a"], "c": lambda: make("c")})] == [
-        "a", "c",
-    ]  # fmt: skip
+        "a",
+        "c",
+    ]
     assert made == ["a", "b", "c", "c"]
 
 

@@ -26,8 +26,13 @@ SIZE = (2.0, 4096.0)
 ONE = (1.0, 512.0, 0.0)
 
 
-def ask(number: int, total: int, demand: tuple[float, ...] = ONE, kind: AskType = AskType.DEFAULT,
-        duration_s: float = 10.0) -> Ask:  # fmt: skip
+def ask(
+    number: int,
+    total: int,
+    demand: tuple[float, ...] = ONE,
+    kind: AskType = AskType.DEFAULT,
+    duration_s: float = 10.0,
+) -> Ask:
     return Ask(number, total, demand, duration_s, 1.0, kind, 0)
 
 

@@ -384,9 +384,13 @@ def test_a_container_that_began_to_idle_in_the_period_was_not_idle_all_through()
     def one(number: int, samples: int, idle_since_s: float) -> SimpleNamespace:
         used = [2.0 * samples]
         return SimpleNamespace(
-            container_id=number, size=(2.0,), busy=0, use_count=samples, use_sum=used,
+            container_id=number,
+            size=(2.0,),
+            busy=0,
+            use_count=samples,
+            use_sum=used,
             idle_since_s=idle_since_s,
-        )  # fmt: skip
+        )
 
     for since_s, wanted in ((0.0, 0.5), (-3.0, 0.5), (2.0, 1.0)):
         view: Any = SimpleNamespace(size=(2.0,), containers=[one(1, 5, 9.0), one(2, 0, since_s)])

@@ -15,8 +15,10 @@ HANDLED = {
     "node": lambda core: set(core._handlers),
 }
 TOLD: dict[str, Any] = {
-    "manager": doors.ManagerTold, "master": doors.MasterTold, "node": doors.NodeTold,
-}  # fmt: skip
+    "manager": doors.ManagerTold,
+    "master": doors.MasterTold,
+    "node": doors.NodeTold,
+}
 
 
 @pytest.mark.parametrize("role", CORES)

@@ -115,9 +115,10 @@ def test_what_was_recorded_of_a_simulation_runs_again_the_same() -> None:
     (request,) = GROWS.requests
     full = replace(GROWS, requests=(replace(request, held_s=(15.0, 12.0, 9.0, 9.0)),))
     jobs = [
-        open_job("etl", full), open_job("report", TWO_KINDS, 2.0),
+        open_job("etl", full),
+        open_job("report", TWO_KINDS, 2.0),
         chain("own", (3, 2), arrival_s=3.0),
-    ]  # fmt: skip
+    ]
     seen = Seen(jobs, prompt=True)
     assert {status for status, _ in seen.ends.values()} == {"SUCCEEDED"}
     again = Seen([seen.again(jobs[0]), seen.again(jobs[1]), jobs[2]], prompt=True)
@@ -267,20 +268,23 @@ SPARK = {
         }
     ],
     "asks": [
-        [9.562, 0, 5, 600.0, 1.0], [9.672, 0, 5, 600.0, 1.0], [83.422, 0, 7, 600.0, 1.0],
+        [9.562, 0, 5, 600.0, 1.0],
+        [9.672, 0, 5, 600.0, 1.0],
+        [83.422, 0, 7, 600.0, 1.0],
         [108.455, 0, 5, 600.0, 1.0],
     ],
     "told": [[9.562, 0.1, 750.0, 0.0], [9.672, 0.1, 0.0, 0.0], [83.422, 0.1, 450.0, 0.0]],
-}  # fmt: skip
+}
 SPARK_JCT_S, SPARK_PLACED = 109.6, [1, 2, 2]  # what ran: executors by host, beside the master
 
 
 @pytest.mark.parametrize("prompt", [True, False], ids=["prompt", "yarn"])
 def test_a_run_of_spark_takes_as_long_and_is_placed_as_it_was(prompt: bool) -> None:
     data = {
-        "name": "executors", "kind": "SPARK",
+        "name": "executors",
+        "kind": "SPARK",
         "master": {"demand": {"vcores": 1.0, "memory_mb": 896.0}, "recorded": SPARK},
-    }  # fmt: skip
+    }
     seen = Seen([job_from_dict(data)], cluster(3, 2 * 896.0), prompt=prompt)
     status, end_s = seen.ends["executors"]
     assert status == "SUCCEEDED"

@@ -128,9 +128,11 @@ def test_a_network_decides_in_the_environment_as_it_does_as_a_matcher(tmp_path: 
         choose(matcher="lab.learned:Learned"), {"matcher.weights": str(tmp_path / "n.json")}
     )
     settings = SimSettings(
-        preset, seed=env._simulation.settings.seed, prompt=pace == "prompt",
+        preset,
+        seed=env._simulation.settings.seed,
+        prompt=pace == "prompt",
         manager=env._settings.manager,
-    )  # fmt: skip
+    )
     jobs = [row.job for row in inside.recorder.jobs]
     outside = Simulation(load_cluster(CLUSTER), jobs, settings, Recorder())
     outside.run()

@@ -31,8 +31,10 @@ def where(words: str, nth: int = 0) -> int:
 def test_edges_and_waiting_stages_are_known_when_the_job_starts() -> None:
     stages = read_stages(after(where("StageSubmitted")))
     assert [(s.number, s.tasks, s.parents, s.status) for s in stages] == [
-        (0, 3, (), "ACTIVE"), (1, 2, (), "PENDING"), (2, 2, (0, 1), "PENDING"),
-    ]  # fmt: skip
+        (0, 3, (), "ACTIVE"),
+        (1, 2, (), "PENDING"),
+        (2, 2, (0, 1), "PENDING"),
+    ]
     assert remaining(stages) is None, "no task's time is known"
 
 
@@ -104,9 +106,13 @@ def test_another_attempt_of_the_application_is_read_from_its_start(tmp_path: Pat
 
 
 def test_damage_is_told_and_never_more() -> None:
-    for line in ("[]", "no json", '{"Event": "SparkListenerJobStart"}',
-                 '{"Event": "SparkListenerTaskEnd", "Stage ID": "x"}',
-                 '{"Event": "SparkListenerStageSubmitted", "Stage Info": []}'):  # fmt: skip
+    for line in (
+        "[]",
+        "no json",
+        '{"Event": "SparkListenerJobStart"}',
+        '{"Event": "SparkListenerTaskEnd", "Stage ID": "x"}',
+        '{"Event": "SparkListenerStageSubmitted", "Stage Info": []}',
+    ):
         with pytest.raises(ValueError, match=r"object|cannot be read|Expecting"):
             Events().take(line)
     for line in LINES:

@@ -55,8 +55,14 @@ class Served:
     def resource(self, path: str, visibility: str, **more: Any) -> dict[str, Any]:
         size = int(path.rpartition("-")[2])
         url = f"http://127.0.0.1:{self.server.server_port}/{path}"
-        return {"name": path.replace("/", "_"), "url": url, "size": size, "timestamp_ms": 0,
-                "kind": "file", "visibility": visibility} | more  # fmt: skip
+        return {
+            "name": path.replace("/", "_"),
+            "url": url,
+            "size": size,
+            "timestamp_ms": 0,
+            "kind": "file",
+            "visibility": visibility,
+        } | more
 
 
 @pytest.fixture
@@ -74,9 +80,11 @@ def start(
     (root / "filecache").mkdir(parents=True, exist_ok=True)
     told = json.dumps([str(root), str(root / app), user, resources, bound])
     return subprocess.Popen(
-        [sys.executable, "-c", CONTAINER, told], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        [sys.executable, "-c", CONTAINER, told],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-    )  # fmt: skip
+    )
 
 
 def end(container: "subprocess.Popen[str]") -> str:
@@ -88,10 +96,11 @@ def end(container: "subprocess.Popen[str]") -> str:
 def test_who_shares_what(tmp_path: Path, served: Served) -> None:
     """Public files once a node, private ones once a user, an application's once for itself."""
     resources = [
-        served.resource("public-10", "public"), served.resource("private-10", "private"),
+        served.resource("public-10", "public"),
+        served.resource("private-10", "private"),
         served.resource("own-10", "application"),
         served.resource("staging/application_1_0001/conf-10", "public"),
-    ]  # fmt: skip
+    ]
     assert end(start(tmp_path, "application_1_0001", resources)) == "4 0"
     assert end(start(tmp_path, "application_1_0001", resources)) == "0 4"
     assert end(start(tmp_path, "application_1_0002", resources[:3])) == "1 2"
@@ -141,9 +150,14 @@ def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:
     """Size and time stamp are what the submitter saw, as YARN holds it."""
     source = tmp_path / "job.py"
     source.write_text("print()")
-    right = {"name": "job.py", "url": f"file://{source}", "size": 7,
-             "timestamp_ms": int(source.stat().st_mtime * 1000), "kind": "file",
-             "visibility": "private"}  # fmt: skip
+    right = {
+        "name": "job.py",
+        "url": f"file://{source}",
+        "size": 7,
+        "timestamp_ms": int(source.stat().st_mtime * 1000),
+        "kind": "file",
+        "visibility": "private",
+    }
     where = Places(tmp_path / "own", None, "ada", "application_1_0001")
     (work := tmp_path / "work").mkdir()
     for wrong in ({"size": 8}, {"timestamp_ms": right["timestamp_ms"] - 5000}):
@@ -160,9 +174,14 @@ def test_an_archive_is_unpacked_within_its_folder(tmp_path: Path) -> None:
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("lib/a.txt", "a")
         archive.writestr("../../escaped.txt", "no")
-    one = {"name": "libs", "url": f"file://{packed}", "size": packed.stat().st_size,
-           "timestamp_ms": int(packed.stat().st_mtime * 1000), "kind": "archive",
-           "visibility": "public"}  # fmt: skip
+    one = {
+        "name": "libs",
+        "url": f"file://{packed}",
+        "size": packed.stat().st_size,
+        "timestamp_ms": int(packed.stat().st_mtime * 1000),
+        "kind": "archive",
+        "visibility": "public",
+    }
     (tmp_path / "shared").mkdir()
     (work := tmp_path / "work").mkdir()
     where = Places(tmp_path / "app" / "own", tmp_path / "shared", "ada", "application_1_0001")

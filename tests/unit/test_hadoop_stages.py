@@ -23,17 +23,31 @@ def looks() -> list[list[dict[str, Any]]]:
 
 
 def item(
-    number: int, status: str, tasks: int = 4, done: int = 0, active: int = 0, ms: int = 0,
-    began: str = "", ended: str = "", name: str = "", attempt: int = 0,
-) -> dict[str, Any]:  # fmt: skip
+    number: int,
+    status: str,
+    tasks: int = 4,
+    done: int = 0,
+    active: int = 0,
+    ms: int = 0,
+    began: str = "",
+    ended: str = "",
+    name: str = "",
+    attempt: int = 0,
+) -> dict[str, Any]:
     """A stage as Spark tells it."""
     dates = {"submissionTime": began, "completionTime": ended}
     return {
-        "stageId": number, "attemptId": attempt, "status": status, "numTasks": tasks,
-        "numActiveTasks": active, "numCompleteTasks": done, "executorRunTime": ms,
-        "executorDeserializeTime": 0, "name": name or f"stage {number}",
+        "stageId": number,
+        "attemptId": attempt,
+        "status": status,
+        "numTasks": tasks,
+        "numActiveTasks": active,
+        "numCompleteTasks": done,
+        "executorRunTime": ms,
+        "executorDeserializeTime": 0,
+        "name": name or f"stage {number}",
         **{k: f"2026-01-01T00:00:{v}GMT" for k, v in dates.items() if v},
-    }  # fmt: skip
+    }
 
 
 def test_a_recorded_run_shrinks_to_nothing(looks: list[list[dict[str, Any]]]) -> None:
@@ -87,9 +101,11 @@ def test_the_path_is_the_longest_of_those_beside_each_other() -> None:
 
 def test_the_newest_try_of_a_stage_counts_and_a_skipped_one_does_not() -> None:
     tried = [
-        item(0, "FAILED", 4, 2, 0, 4_000), item(0, "ACTIVE", 4, 1, 0, 3_000, attempt=1),
-        item(1, "SKIPPED", 9), item(2, "PENDING", 2, name="stage 0"),
-    ]  # fmt: skip
+        item(0, "FAILED", 4, 2, 0, 4_000),
+        item(0, "ACTIVE", 4, 1, 0, 3_000, attempt=1),
+        item(1, "SKIPPED", 9),
+        item(2, "PENDING", 2, name="stage 0"),
+    ]
     stages = read_stages(tried)
     assert [(s.key, s.tasks) for s in stages] == [(("stage 0", 0), 4), (("stage 0", 1), 2)]
     assert remaining(stages) == Remaining(3 * 3.0 + 2 * 3.0, 6.0)
@@ -117,18 +133,28 @@ def test_damage_is_refused_or_harmless() -> None:
             read_stages(whole)  # type: ignore[arg-type]
 
 
-@given(st.lists(
-    st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 59), st.integers(0, 59)),
-    max_size=12,
-))  # fmt: skip
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 59), st.integers(0, 59)),
+        max_size=12,
+    )
+)
 def test_outlines_are_acyclic_and_never_less_than_a_stage(rows: list[tuple[int, ...]]) -> None:
     stages = read_stages(
         [
-            item(n, "COMPLETE", done + more, done, 0, 1_000 * done,
-                 f"{began:02d}.000", f"{max(began, ended):02d}.000")
+            item(
+                n,
+                "COMPLETE",
+                done + more,
+                done,
+                0,
+                1_000 * done,
+                f"{began:02d}.000",
+                f"{max(began, ended):02d}.000",
+            )
             for n, (done, more, began, ended) in enumerate(rows)
         ]
-    )  # fmt: skip
+    )
     known = outline(stages)
     assert all(parent < at for at, one in enumerate(known) for parent in one.parents)
     left = remaining([], known)

@@ -91,10 +91,17 @@ def test_each_change_is_what_its_number_says(place: Path) -> None:
 
 def test_survivors_are_told_unless_the_page_has_them() -> None:
     rows = [
-        {"path": "a.py", "line": 3, "operator": "o", "killed": killed, "tests": 1, "of": 2,
-         "diff": [f"-    x = {number} | y", f"+    x = {number + 1} | y"]}
+        {
+            "path": "a.py",
+            "line": 3,
+            "operator": "o",
+            "killed": killed,
+            "tests": 1,
+            "of": 2,
+            "diff": [f"-    x = {number} | y", f"+    x = {number + 1} | y"],
+        }
         for number, killed in enumerate((True, False, False))
-    ]  # fmt: skip
+    ]
     page = "| `a.py:9` | `x = 1 \\| y` to `x = 2 \\| y` | no matter |"
     said = mutants.show(rows, 5, page)
     assert "x = 2 | y" in said

@@ -95,9 +95,16 @@ def test_names_that_never_change_are_told_to_the_compiler(tmp_path: Path, monkey
     write_out_records(path)
     text = path.read_text()
     for line in (
-        "EARLY: Final_ = 'early'", "NAMES: Final_ = ('early', 'late')", "SECOND: Final_ = 1",
-        "_twice: Final_ = steady(", "_Colour_BLUE_: Final_ = Colour.BLUE", "_inf_: Final_ = inf",
-        "colour is _Colour_BLUE_", "_heappop_(heap)", "case Colour.RED", "self is _Size_LARGE_",
-    ):  # fmt: skip
+        "EARLY: Final_ = 'early'",
+        "NAMES: Final_ = ('early', 'late')",
+        "SECOND: Final_ = 1",
+        "_twice: Final_ = steady(",
+        "_Colour_BLUE_: Final_ = Colour.BLUE",
+        "_inf_: Final_ = inf",
+        "colour is _Colour_BLUE_",
+        "_heappop_(heap)",
+        "case Colour.RED",
+        "self is _Size_LARGE_",
+    ):
         assert line in text, line
     assert _told(path) == before

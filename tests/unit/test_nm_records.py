@@ -92,9 +92,13 @@ def drive(
 
 def test_exit_codes_are_those_of_a_command_without_a_keeper(tmp_path: Path) -> None:
     commands = {
-        2: ("sh", "-c", "exit 7"), 3: ("sh", "-c", "kill -9 $$"), 4: ("true",),
-        5: ("/no/such/command",), 6: ("exit", "3"), 7: ("echo", "a  b", "$HOME"),
-    }  # fmt: skip
+        2: ("sh", "-c", "exit 7"),
+        3: ("sh", "-c", "kill -9 $$"),
+        4: ("true",),
+        5: ("/no/such/command",),
+        6: ("exit", "3"),
+        7: ("echo", "a  b", "$HOME"),
+    }
 
     async def act(host: ProcessHost, ends: list[ProcessEnded]) -> None:
         for number, command in commands.items():
@@ -179,8 +183,11 @@ def node_that_dies(root: Path, how: str, commands: dict[int, tuple[str, ...]]) -
     """Start commands on a node manager that is killed; the number of its spawner."""
     done = subprocess.run(
         [sys.executable, "-c", NODE, str(root), how, repr(commands)],
-        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
     assert done.returncode == -9, done.stderr
     return int(done.stdout.split()[-1])
 
@@ -194,8 +201,10 @@ def test_what_ended_is_known_although_its_node_manager_was_killed(tmp_path: Path
         found, gone = host.find()
         assert len(found) == 4
         assert sorted((end.task, end.outcome, end.exit_code) for end in gone) == [
-            (2, Outcome.SUCCEEDED, 0), (3, Outcome.FAILED, 6), (9, Outcome.SUCCEEDED, 0),
-        ]  # fmt: skip
+            (2, Outcome.SUCCEEDED, 0),
+            (3, Outcome.FAILED, 6),
+            (9, Outcome.SUCCEEDED, 0),
+        ]
         assert len(host) == 1, "what goes on is kept"
         host.stop(launch(4).container_id)
         await until(lambda: ends)
@@ -246,8 +255,9 @@ def test_an_order_that_was_lost_with_its_spawner_is_not_carried_out_by_the_next(
         host.start(launch(4, "true"))
         await until(lambda: len(ends) == 3)
         assert [(end.task, end.outcome) for end in ends[1:]] == [
-            (3, Outcome.LOST), (4, Outcome.SUCCEEDED),
-        ]  # fmt: skip
+            (3, Outcome.LOST),
+            (4, Outcome.SUCCEEDED),
+        ]
         assert not (tmp_path / "started").exists()
 
     drive(tmp_path, act)
@@ -267,8 +277,9 @@ def test_what_a_spawner_wrote_and_could_not_say_counts(tmp_path: Path) -> None:
         written(tmp_path).open("a").write(f"\nE {name_of(one)} 0 .")
         host._lost(sorted(host._by_number))
         assert [(end.task, end.outcome) for end in ends] == [
-            (2, Outcome.SUCCEEDED), (3, Outcome.LOST),
-        ]  # fmt: skip
+            (2, Outcome.SUCCEEDED),
+            (3, Outcome.LOST),
+        ]
         await until(lambda: not one.alive)
         await until(lambda: not other.alive)
 
@@ -565,8 +576,11 @@ def test_a_node_registers_with_what_it_found_and_reports_its_ends() -> None:
     (beat,) = sent(node.handle(TimerFired("heartbeat"), 3.0), NodeHeartbeated)
     (end,) = beat.ended
     assert (end.container_id, end.outcome, end.task, end.run_s) == (
-        task.container_id, Outcome.SUCCEEDED, 3, 7.0,
-    )  # fmt: skip
+        task.container_id,
+        Outcome.SUCCEEDED,
+        3,
+        7.0,
+    )
     node.check()
 
 
@@ -588,8 +602,9 @@ def test_a_node_does_not_register_what_ended_before_it_was_back() -> None:
         node.handle(ProcessEnded(item.container_id, Outcome.SUCCEEDED, 0, "", (), *key), 0.0)
     (registered,) = sent(node.handle(Started(), 0.0), NodeRegistered)
     assert {one.container_id for one in registered.running} == {
-        single[2].container_id, pooled[1].container_id,
-    }  # fmt: skip
+        single[2].container_id,
+        pooled[1].container_id,
+    }
     node.handle(NodeAccepted("n1", TWO_TYPES, 1.0, False, 0), 0.1)
     node.check()
     (beat,) = sent(node.handle(TimerFired("heartbeat"), 1.0), NodeHeartbeated)

@@ -215,10 +215,17 @@ def test_ranges_of_numbers_are_known_with_and_without_their_word() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["[]", "{}", "5", "null", '{"key": 5}', '{"key": "plain/a/0"}',
-     '{"key": "plain/a/0", "cpu_s": "x"}',
-     "\udcff\udcfe"],
-)  # fmt: skip
+    [
+        "[]",
+        "{}",
+        "5",
+        "null",
+        '{"key": 5}',
+        '{"key": "plain/a/0"}',
+        '{"key": "plain/a/0", "cpu_s": "x"}',
+        "\udcff\udcfe",
+    ],
+)
 def test_lines_that_are_no_rows_are_no_rows(line: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(line.encode("utf-8", "surrogateescape") + b"\n")
@@ -299,11 +306,16 @@ def test_a_dag_in_one_container_size_leaves_larger_gaps() -> None:
 
 def test_the_bound_of_a_batch_is_its_spans_or_its_work_the_smallest_first() -> None:
     """25 machines of 8 cores: 1,600 tasks of a core and 10 s keep all of them busy for 80 s."""
-    chain = Job("chain", (
-        Stage("a", 1, 30.0, {"vcores": 1.0, "memory_mb": 1.0}),
-        Stage("b", 1, 20.0, {"vcores": 1.0, "memory_mb": 1.0}, (Edge("a"),)),
-    ))  # fmt: skip
+    chain = Job(
+        "chain",
+        (
+            Stage("a", 1, 30.0, {"vcores": 1.0, "memory_mb": 1.0}),
+            Stage("b", 1, 20.0, {"vcores": 1.0, "memory_mb": 1.0}, (Edge("a"),)),
+        ),
+    )
     assert least_mean_response_s([chain, chain]) == 50.0
-    wide = [Job("wide", (Stage("s", tasks, 10.0, {"vcores": 1.0, "memory_mb": 1.0}),))
-            for tasks in (3200, 1600)]  # fmt: skip
+    wide = [
+        Job("wide", (Stage("s", tasks, 10.0, {"vcores": 1.0, "memory_mb": 1.0}),))
+        for tasks in (3200, 1600)
+    ]
     assert least_mean_response_s(wide) == pytest.approx((80.0 + 240.0) / 2)

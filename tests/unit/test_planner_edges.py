@@ -26,9 +26,7 @@ def test_ends_that_differ_by_rounding_are_one_event() -> None:
     duration = np.array([0.1, 0.2, 0.3, 1.0, 1.0])
     assert duration[0] + duration[1] != duration[2]
     demand = np.array([[0.5], [0.5], [0.5], [1.0], [0.5]])
-    dag = Dag(
-        ("r",), tuple("abcde"), np.arange(6), duration, demand, (StageEdge(0, 1, Link.ALL),)
-    )  # fmt: skip
+    dag = Dag(("r",), tuple("abcde"), np.arange(6), duration, demand, (StageEdge(0, 1, Link.ALL),))
     _, start = in_order(dag, Machines.alike(1, [1.0]), np.arange(5))
     assert start[3] == pytest.approx(0.3)
     assert start[4] == pytest.approx(1.3)
@@ -51,7 +49,7 @@ def test_an_exact_plan_with_such_durations_breaks_no_rule() -> None:
     machines = read_machines(Table(case["input"]["cluster"]), dag.resources)
     stretched = Dag(
         dag.resources, dag.stage_names, dag.first, dag.duration_s * math.pi, dag.demand, dag.edges
-    )  # fmt: skip
+    )
     plan = planner("optimal")(
         PlanRequest(stretched, machines, np.random.default_rng(0), {"time_limit_s": "15"})
     )
@@ -111,9 +109,12 @@ def test_who_watches_the_search_is_told_each_better_plan_to_the_last() -> None:
     told: list[tuple[float, float]] = []
     dag = one_stage([3.0, 5.0, 7.0, 11.0, 2.0], [0.5, 0.6, 0.3, 0.4, 0.2])
     request = PlanRequest(
-        dag, Machines.alike(1, [1.0]), np.random.default_rng(1), {"iterations": 10},
+        dag,
+        Machines.alike(1, [1.0]),
+        np.random.default_rng(1),
+        {"iterations": 10},
         watch=lambda makespan_s, bound_s: told.append((makespan_s, bound_s)),
-    )  # fmt: skip
+    )
     plan = planner("graphene_plus")(request)
     assert told[-1][0] == pytest.approx(plan.makespan_s)
     assert all(after[0] <= before[0] for before, after in itertools.pairwise(told))
@@ -124,9 +125,10 @@ def test_the_longest_path_goes_through_gates_links_and_pairs() -> None:
     """a (1 s, 3 s), all to all b (2 s, 2 s), one to one c (1 s, 4 s), one pair d (1 s, 1 s)."""
     duration = np.array([1.0, 3.0, 2.0, 2.0, 1.0, 4.0, 1.0, 1.0])
     edges = (
-        StageEdge(0, 1, Link.ALL), StageEdge(1, 2, Link.ONE),
+        StageEdge(0, 1, Link.ALL),
+        StageEdge(1, 2, Link.ONE),
         StageEdge(2, 3, Link.SOME, np.array([[5, 6]])),
-    )  # fmt: skip
+    )
     dag = Dag(("r",), tuple("abcd"), np.arange(0, 9, 2), duration, np.full((8, 1), 0.1), edges)
     machines = Machines.alike(1, [1.0])
     prepared = PreparedPart.of(dag, machines, Grid.of(dag, machines))

@@ -32,9 +32,11 @@ from weft.plan import Plan, pri_scores
 
 
 def dag_of(
-    sizes: list[int], duration: list[float], demand: list[list[float]],
+    sizes: list[int],
+    duration: list[float],
+    demand: list[list[float]],
     edges: tuple[StageEdge, ...] = (),
-) -> Dag:  # fmt: skip
+) -> Dag:
     names = tuple(f"s{i}" for i in range(len(sizes)))
     first = np.concatenate([[0], np.cumsum(sizes)])
     rows = np.array(demand)
@@ -51,9 +53,11 @@ def drawn(seed: int, tasks: int) -> Dag:
     )
     n = sum(sizes)
     return dag_of(
-        sizes, rng.integers(1, 12, n).astype(float).tolist(),
-        rng.choice([0.2, 0.35, 0.5, 0.7], (n, 2)).tolist(), edges,
-    )  # fmt: skip
+        sizes,
+        rng.integers(1, 12, n).astype(float).tolist(),
+        rng.choice([0.2, 0.35, 0.5, 0.7], (n, 2)).tolist(),
+        edges,
+    )
 
 
 # -- simple parts ------------------------------------------------------------------------------
@@ -136,9 +140,12 @@ def test_a_search_ends_when_its_time_does(looks: int) -> None:
     """The first candidate is tried in any case."""
     left = [1.0] * looks
     request = PlanRequest(
-        drawn(3, 6), Machines.alike(1, [1.0, 1.0]), np.random.default_rng(1),
-        {"early_stop": False}, time_left_s=lambda: left.pop() if left else 0.0,
-    )  # fmt: skip
+        drawn(3, 6),
+        Machines.alike(1, [1.0, 1.0]),
+        np.random.default_rng(1),
+        {"early_stop": False},
+        time_left_s=lambda: left.pop() if left else 0.0,
+    )
     plan = planner("graphene")(request)
     assert plan.makespan_s < 1e6
     endless = replace(request, time_left_s=lambda: np.inf)
@@ -156,9 +163,12 @@ def bred(seed: int) -> dict[str, Any]:
     dag, machines = drawn(seed, 10), Machines.alike(1, [1.0, 1.0])
     watched: list[float] = []
     request = PlanRequest(
-        dag, machines, np.random.default_rng(seed), {"iterations": 60, "early_stop": False},
+        dag,
+        machines,
+        np.random.default_rng(seed),
+        {"iterations": 60, "early_stop": False},
         watch=lambda makespan_s, bound_s: watched.append(makespan_s),
-    )  # fmt: skip
+    )
     plan = planner("graphene_plus")(request)
     prepared = PreparedPart.of(dag, machines, Grid.of(dag, machines))
     inserter = Inserter(prepared, replace(request, options={}))
@@ -166,10 +176,14 @@ def bred(seed: int) -> dict[str, Any]:
     spans = [float(prepared.grid.seconds(np.array(one.span))) for one in found]
     starts = b"".join(np.round(prepared.grid.seconds(one.start), 6).tobytes() for one in found)
     return {
-        "makespan_s": plan.makespan_s, "tried": plan.candidates, "order": plan.order.tolist(),
-        "watched_s": watched, "spans_s": spans, "insertions": inserter.done,
+        "makespan_s": plan.makespan_s,
+        "tried": plan.candidates,
+        "order": plan.order.tolist(),
+        "watched_s": watched,
+        "spans_s": spans,
+        "insertions": inserter.done,
         "starts": hashlib.sha256(starts).hexdigest()[:16],
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -246,9 +260,13 @@ def plan_of(*start_s: float, **more: Any) -> Plan:
     start = np.array(start_s)
     n = len(start)
     parts: dict[str, Any] = {
-        "machine": np.zeros(n, np.int64), "start_s": start, "end_s": start + 1.0,
-        "order": np.argsort(start), "pri_score": pri_scores(start), **more,
-    }  # fmt: skip
+        "machine": np.zeros(n, np.int64),
+        "start_s": start,
+        "end_s": start + 1.0,
+        "order": np.argsort(start),
+        "pri_score": pri_scores(start),
+        **more,
+    }
     return Plan("graphene", **parts)
 
 

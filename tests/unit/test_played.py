@@ -173,8 +173,20 @@ def test_results_of_a_simulation_are_played_again(tmp_path: Path) -> None:
     jobs = synthetic(np.random.default_rng(7), jobs=3, interarrival_s=4.0, smaller=8)
     file = tmp_path / "jobs.jsonl"
     file.write_text("".join(f"{json.dumps(job_to_dict(job))}\n" for job in jobs))
-    asked = ["simulate", str(file), "--cluster", CLUSTER, "--scheduler", "graphene", "--pace",
-             "prompt", "--set", "matcher.kappa=0.3", "--out", str(tmp_path / "run")]  # fmt: skip
+    asked = [
+        "simulate",
+        str(file),
+        "--cluster",
+        CLUSTER,
+        "--scheduler",
+        "graphene",
+        "--pace",
+        "prompt",
+        "--set",
+        "matcher.kappa=0.3",
+        "--out",
+        str(tmp_path / "run"),
+    ]
     assert CliRunner().invoke(weft, asked, catch_exceptions=False).exit_code == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert request_of(summary["command"]).options == {"matcher.kappa": "0.3"}

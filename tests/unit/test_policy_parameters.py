@@ -77,8 +77,10 @@ def test_a_matcher_s_own_defaults_are_those_of_its_row(name: str) -> None:
 @pytest.mark.parametrize("name", ["graphene", "graphene_plus"])
 def test_what_a_planner_s_options_may_be(name: str) -> None:
     for key, low, high in (
-        ("thresholds", 1, 1_000_000), ("t_share_max", 0.0, 1.0), ("bypass_s", 0.0, math.inf),
-    ):  # fmt: skip
+        ("thresholds", 1, 1_000_000),
+        ("t_share_max", 0.0, 1.0),
+        ("bypass_s", 0.0, math.inf),
+    ):
         assert planner_parameters(name, {key: low})[key] == low
         with pytest.raises(InputError, match="expected a number from"):
             planner_parameters(name, {key: low - 0.5 if low == 0 else 0})

@@ -117,10 +117,14 @@ def test_a_policy_cannot_write_on_what_it_is_shown() -> None:
     harness.add_node(SIZE)
     harness.ask(harness.add_app(), ask(1, 1, ONE))
     shown: list[Any] = [
-        harness.view.nodes.available, harness.view.apps.held, harness.view.rows.pending,
-        harness.view.users.held, harness.view.by_queue.held, harness.view.banned(0),
+        harness.view.nodes.available,
+        harness.view.apps.held,
+        harness.view.rows.pending,
+        harness.view.users.held,
+        harness.view.by_queue.held,
+        harness.view.banned(0),
         harness.view.levels(0),
-    ]  # fmt: skip
+    ]
     for array in shown:
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
@@ -154,16 +158,21 @@ def test_a_node_that_is_over_its_capacity_by_little_is_found(most: float) -> Non
 
 def test_queues_have_no_lifetimes_unless_one_is_set_and_never_more_than_those_above() -> None:
     children = (
-        QueueSpec("free", 0.25), QueueSpec("short", 0.25, max_lifetime_s=5.0),
+        QueueSpec("free", 0.25),
+        QueueSpec("short", 0.25, max_lifetime_s=5.0),
         QueueSpec("long", 0.25, max_lifetime_s=500.0, default_lifetime_s=7.0),
         QueueSpec("usual", 0.25, default_lifetime_s=3.0),
-    )  # fmt: skip
+    )
     plain = QueueTree(QueueSpec("root", children=children))
     assert plain.lifetime_s == [(0, 0), (0, 0), (0, 5.0), (7.0, 500.0), (3.0, 0)]
     above = QueueSpec("root", children=children, max_lifetime_s=60.0, default_lifetime_s=9.0)
     assert QueueTree(above).lifetime_s == [
-        (9.0, 60.0), (9.0, 60.0), (9.0, 5.0), (7.0, 60.0), (3.0, 60.0),
-    ]  # fmt: skip
+        (9.0, 60.0),
+        (9.0, 60.0),
+        (9.0, 5.0),
+        (7.0, 60.0),
+        (3.0, 60.0),
+    ]
 
 
 # -- planners --------------------------------------------------------------------------------------
@@ -189,9 +198,13 @@ def test_a_search_keeps_those_that_were_the_best_so_far_beside_its_answer() -> N
         rng = np.random.default_rng(seed)
         edges = (StageEdge(0, 1, Link.ALL), StageEdge(2, 3, Link.ONE))
         dag = Dag(
-            ("r", "s"), tuple("abcde"), np.arange(0, 21, 4), rng.uniform(1.0, 9.0, 20),
-            rng.choice([0.1, 0.2, 0.5, 0.7], (20, 2)), edges,
-        )  # fmt: skip
+            ("r", "s"),
+            tuple("abcde"),
+            np.arange(0, 21, 4),
+            rng.uniform(1.0, 9.0, 20),
+            rng.choice([0.1, 0.2, 0.5, 0.7], (20, 2)),
+            edges,
+        )
         request = PlanRequest(dag, Machines.alike(2, [1.0, 1.0]), rng, {})
         (field,) = prepared_parts(request)[2]
         options = read_options({"early_stop": False, "candidates": "paper"})

@@ -63,19 +63,24 @@ def granted(**fields: Any) -> ContainersGranted:
 
 
 def node(**fields: Any) -> NodeRegistered:
-    return NodeRegistered(**{"node_id": "n", "address": "", "rack": "r", "labels": (),
-                             "capacity": {"vcores": 1.0}} | fields)  # fmt: skip
+    return NodeRegistered(
+        **{"node_id": "n", "address": "", "rack": "r", "labels": (), "capacity": {"vcores": 1.0}}
+        | fields
+    )
 
 
 def test_what_keeps_the_rules_passes() -> None:
     good: list[Any] = [
-        asked(), asked(total=2**53, stage=-1, label="gpu", nodes=("n1",)), node(),
+        asked(),
+        asked(total=2**53, stage=-1, label="gpu", nodes=("n1",)),
+        node(),
         node(running=(RunningContainer(C, (0.0, 1.0), ((0, 0, 1),)),), labels=("a", "b")),
         NodeHeartbeated("n", 1, use=(0.5, -1.0), ended=(END,)),
         NodeHeartbeated("n", 1, ended=(replace(END, stage=-1, task=-1, exit_code=-9),)),
-        StartContainers(1, "n", (LAUNCH,)), KillApplication(1, "two\nlines"),
+        StartContainers(1, "n", (LAUNCH,)),
+        KillApplication(1, "two\nlines"),
         DecommissionNode("n", -1.0),
-    ]  # fmt: skip
+    ]
     for message in good:
         rules.check(message, 2)
         rules.check(message, 0)

@@ -22,8 +22,11 @@ CLUSTER = "4x4vcores,1000memory_mb"
 
 def job(name: str, memory_mb: float = 100, truth_mb: float | None = None) -> dict[str, Any]:
     stage: dict[str, Any] = {
-        "name": "s", "tasks": 3, "duration_s": 5, "demand": {"vcores": 1, "memory_mb": memory_mb},
-    }  # fmt: skip
+        "name": "s",
+        "tasks": 3,
+        "duration_s": 5,
+        "demand": {"vcores": 1, "memory_mb": memory_mb},
+    }
     if truth_mb is not None:
         stage["actual_demand"] = {"vcores": 1, "memory_mb": truth_mb}
     return {"name": name, "stages": [stage]}
@@ -65,9 +68,15 @@ def test_runs_that_finished_the_same_work_are_ranked(tmp_path: Path) -> None:
     jobs = workload(tmp_path, *(job(f"j{i}") for i in range(4)))
     for name, scheduler in (("a", "fifo"), ("b", "fair")):
         done = run(
-            "simulate", jobs, "--cluster", CLUSTER, "--scheduler", scheduler, "--out",
+            "simulate",
+            jobs,
+            "--cluster",
+            CLUSTER,
+            "--scheduler",
+            scheduler,
+            "--out",
             tmp_path / name,
-        )  # fmt: skip
+        )
         assert done.exit_code == 0
     found = gains(read_run(tmp_path / "a"), read_run(tmp_path / "b"))
     assert found["same_work"]
@@ -86,9 +95,23 @@ def test_a_job_that_was_still_running_is_where_it_stood(tmp_path: Path) -> None:
 
 
 def test_jain_counts_its_windows(tmp_path: Path) -> None:
-    jobs = workload(tmp_path, *({**job(f"j{i}"), "stages": [
-        {"name": "s", "tasks": 16, "duration_s": 20, "demand": {"vcores": 1, "memory_mb": 1}},
-    ]} for i in range(2)))  # fmt: skip
+    jobs = workload(
+        tmp_path,
+        *(
+            {
+                **job(f"j{i}"),
+                "stages": [
+                    {
+                        "name": "s",
+                        "tasks": 16,
+                        "duration_s": 20,
+                        "demand": {"vcores": 1, "memory_mb": 1},
+                    },
+                ],
+            }
+            for i in range(2)
+        ),
+    )
     summary = main_simulate(Request((str(jobs),), CLUSTER))
     assert summary["jain_windows"]["10"] >= 2
     assert 0.4 < summary["jain"]["10"] <= 1.0
@@ -99,10 +122,20 @@ def test_a_summary_says_what_was_run_and_its_command_repeats_it(tmp_path: Path) 
     jobs = workload(tmp_path, *(job(f"j{i}") for i in range(3)))
     out = tmp_path / "o"
     request = Request(
-        (str(jobs),), CLUSTER, "graphene", matcher="drf", seed=7, out=str(out), decisions=True,
+        (str(jobs),),
+        CLUSTER,
+        "graphene",
+        matcher="drf",
+        seed=7,
+        out=str(out),
+        decisions=True,
         options={"planner.thresholds": "4", "manager.master_demand": "vcores:0.5"},
-        load=2.0, arrivals="poisson:0.5", pace="prompt", faults="random:3:20", until_s=900.0,
-    )  # fmt: skip
+        load=2.0,
+        arrivals="poisson:0.5",
+        pace="prompt",
+        faults="random:3:20",
+        until_s=900.0,
+    )
     summary = main_simulate(request)
     assert summary["scheduler"] == "drf+graphene+all_ready"
     strict = {"lend": True, "share": "closed_form"}
@@ -135,9 +168,11 @@ def test_a_summary_says_what_was_run_and_its_command_repeats_it(tmp_path: Path) 
 def test_labels_follow_the_parts_that_ran(tmp_path: Path) -> None:
     jobs = workload(tmp_path, job("j"))
     for changes, wanted in (
-        ({}, "capacity"), ({"matcher": "drf"}, "drf"), ({"planner": "critical_path"}, "tez_cp"),
+        ({}, "capacity"),
+        ({"matcher": "drf"}, "drf"),
+        ({"planner": "critical_path"}, "tez_cp"),
         ({"planner": "random"}, "capacity+random+all_ready"),
-    ):  # fmt: skip
+    ):
         assert main_simulate(Request((str(jobs),), CLUSTER, **changes))["scheduler"] == wanted
 
 
@@ -163,10 +198,16 @@ def test_plots_of_compare_and_of_a_study(tmp_path: Path) -> None:
     assert run("compare", tmp_path / "a", tmp_path / "b", "--plot", picture).exit_code == 0
     assert picture.read_text().count('id="line2d') > 4
     grid = tmp_path / "grid.json"
-    grid.write_text(json.dumps({
-        "workloads": [str(jobs)], "clusters": [CLUSTER], "schedulers": ["fifo", "fair"],
-        "seeds": [1, 2, 3],
-    }))  # fmt: skip
+    grid.write_text(
+        json.dumps(
+            {
+                "workloads": [str(jobs)],
+                "clusters": [CLUSTER],
+                "schedulers": ["fifo", "fair"],
+                "seeds": [1, 2, 3],
+            }
+        )
+    )
     study = tmp_path / "s.png"
     done = run("study", grid, "--out", tmp_path / "rows", "--workers", 1, "--plot", study)
     assert done.exit_code == 0, done.output

@@ -14,8 +14,11 @@ from weft.workloads.spark_log import read
 
 INFO = {"Stage ID": 0, "Number of Tasks": 8, "Parent IDs": [], "RDD Info": []}
 START = {
-    "Event": "SparkListenerApplicationStart", "App Name": "a", "App ID": "app-1", "Timestamp": 1,
-}  # fmt: skip
+    "Event": "SparkListenerApplicationStart",
+    "App Name": "a",
+    "App ID": "app-1",
+    "Timestamp": 1,
+}
 JOB = {"Event": "SparkListenerJobStart", "Job ID": 0, "Submission Time": 1, "Stage Infos": [INFO]}
 
 

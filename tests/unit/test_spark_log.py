@@ -128,8 +128,11 @@ def test_a_job_has_the_stages_edges_and_times_of_its_log(tmp_path: Path) -> None
 def test_demands_are_measured_totals_over_task_time(tmp_path: Path) -> None:
     stage = only(write(tmp_path / "log", small_log()), memory_base_mb=100).stage("stage0")
     assert stage.demand == {
-        "vcores": 0.5, "memory_mb": 164, "disk_mbps": 5.0, "network_mbps": 3.0,
-    }  # fmt: skip
+        "vcores": 0.5,
+        "memory_mb": 164,
+        "disk_mbps": 5.0,
+        "network_mbps": 3.0,
+    }
 
 
 def test_the_median_may_be_the_estimate(tmp_path: Path) -> None:

@@ -42,9 +42,11 @@ from weft.tape.streams import FREE_A_BYTE, FREE_MAX, Source, Streams, put_uint
 from weft.tape.vectors import SumColumn
 
 ANY = st.one_of([strategy(kind) for kind in EVENTS])
-FLOATS = st.floats() | st.floats(0, 1e6).map(lambda x: round(x, 3)) | st.integers(0, 2**30).map(
-    lambda ticks: ticks / 2**20
-)  # fmt: skip
+FLOATS = (
+    st.floats()
+    | st.floats(0, 1e6).map(lambda x: round(x, 3))
+    | st.integers(0, 2**30).map(lambda ticks: ticks / 2**20)
+)
 
 
 def read(*blocks: bytes) -> list[Row]:
@@ -143,9 +145,15 @@ def test_ends_of_runs_of_containers_come_back(runs: list[tuple[int, int, int, fl
     assert [repr(row.event.ended) for row in rows] == [repr(some) for some in said]
 
 
-@given(st.lists(FLOATS | st.integers(1, 400).flatmap(
-    lambda parts: st.integers(0, parts).map(lambda number: number / parts)
-), max_size=30))  # fmt: skip
+@given(
+    st.lists(
+        FLOATS
+        | st.integers(1, 400).flatmap(
+            lambda parts: st.integers(0, parts).map(lambda number: number / parts)
+        ),
+        max_size=30,
+    )
+)
 @settings(deadline=None, max_examples=60)
 def test_parts_of_a_whole_keep_every_bit(said: list[float]) -> None:
     writer = TapeWriter()
@@ -168,14 +176,22 @@ def test_the_progress_of_a_job_costs_a_byte_a_step() -> None:
     assert len(writer.take()) <= first + rows + 99 + 8
 
 
-@given(st.lists(st.lists(st.integers(0, 12), max_size=5) | st.tuples(
-    st.integers(0, 2**40), st.integers(0, 60)
-).map(lambda run: list(range(run[0], run[0] + run[1]))), max_size=8))  # fmt: skip
+@given(
+    st.lists(
+        st.lists(st.integers(0, 12), max_size=5)
+        | st.tuples(st.integers(0, 2**40), st.integers(0, 60)).map(
+            lambda run: list(range(run[0], run[0] + run[1]))
+        ),
+        max_size=8,
+    )
+)
 @settings(deadline=None, max_examples=60)
 def test_numbers_that_count_on_come_back(said: list[list[int]]) -> None:
-    writer, reader, out = codec_of(tuple[int, ...], "tasks"), codec_of(tuple[int, ...], "tasks"), (
-        bytearray()
-    )  # fmt: skip
+    writer, reader, out = (
+        codec_of(tuple[int, ...], "tasks"),
+        codec_of(tuple[int, ...], "tasks"),
+        (bytearray()),
+    )
     for one in said:
         writer.put(out, tuple(one))
     source = Source(bytes(out))
@@ -257,9 +273,11 @@ def test_a_list_without_end_takes_no_room() -> None:
     writer.handled("rm", TimerFired("match"), 1.0, [])
     writer._placed([(1, 1 << 40, "n1", 1, 1), (1, -(1 << 40), "n1", 1, 1)])
     refused(writer)
-    for column in (codec_of(tuple[ContainerEnd, ...], "ended", Context(Streams())),
-                   codec_of(tuple[Container, ...], "allocated", Context(Streams())),
-                   codec_of(tuple[int, ...], "tasks")):  # fmt: skip
+    for column in (
+        codec_of(tuple[ContainerEnd, ...], "ended", Context(Streams())),
+        codec_of(tuple[Container, ...], "allocated", Context(Streams())),
+        codec_of(tuple[int, ...], "tasks"),
+    ):
         out = bytearray()
         put_uint(out, 1 << 40)
         with pytest.raises(ValueError, match="run without end"):
@@ -279,9 +297,11 @@ def test_a_list_without_end_takes_no_room() -> None:
 
 
 AMOUNTS = st.one_of(
-    st.integers(-5000, 5000).map(lambda n: n / 1000.0), st.integers(0, 10**6).map(float),
-    st.floats(width=64), st.sampled_from([0.0, -0.0, 0.1 + 0.2, 1e-13, 5e-324, 2.0**41]),
-)  # fmt: skip
+    st.integers(-5000, 5000).map(lambda n: n / 1000.0),
+    st.integers(0, 10**6).map(float),
+    st.floats(width=64),
+    st.sampled_from([0.0, -0.0, 0.1 + 0.2, 1e-13, 5e-324, 2.0**41]),
+)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.lists(AMOUNTS, max_size=3)), max_size=20))

@@ -27,25 +27,44 @@ WIDTHS = (60, 80, 120, 200)
 
 def report(number: int = 1, **changes: Any) -> ApplicationReport:
     values: dict[str, Any] = {
-        "app_id": number, "name": f"job-{number}", "user": "ann", "queue": "root.prod",
-        "priority": 0, "state": "RUNNING", "final_status": "UNDEFINED", "progress": 0.5,
-        "attempt_id": number << 8 | 1, "master_node": "n1", "submitted_s": 10.0, "started_s": 11.0,
-        "finished_s": 0.0, "tasks": 203, "finished_tasks": 202, "running_containers": 41,
-        "pending_containers": 0, "allocated": {"vcores": 40.1, "memory_mb": 65536.0},
-        "cluster_ts": 1763769600000, **changes,
-    }  # fmt: skip
+        "app_id": number,
+        "name": f"job-{number}",
+        "user": "ann",
+        "queue": "root.prod",
+        "priority": 0,
+        "state": "RUNNING",
+        "final_status": "UNDEFINED",
+        "progress": 0.5,
+        "attempt_id": number << 8 | 1,
+        "master_node": "n1",
+        "submitted_s": 10.0,
+        "started_s": 11.0,
+        "finished_s": 0.0,
+        "tasks": 203,
+        "finished_tasks": 202,
+        "running_containers": 41,
+        "pending_containers": 0,
+        "allocated": {"vcores": 40.1, "memory_mb": 65536.0},
+        "cluster_ts": 1763769600000,
+        **changes,
+    }
     return ApplicationReport(**values)
 
 
 def node(name: str, **changes: Any) -> NodeReport:
     values: dict[str, Any] = {
-        "node_id": name, "address": "10.0.0.1:8041", "rack": "r1", "labels": (),
+        "node_id": name,
+        "address": "10.0.0.1:8041",
+        "rack": "r1",
+        "labels": (),
         "state": "DECOMMISSIONING",
         "capacity": {"vcores": 16.0, "memory_mb": 65536.0, "disk_mbps": 800.0, "network_mbps": 1e3},
         "allocated": {"vcores": 12.5, "memory_mb": 32768.0, "disk_mbps": -3.183e-13},
-        "use": {"vcores": 3.25, "memory_mb": 12000.0}, "containers": 13, "last_heartbeat_s": 1.0,
+        "use": {"vcores": 3.25, "memory_mb": 12000.0},
+        "containers": 13,
+        "last_heartbeat_s": 1.0,
         **changes,
-    }  # fmt: skip
+    }
     return NodeReport(**values)
 
 
@@ -100,12 +119,17 @@ def test_names_that_differ_at_their_ends_stay_apart() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "wanted"),
     [
-        ("vcores", 12.5, "12.5 cores"), ("vcores", 1.0, "1 core"), ("vcores", 0.25, "0.25 cores"),
-        ("memory_mb", 65536.0, "64 GB"), ("memory_mb", 512.0, "512 MB"),
-        ("memory_mb", 1310720.0, "1.2 TB"), ("memory_mb", 4.915e4, "48 GB"),
-        ("gpus", 2.0, "2 gpus"), ("disk_mbps", 800.0, "800 disk_mbps"),
+        ("vcores", 12.5, "12.5 cores"),
+        ("vcores", 1.0, "1 core"),
+        ("vcores", 0.25, "0.25 cores"),
+        ("memory_mb", 65536.0, "64 GB"),
+        ("memory_mb", 512.0, "512 MB"),
+        ("memory_mb", 1310720.0, "1.2 TB"),
+        ("memory_mb", 4.915e4, "48 GB"),
+        ("gpus", 2.0, "2 gpus"),
+        ("disk_mbps", 800.0, "800 disk_mbps"),
     ],
-)  # fmt: skip
+)
 def test_amounts_are_for_people(name: str, value: float, wanted: str) -> None:
     assert text.amount(name, value) == wanted
 
@@ -117,9 +141,15 @@ def test_noise_of_rounding_is_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "wanted"),
-    [(0.4, "0.4 s"), (9.99, "10 s"), (58.2, "58 s"), (185, "3m05s"), (7800, "2h10m"),
-     (356_400, "4d03h")],
-)  # fmt: skip
+    [
+        (0.4, "0.4 s"),
+        (9.99, "10 s"),
+        (58.2, "58 s"),
+        (185, "3m05s"),
+        (7800, "2h10m"),
+        (356_400, "4d03h"),
+    ],
+)
 def test_durations(seconds: float, wanted: str) -> None:
     assert text.duration(seconds) == wanted
 
@@ -143,9 +173,12 @@ LONG = "a-very-long-job-name-that-nobody-can-want-in-a-table-" * 3 + "END"
 QUEUE = QueueReport(
     "root.research-and-development", 1.0, 1.0, 0.123, "RUNNING", 3, 14, {"vcores": 48.0}, 1234, -0.0
 )
-WHY = Explanation(1, "RUNNING", "1 stages are pending", (
-    StageExplanation(LONG, 7, {f"would fit: outscored by stage {LONG} of job {LONG}": 3}, 2),
-))  # fmt: skip
+WHY = Explanation(
+    1,
+    "RUNNING",
+    "1 stages are pending",
+    (StageExplanation(LONG, 7, {f"would fit: outscored by stage {LONG} of job {LONG}": 3}, 2),),
+)
 
 
 @pytest.mark.parametrize("width", WIDTHS)

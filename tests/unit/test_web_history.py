@@ -31,16 +31,29 @@ def submitted(app: int, now_s: float) -> dict[str, Any]:
 
 def placed(of: int, now_s: float, app: int = APP) -> dict[str, Any]:
     return {
-        "fact": "Placed", "now_s": now_s, "container": number(of, app), "node": "n1", "ask": 1,
-        "stage": 0, "demand": [0.25, 64.0], "kind": "DEFAULT", "queue": "root.default",
-    }  # fmt: skip
+        "fact": "Placed",
+        "now_s": now_s,
+        "container": number(of, app),
+        "node": "n1",
+        "ask": 1,
+        "stage": 0,
+        "demand": [0.25, 64.0],
+        "kind": "DEFAULT",
+        "queue": "root.default",
+    }
 
 
 def closed(of: int, now_s: float, app: int = APP, **more: Any) -> dict[str, Any]:
     return {
-        "fact": "Closed", "now_s": now_s, "container": number(of, app), "node": "n1",
-        "outcome": "SUCCEEDED", "stage": 0, "task": of - 1, "attempt": 0,
-    } | more  # fmt: skip
+        "fact": "Closed",
+        "now_s": now_s,
+        "container": number(of, app),
+        "node": "n1",
+        "outcome": "SUCCEEDED",
+        "stage": 0,
+        "task": of - 1,
+        "attempt": 0,
+    } | more
 
 
 def report(of: int, state: str, finished_s: float) -> ContainerReport:

@@ -78,11 +78,20 @@ def test_suffixes_cut_names_and_names_without_numbers_are_said(tmp_path):
     ]
     result = read(tmp_path, "\n".join(rows))
     assert names(result.jobs[0]) == {
-        "M1_Stg8": [], "R9_1_Stg8": ["M1_Stg8"], "J30_1_9_25_": ["M1_Stg8", "R9_1_Stg8"],
-        "R31_30_30": ["J30_1_9_25_"], "task_LTYx=": [], "task_LTYx=_2": [],
-    }  # fmt: skip
-    for text in ("1 stages have a name that is cut", "1 edges name a task that", "2 stages have n",
-                 "1 edges are named twice", "1 stages last 0 s"):  # fmt: skip
+        "M1_Stg8": [],
+        "R9_1_Stg8": ["M1_Stg8"],
+        "J30_1_9_25_": ["M1_Stg8", "R9_1_Stg8"],
+        "R31_30_30": ["J30_1_9_25_"],
+        "task_LTYx=": [],
+        "task_LTYx=_2": [],
+    }
+    for text in (
+        "1 stages have a name that is cut",
+        "1 edges name a task that",
+        "2 stages have n",
+        "1 edges are named twice",
+        "1 stages last 0 s",
+    ):
         assert any(text in warning for warning in result.warnings), text
 
 

@@ -91,9 +91,16 @@ def test_bad_yaml_names_file_and_place(tmp_path, case):
 def test_yaml_follows_the_core_schema_of_1_2(tmp_path):
     text = b"a: no\nb: 1e3\nc: 0o7\nd: 2001-01-01\ne: ~\nf: true\ng: '1'\nh: -.5\ni: 1:30\n"
     assert load_document(write(tmp_path, "a.yaml", text)) == {
-        "a": "no", "b": 1000.0, "c": "0o7", "d": "2001-01-01", "e": None, "f": True,
-        "g": "1", "h": -0.5, "i": "1:30",
-    }  # fmt: skip
+        "a": "no",
+        "b": 1000.0,
+        "c": "0o7",
+        "d": "2001-01-01",
+        "e": None,
+        "f": True,
+        "g": "1",
+        "h": -0.5,
+        "i": "1:30",
+    }
 
 
 def test_without_a_known_suffix_the_first_character_tells_json(tmp_path):

@@ -17,28 +17,37 @@ VM_TYPES = ("id,vmTypeId,machineId,core,memory,hdd,ssd,nic", ["1,3,0,0.1,0.1,,,0
 TABLES = {  # format: header, rows, a column that each needs, the column of an amount
     "alibaba2018": (
         "job_submit_s,job_name,task_name,duration_s,plan_cpu,plan_mem,instance_num",
-        ["0,a,M1,10,50,1,3"], "duration_s", "plan_mem",
+        ["0,a,M1,10,50,1,3"],
+        "duration_s",
+        "plan_mem",
     ),
     "alibaba_gpu2020": (
         "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type",
-        ["j,t,2,Terminated,1,10,600,20,50,V100"], "inst_num", "plan_mem",
+        ["j,t,2,Terminated,1,10,600,20,50,V100"],
+        "inst_num",
+        "plan_mem",
     ),
     "alibaba_gpu2023": (
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,"
         "deletion_time,scheduled_time",
-        ["p0,1000,2048,1,500,,LS,Succeeded,0,100,5"], "pod_phase", "cpu_milli",
+        ["p0,1000,2048,1,500,,LS,Succeeded,0,100,5"],
+        "pod_phase",
+        "cpu_milli",
     ),
     "azure_packing2020": (
-        "vmId,tenantId,vmTypeId,priority,starttime,endtime", ["1,7,3,1,0.5,0.9"], "endtime",
+        "vmId,tenantId,vmTypeId,priority,starttime,endtime",
+        ["1,7,3,1,0.5,0.9"],
+        "endtime",
         "endtime",
     ),
     "google2019": (
         "time,type,collection_id,collection_type,instance_index,resource_request.cpus,"
         "resource_request.memory",
         ["1000000,0,5,0,0,0.1,0.1", "2000000,3,5,0,0,0.1,0.1", "9000000,6,5,0,0,0.1,0.1"],
-        "collection_id", "resource_request.cpus",
+        "collection_id",
+        "resource_request.cpus",
     ),
-}  # fmt: skip
+}
 
 
 def put(path: Path, header: str, rows: list[str]) -> Path:

@@ -17,14 +17,18 @@ JOBS = [
         (
             Stage("Map", 3, 2.5, DEMAND, actual_duration_s=(1.0, 2.0, 4.5)),
             Stage(
-                "Reduce", 1, 1.0, DEMAND, (Edge("Map", EdgeKind.ONE_TO_ONE),),
+                "Reduce",
+                1,
+                1.0,
+                DEMAND,
+                (Edge("Map", EdgeKind.ONE_TO_ONE),),
                 prefer=Preference(("n1",)),
             ),
         ),
         arrival_s=float(number),
     )
     for number in range(3)
-]  # fmt: skip
+]
 SUFFIXES = [
     f"{kind}{pack}" for kind in (".jsonl", ".json", ".yaml") for pack in ("", ".gz", ".zst")
 ]
@@ -112,12 +116,18 @@ def test_a_jsonl_file_is_read_as_it_is_consumed(tmp_path):
         ("a.jsonl", "\n\n", "holds no job"),
         ("a.jsonl", '{"name": 1', r"line 1 column 11: not valid JSON"),
         ("a.yaml", "name: a\nstages: [{name: s, tasks: 0, duration_s: 1}]", r"stages\[0\]\.tasks"),
-        ("a.json", '{"name": "a", "stages": [{"name": "s", "tasks": 1, "duration_s": 1e999}]}',
-         r"stages\[0\]\.duration_s: expected a finite number"),
-        ("a.json", '{"name": "a", "stages": [{"name": "s", "tasks": 1, "duration_s": 1%s}]}'
-         % ("0" * 400), r"stages\[0\]\.duration_s: expected a finite number"),
+        (
+            "a.json",
+            '{"name": "a", "stages": [{"name": "s", "tasks": 1, "duration_s": 1e999}]}',
+            r"stages\[0\]\.duration_s: expected a finite number",
+        ),
+        (
+            "a.json",
+            '{"name": "a", "stages": [{"name": "s", "tasks": 1, "duration_s": 1%s}]}' % ("0" * 400),
+            r"stages\[0\]\.duration_s: expected a finite number",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_fault_names_file_and_place(tmp_path: Path, name, text, message):
     path = tmp_path / name
     path.write_text(text)

@@ -56,8 +56,12 @@ def test_an_instance_is_a_job_and_a_machine() -> None:
     assert found.capacity == {"r1": 3.0, "r2": 1.0}
     assert [stage.duration_s for stage in found.job.stages] == [0, 3, 4, 2, 0]
     assert [[edge.stage for edge in stage.parents] for stage in found.job.stages] == [
-        [], ["a1"], ["a1"], ["a2"], ["a3", "a4"],
-    ]  # fmt: skip
+        [],
+        ["a1"],
+        ["a1"],
+        ["a2"],
+        ["a3", "a4"],
+    ]
     assert found.job.stages[2].demand == {"r1": 2.0, "r2": 1.0}
 
 

@@ -37,7 +37,8 @@ def test_the_content_tells_the_format(tmp_path, name):
 
 def test_other_forms_of_the_formats_are_told_too(tmp_path):
     for name, text in [
-        ("sls", "Avro-Json\n{}\n"), ("sls", '{"jobID": "j", "mapTasks": []}'),
+        ("sls", "Avro-Json\n{}\n"),
+        ("sls", '{"jobID": "j", "mapTasks": []}'),
         ("sls", '{"num_jobs": 1, "workloads": []}'),
         ("tpch", "graphs:\n  - name: Q1\n    graph:\n      - name: 0\n        children: [1]\n"),
         ("tpch", '{"tpch_q1_50g_maxCores_50": [{"num_tasks": 1}]}'),
@@ -45,8 +46,11 @@ def test_other_forms_of_the_formats_are_told_too(tmp_path):
         ("weft", '{"name": "a", "stages": [{"name": "s", "tasks": 1}]}'),
         ("weft", "name: m\nmaster:\n  demand: {vcores: 1, memory_mb: 64}\n"),
         ("weft", '{"name": "m", "master": {"demand": {"vcores": 1}, "recorded": {}}}'),
-        (None, "hello"), (None, ""), (None, "{}"), (None, "<xml/>"),
-    ]:  # fmt: skip
+        (None, "hello"),
+        (None, ""),
+        (None, "{}"),
+        (None, "<xml/>"),
+    ]:
         (tmp_path / "file").write_text(text)
         assert format_of(tmp_path / "file") == name, text
 
@@ -132,8 +136,19 @@ def test_every_kind_of_workload_can_be_asked_for():
 def test_generate_is_repeatable_and_takes_options(tmp_path):
     outs = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     for out in outs:
-        result = call("generate", "tpch_like", "--jobs", 4, "--seed", 7, "--out", out,
-                      "--set", "arrivals=together", "--json")  # fmt: skip
+        result = call(
+            "generate",
+            "tpch_like",
+            "--jobs",
+            4,
+            "--seed",
+            7,
+            "--out",
+            out,
+            "--set",
+            "arrivals=together",
+            "--json",
+        )
         assert json.loads(result.stdout)["jobs"] == 4
     assert outs[0].read_bytes() == outs[1].read_bytes()
     assert {job.arrival_s for job in load_jobs(outs[:1])} == {0.0}

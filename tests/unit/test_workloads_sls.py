@@ -15,13 +15,26 @@ def read(tmp_path, *values, name="a.json", **options):
 
 
 def task(start, end, kind="map", **extra):
-    return {"container.host": "/r1/n1", "container.start.ms": start, "container.end.ms": end,
-            "container.priority": 20, "container.type": kind, **extra}  # fmt: skip
+    return {
+        "container.host": "/r1/n1",
+        "container.start.ms": start,
+        "container.end.ms": end,
+        "container.priority": 20,
+        "container.type": kind,
+        **extra,
+    }
 
 
 def job(tasks, key="am.type", kind="mapreduce", **extra):
-    return {key: kind, "job.start.ms": 1500, "job.queue.name": "q", "job.id": "j",
-            "job.user": "u", "job.tasks": tasks, **extra}  # fmt: skip
+    return {
+        key: kind,
+        "job.start.ms": 1500,
+        "job.queue.name": "q",
+        "job.id": "j",
+        "job.user": "u",
+        "job.tasks": tasks,
+        **extra,
+    }
 
 
 def test_objects_one_after_the_other_are_jobs_and_reduces_wait_for_maps(tmp_path):
@@ -30,8 +43,9 @@ def test_objects_one_after_the_other_are_jobs_and_reduces_wait_for_maps(tmp_path
     first, second = result.jobs
     assert (first.name, first.queue, first.user, first.arrival_s) == ("j", "q", "u", 1.5)
     assert [(s.name, s.actual_duration_s) for s in first.stages] == [
-        ("map", (1.0, 3.0)), ("reduce", (1.0,))
-    ]  # fmt: skip
+        ("map", (1.0, 3.0)),
+        ("reduce", (1.0,)),
+    ]
     assert [edge.stage for edge in first.stage("reduce").parents] == ["map"]
     assert first.stage("map").prefer.nodes == ("n1",)
     assert second.task_count == 1
@@ -75,27 +89,51 @@ def test_lists_of_nodes_and_configurations_are_refused(tmp_path):
 
 def synthetic(**extra):
     return {
-        "num_jobs": 200, "rand_seed": 2,
-        "workloads": [{
-            "queue_name": "q", "workload_weight": 1,
-            "job_classes": [{"class_name": "c", "class_weight": 1, **extra}],
-            "time_distribution": [{"time": 1, "weight": 1}, {"time": 60, "weight": 0}],
-        }],
-    }  # fmt: skip
+        "num_jobs": 200,
+        "rand_seed": 2,
+        "workloads": [
+            {
+                "queue_name": "q",
+                "workload_weight": 1,
+                "job_classes": [{"class_name": "c", "class_weight": 1, **extra}],
+                "time_distribution": [{"time": 1, "weight": 1}, {"time": 60, "weight": 0}],
+            }
+        ],
+    }
 
 
-NEW_FORM = {"tasks": [
-    {"type": "map", "count": {"val": 5, "std": 1}, "time": {"val": 10, "std": 2},
-     "max_memory": {"val": 1024}, "max_vcores": {"val": 1}},
-    {"type": "reduce", "count": {"val": 2}, "time": {"val": 20}, "max_memory": {"val": 2048},
-     "max_vcores": {"val": 2}},
-]}  # fmt: skip
+NEW_FORM = {
+    "tasks": [
+        {
+            "type": "map",
+            "count": {"val": 5, "std": 1},
+            "time": {"val": 10, "std": 2},
+            "max_memory": {"val": 1024},
+            "max_vcores": {"val": 1},
+        },
+        {
+            "type": "reduce",
+            "count": {"val": 2},
+            "time": {"val": 20},
+            "max_memory": {"val": 2048},
+            "max_vcores": {"val": 2},
+        },
+    ]
+}
 OLD_FORM = {
-    "mtasks_avg": 5, "mtasks_stddev": 1, "rtasks_avg": 2, "rtasks_stddev": 0,
-    "mtime_avg": 10, "mtime_stddev": 2, "rtime_avg": 20, "rtime_stddev": 0,
-    "map_max_memory_avg": 1024, "reduce_max_memory_avg": 2048,
-    "map_max_vcores_avg": 1, "reduce_max_vcores_avg": 2,
-}  # fmt: skip
+    "mtasks_avg": 5,
+    "mtasks_stddev": 1,
+    "rtasks_avg": 2,
+    "rtasks_stddev": 0,
+    "mtime_avg": 10,
+    "mtime_stddev": 2,
+    "rtime_avg": 20,
+    "rtime_stddev": 0,
+    "map_max_memory_avg": 1024,
+    "reduce_max_memory_avg": 2048,
+    "map_max_vcores_avg": 1,
+    "reduce_max_vcores_avg": 2,
+}
 
 
 @pytest.mark.parametrize("form", [NEW_FORM, OLD_FORM], ids=["new", "old"])
@@ -114,11 +152,23 @@ def test_jobs_drawn_from_a_description_follow_it_and_its_seed(tmp_path, form):
 
 
 def rumen(submit=1_000_000, result="SUCCESS", **extra):
-    attempt = {"result": result, "startTime": submit + 5, "finishTime": submit + 2005,
-               "hostName": "/rack/host"}  # fmt: skip
-    return {"jobID": f"job_{submit}", "submitTime": submit, "queue": "q", "user": "u",
-            "jobMapMB": 200, "mapTasks": [{"attempts": [{"result": "FAILED"}, attempt]}],
-            "reduceTasks": [{"attempts": []}], "otherTasks": [{}], **extra}  # fmt: skip
+    attempt = {
+        "result": result,
+        "startTime": submit + 5,
+        "finishTime": submit + 2005,
+        "hostName": "/rack/host",
+    }
+    return {
+        "jobID": f"job_{submit}",
+        "submitTime": submit,
+        "queue": "q",
+        "user": "u",
+        "jobMapMB": 200,
+        "mapTasks": [{"attempts": [{"result": "FAILED"}, attempt]}],
+        "reduceTasks": [{"attempts": []}],
+        "otherTasks": [{}],
+        **extra,
+    }
 
 
 def test_a_rumen_job_is_its_successful_attempts_with_arrivals_from_the_first(tmp_path):
@@ -153,13 +203,14 @@ MAP = {"taskid": "t1", "attemptId": "a1", "taskType": "MAP"}
 
 def test_a_history_is_the_attempts_that_finished(tmp_path):
     events = [
-        event("TASK_STARTED", taskid="t1"), event("TASK_STARTED", taskid="t2"),
+        event("TASK_STARTED", taskid="t1"),
+        event("TASK_STARTED", taskid="t2"),
         event("MAP_ATTEMPT_STARTED", **MAP, startTime=10_000),
         event("MAP_ATTEMPT_FAILED", taskid="t2"),
         "not json",
         event("MAP_ATTEMPT_FINISHED", **MAP, finishTime=12_500, hostname="h", rackname="/r"),
         event("JOB_FAILED"),
-    ]  # fmt: skip
+    ]
     result = read(tmp_path, history(*events), name="a.jhist")
     (stage,) = result.jobs[0].stages
     assert (stage.duration_s, stage.prefer.nodes) == (2.5, ("h",))

@@ -135,11 +135,14 @@ def test_the_seed_decides_the_jobs(kind):
 # in the Facebook arrival pattern of the Carbyne simulator's *_FB_distr workloads (measured there).
 @pytest.mark.parametrize(("arrivals", "cov"), [("poisson", 1.0), ("swim", 1.8)])
 def test_arrivals_have_their_mean_and_their_burstiness(arrivals, cov):
-    times = np.array([
-        job.arrival_s
-        for job in generate("mapreduce", 6000, np.random.default_rng(4), arrivals=arrivals,
-                            interarrival_s=25.0)
-    ])  # fmt: skip
+    times = np.array(
+        [
+            job.arrival_s
+            for job in generate(
+                "mapreduce", 6000, np.random.default_rng(4), arrivals=arrivals, interarrival_s=25.0
+            )
+        ]
+    )
     gaps = np.diff(times)
     assert gaps.min() >= 0
     assert gaps.mean() == pytest.approx(25.0, rel=0.15)
@@ -148,16 +151,22 @@ def test_arrivals_have_their_mean_and_their_burstiness(arrivals, cov):
 
 def test_jobs_may_arrive_together_or_at_once():
     for arrivals in ARRIVALS:
-        jobs = generate("tpch_like", 3, np.random.default_rng(0), arrivals=arrivals,
-                        interarrival_s=0.0)  # fmt: skip
+        jobs = generate(
+            "tpch_like", 3, np.random.default_rng(0), arrivals=arrivals, interarrival_s=0.0
+        )
         assert [job.arrival_s for job in jobs] == [0.0] * 3
 
 
 @pytest.mark.parametrize(
     ("kind", "jobs", "options"),
-    [("x", 1, {}), ("graphene", 0, {}), ("graphene", 1, {"arrivals": "x"}),
-     ("graphene", 1, {"spread": -1.0}), ("graphene", 1, {"interarrival_s": float("nan")})],
-)  # fmt: skip
+    [
+        ("x", 1, {}),
+        ("graphene", 0, {}),
+        ("graphene", 1, {"arrivals": "x"}),
+        ("graphene", 1, {"spread": -1.0}),
+        ("graphene", 1, {"interarrival_s": float("nan")}),
+    ],
+)
 def test_values_out_of_range_are_refused(kind, jobs, options):
     with pytest.raises(InputError):
         generate(kind, jobs, np.random.default_rng(0), **options)
@@ -170,9 +179,17 @@ def test_builds_and_requests_have_the_parts_of_graphenes_section_9():
         assert {"compile", "analyse", "archive", "link", "test"} <= kinds
         for number, stage in enumerate(job.stages):
             above = {job.stages[p].name.rstrip("0123456789") for p, _ in job.parents_of(number)}
-            assert above <= {"compile": {"generate"}, "analyse": {"generate"},
-                             "archive": {"compile"}, "link": {"archive"}, "test": {"link"},
-                             "generate": set()}[stage.name.rstrip("0123456789")]  # fmt: skip
+            assert (
+                above
+                <= {
+                    "compile": {"generate"},
+                    "analyse": {"generate"},
+                    "archive": {"compile"},
+                    "link": {"archive"},
+                    "test": {"link"},
+                    "generate": set(),
+                }[stage.name.rstrip("0123456789")]
+            )
     requests = list(generate("requests", 50, np.random.default_rng(3), spread=0.5))
     for job in requests:
         assert job.stages[-1].name == "render"

@@ -15,21 +15,32 @@ def run(first, rest=(), fresh=()):
 
 
 QUERY = {
-    "benchmark": "TPC-H", "query": 7, "size": "2g", "duration_unit": "ms",
-    "num_stages": 2, "num_edges": 1,
+    "benchmark": "TPC-H",
+    "query": 7,
+    "size": "2g",
+    "duration_unit": "ms",
+    "num_stages": 2,
+    "num_edges": 1,
     "stages": [
         {
-            "index": 0, "parents": [], "children": [1], "num_tasks": 3,
+            "index": 0,
+            "parents": [],
+            "children": [1],
+            "num_tasks": 3,
             "durations_ms": {
-                "2": run([1000, 2000], [6000], fresh=[1000]), "20": run([500, 700, 900]),
+                "2": run([1000, 2000], [6000], fresh=[1000]),
+                "20": run([500, 700, 900]),
             },
         },
         {
-            "index": 1, "parents": [0], "children": [], "num_tasks": 1,
+            "index": 1,
+            "parents": [0],
+            "children": [],
+            "num_tasks": 1,
             "durations_ms": {"2": run([100]), "20": run([200], [400])},
         },
     ],
-}  # fmt: skip
+}
 
 
 def read(tmp_path, data=QUERY, **options):
@@ -119,8 +130,9 @@ def test_profiles_take_their_dag_from_the_yaml_beside_them_with_gaps_in_ids(tmp_
     result = profiles(tmp_path)
     (job,) = result.jobs
     assert [(s.name, s.tasks, s.duration_s) for s in job.stages] == [
-        ("stage0", 5, 1.5), ("stage3", 1, 0.01)
-    ]  # fmt: skip
+        ("stage0", 5, 1.5),
+        ("stage3", 1, 0.01),
+    ]
     assert job.stages[1].parents == (Edge("stage0"),)
     assert result.dropped == {
         "run with another executor count": 1,

@@ -49,33 +49,53 @@ def said(result, text):
 def event(time_s, kind, collection, index, request=None, **more):
     """A line as BigQuery exports it: whole numbers are texts."""
     row = {
-        "time": str(time_s * US), "type": str(kind), "collection_id": str(collection),
-        "scheduling_class": "1", "collection_type": "0", "priority": "103",
-        "alloc_collection_id": "0", "instance_index": str(index), "machine_id": "7",
+        "time": str(time_s * US),
+        "type": str(kind),
+        "collection_id": str(collection),
+        "scheduling_class": "1",
+        "collection_type": "0",
+        "priority": "103",
+        "alloc_collection_id": "0",
+        "instance_index": str(index),
+        "machine_id": "7",
         "constraint": [],
-    }  # fmt: skip
+    }
     if request:
         row["resource_request"] = {"cpus": request[0], "memory": request[1]}
     return row | more
 
 
 EVENTS = [
-    event(1, 0, 11, 0, (0.1, 0.2)), event(2, 3, 11, 0), event(12, 6, 11, 0),
-    event(1, 0, 11, 1, (0.3, 0.2)), event(2, 3, 11, 1), event(3, 4, 11, 1),
-    event(4, 3, 11, 1), event(6, 6, 11, 1),
-    event(5, 0, 12, 0, (0.1, 0.1)), event(13, 3, 12, 0), event(15, 6, 12, 0),
-    event(6, 0, 13, 0, (0.1, 0.1)), event(7, 3, 13, 0), event(9, 7, 13, 0),
+    event(1, 0, 11, 0, (0.1, 0.2)),
+    event(2, 3, 11, 0),
+    event(12, 6, 11, 0),
+    event(1, 0, 11, 1, (0.3, 0.2)),
+    event(2, 3, 11, 1),
+    event(3, 4, 11, 1),
+    event(4, 3, 11, 1),
+    event(6, 6, 11, 1),
+    event(5, 0, 12, 0, (0.1, 0.1)),
+    event(13, 3, 12, 0),
+    event(15, 6, 12, 0),
+    event(6, 0, 13, 0, (0.1, 0.1)),
+    event(7, 3, 13, 0),
+    event(9, 7, 13, 0),
     event(6, 0, 14, 0, (0.1, 0.1), collection_type="1"),
-]  # fmt: skip
+]
 
 
 def collection(time_s, number, after=(), **more):
     return {
-        "time": str(time_s * US), "type": "0", "collection_id": str(number),
-        "collection_type": "0", "priority": "103", "user": "u", "collection_name": f"n{number}",
+        "time": str(time_s * US),
+        "type": "0",
+        "collection_id": str(number),
+        "collection_type": "0",
+        "priority": "103",
+        "user": "u",
+        "collection_name": f"n{number}",
         "collection_logical_name": f"L{number}",
         "start_after_collection_ids": [str(each) for each in after],
-    } | more  # fmt: skip
+    } | more
 
 
 def test_a_google_collection_is_a_job_whose_instances_last_as_their_last_run(tmp_path):
@@ -106,8 +126,9 @@ def test_google_collections_that_start_after_others_are_one_job(tmp_path):
     result = imported(*paths)
     (job,) = result.jobs
     assert [(s.name, [e.stage for e in s.parents]) for s in job.stages] == [
-        ("c11", []), ("c12", ["c11"]),
-    ]  # fmt: skip
+        ("c11", []),
+        ("c12", ["c11"]),
+    ]
     assert (job.user, job.priority, job.arrival_s) == ("u", 103, 0.0)
     assert said(result, "1 collections to start after are not in the files")
 
@@ -209,8 +230,12 @@ def test_a_pai_job_has_a_stage_for_each_role(tmp_path):
     assert result.dropped == {
         "row without a start and an end (status Running)": 1,
     }
-    for text in ("no pai_job_table", "no pai_instance_table", "1 rows with a blank plan_cpu",
-                 "1 rows of status Failed are used"):  # fmt: skip
+    for text in (
+        "no pai_job_table",
+        "no pai_instance_table",
+        "1 rows with a blank plan_cpu",
+        "1 rows of status Failed are used",
+    ):
         assert said(result, text), text
     assert imported(tasks, gang=True).jobs[0].stages[1].gang
 
@@ -264,8 +289,10 @@ def test_an_openb_pod_is_a_job_of_one_task(tmp_path):
     assert format_of(path) == "alibaba_gpu2023"
     result = imported(path)
     assert [(job.name, job.arrival_s) for job in result.jobs] == [
-        ("openb-pod-0000", 0.0), ("openb-pod-0001", 100.0), ("openb-pod-0002", 300.0),
-    ]  # fmt: skip
+        ("openb-pod-0000", 0.0),
+        ("openb-pod-0001", 100.0),
+        ("openb-pod-0002", 300.0),
+    ]
     one, shared, none = (job.stages[0] for job in result.jobs)
     assert one.demand == {"vcores": 12.0, "memory_mb": 16384.0, "gpus": 2.0}
     assert (shared.demand["gpus"], shared.duration_s) == (0.46, 390.0)
@@ -291,8 +318,10 @@ def test_lists_of_nodes_are_clusters(tmp_path):
     assert len(spec.nodes) == 3
     assert spec.types.names == ("vcores", "memory_mb", "gpus")
     assert sorted(node.capacity for node in spec.nodes) == [
-        (32.0, 262144.0, 0.0), (64.0, 262144.0, 2.0), (64.0, 262144.0, 2.0),
-    ]  # fmt: skip
+        (32.0, 262144.0, 0.0),
+        (64.0, 262144.0, 2.0),
+        (64.0, 262144.0, 2.0),
+    ]
     spec = load_cluster(str(write(tmp_path / "pai_machine_spec.csv", "m1,T4,96,512,2\n")))
     assert spec.nodes[0].capacity == (96.0, 524288.0, 2.0)
     for text, why in (("a,b\n1,2\n", "expected the columns"), (NODES + "n,x,1,1,\n", "line 5")):
@@ -303,13 +332,17 @@ def test_lists_of_nodes_are_clusters(tmp_path):
 # -- Azure's virtual machines ----------------------------------------------------------------------
 
 TYPES = [
-    (1, 7, 0, 0.5, 0.25, 0.0, 0.1, 0.5), (2, 7, 1, 0.25, 0.125, None, 0.05, 0.25),
+    (1, 7, 0, 0.5, 0.25, 0.0, 0.1, 0.5),
+    (2, 7, 1, 0.25, 0.125, None, 0.05, 0.25),
     (3, 8, 1, 0.1, 0.1, None, 0.0, 0.1),
-]  # fmt: skip
+]
 MACHINES = [
-    (1, 100, 7, 0, -2.0, 0.5), (2, 100, 8, 1, 0.25, 0.5), (3, 101, 8, 0, 1.0, None),
-    (4, 101, 9, 0, 1.0, 2.0), (5, 101, 8, 5, 1.0, 2.0),
-]  # fmt: skip
+    (1, 100, 7, 0, -2.0, 0.5),
+    (2, 100, 8, 1, 0.25, 0.5),
+    (3, 101, 8, 0, 1.0, None),
+    (4, 101, 9, 0, 1.0, 2.0),
+    (5, 101, 8, 5, 1.0, 2.0),
+]
 
 
 def database(path, machines=MACHINES):
@@ -332,15 +365,22 @@ def test_an_azure_machine_is_a_job_in_parts_of_one_kind_of_node(tmp_path):
     assert (second.priority, second.arrival_s) == (0, 21600.0)
     assert first.stages[0].duration_s == 43200.0
     assert first.stages[0].demand == {
-        "core": 0.25, "memory": 0.125, "hdd": 0.0, "ssd": 0.05, "nic": 0.25,
-    }  # fmt: skip
+        "core": 0.25,
+        "memory": 0.125,
+        "hdd": 0.0,
+        "ssd": 0.05,
+        "nic": 0.25,
+    }
     assert result.dropped == {
         "virtual machine without an end (option end_days)": 1,
         "virtual machine of a type that the kind of machine does not host": 1,
         "malformed row of vm": 1,
     }
-    for text in ("machines of kind 1", "1 machines ran before the trace began",
-                 "row 5: priority: expected 0 (high) or 1 (low), got 5"):  # fmt: skip
+    for text in (
+        "machines of kind 1",
+        "1 machines ran before the trace began",
+        "row 5: priority: expected 0 (high) or 1 (low), got 5",
+    ):
         assert said(result, text), text
     assert imported(path, machine=0).jobs[0].stages[0].demand["core"] == 0.5
     assert len(imported(path, end_days=90).jobs) == 3
@@ -350,8 +390,9 @@ def test_an_azure_machine_is_a_job_in_parts_of_one_kind_of_node(tmp_path):
 
 def test_azure_tables_are_read_as_csv_and_damage_is_named(tmp_path):
     for name, columns, rows in (
-        ("vm", azure_packing2020.VM, MACHINES), ("vmType", azure_packing2020.VM_TYPE, TYPES),
-    ):  # fmt: skip
+        ("vm", azure_packing2020.VM, MACHINES),
+        ("vmType", azure_packing2020.VM_TYPE, TYPES),
+    ):
         with (tmp_path / f"{name}.csv").open("w", newline="") as file:
             csv.writer(file).writerows([columns, *rows])
     tables = [tmp_path / "vm.csv", tmp_path / "vmType.csv"]
@@ -376,15 +417,22 @@ def test_a_trace_is_simulated_from_its_file(tmp_path, form):
         "google": lambda: (lines(tmp_path / "e.json", EVENTS), "2x1cpus,1memory"),
         "pai": lambda: (write(tmp_path / "t.csv", PAI_TASKS), "2x96vcores,524288memory_mb,2gpus"),
         "openb": lambda: (
-            write(tmp_path / "p.csv", PODS), str(write(tmp_path / "nodes.csv", NODES))
+            write(tmp_path / "p.csv", PODS),
+            str(write(tmp_path / "nodes.csv", NODES)),
         ),
-        "azure": lambda: (
-            database(tmp_path / "a.sqlite"), "2x1core,1memory,1hdd,1ssd,1nic"
-        ),
-    }[form]()  # fmt: skip
+        "azure": lambda: (database(tmp_path / "a.sqlite"), "2x1core,1memory,1hdd,1ssd,1nic"),
+    }[form]()
     command = next(each for each in simulation if each.name == "simulate")
-    arguments = [str(path), "--cluster", cluster, "--scheduler", "tetris", "--pace", "prompt",
-                 "--json"]  # fmt: skip
+    arguments = [
+        str(path),
+        "--cluster",
+        cluster,
+        "--scheduler",
+        "tetris",
+        "--pace",
+        "prompt",
+        "--json",
+    ]
     result = CliRunner().invoke(command, arguments)
     assert result.exit_code == 0, result.output
     states = json.loads(result.stdout)["states"]

@@ -114,8 +114,11 @@ def test_whole_scripts_are_no_program_names(tmp_path):
 
 def broken(change):
     document = workflow([("a", "b")], {"a": 1.0, "b": 1.0})
-    change(document["workflow"]["specification"]["tasks"],
-           document["workflow"]["execution"]["tasks"], document)  # fmt: skip
+    change(
+        document["workflow"]["specification"]["tasks"],
+        document["workflow"]["execution"]["tasks"],
+        document,
+    )
     return document
 
 

@@ -46,28 +46,42 @@ def read(tmp_path):
 
 def test_a_queue_tree_with_yarns_defaults(read):
     found = read(
-        xml(**{
-            P + "root.queues": "prod, dev", P + "root.prod.capacity": 70,
-            P + "root.prod.maximum-capacity": "90%", P + "root.prod.queues": "etl,web",
-            P + "root.prod.etl.capacity": "3w", P + "root.prod.web.capacity": "1w",
-            P + "root.dev.capacity": "30.0", P + "root.dev.minimum-user-limit-percent": 25,
-            P + "root.dev.user-limit-factor": 2, P + "root.dev.acl_submit_applications": "bob",
-            P + "root.prod.web.state": "STOPPED", P + "root.dev.maximum-applications": 40,
-            P + "root.dev.maximum-am-resource-percent": "0.2",
-        }),
+        xml(
+            **{
+                P + "root.queues": "prod, dev",
+                P + "root.prod.capacity": 70,
+                P + "root.prod.maximum-capacity": "90%",
+                P + "root.prod.queues": "etl,web",
+                P + "root.prod.etl.capacity": "3w",
+                P + "root.prod.web.capacity": "1w",
+                P + "root.dev.capacity": "30.0",
+                P + "root.dev.minimum-user-limit-percent": 25,
+                P + "root.dev.user-limit-factor": 2,
+                P + "root.dev.acl_submit_applications": "bob",
+                P + "root.prod.web.state": "STOPPED",
+                P + "root.dev.maximum-applications": 40,
+                P + "root.dev.maximum-am-resource-percent": "0.2",
+            }
+        ),
         NODES,
-    )  # fmt: skip
+    )
     usual = {"max_capacity": 1.0, "user_limit": 1.0, "user_limit_factor": 1.0}
     assert found.queues == {
         "prod": {
-            "capacity": 0.7, "max_capacity": 0.9,
-            "etl": {"capacity": 0.75} | usual, "web": {"capacity": 0.25} | usual,
+            "capacity": 0.7,
+            "max_capacity": 0.9,
+            "etl": {"capacity": 0.75} | usual,
+            "web": {"capacity": 0.25} | usual,
         },
         "dev": {
-            "capacity": 0.3, "max_capacity": 1.0, "user_limit": 0.25, "user_limit_factor": 2.0,
-            "max_applications": 40, "max_am_share": 0.2,
+            "capacity": 0.3,
+            "max_capacity": 1.0,
+            "user_limit": 0.25,
+            "user_limit_factor": 2.0,
+            "max_applications": 40,
+            "max_am_share": 0.2,
         },
-    }  # fmt: skip
+    }
     assert found.left_out == {
         P + "root.dev.acl_submit_applications": "no access lists of queues",
         P + "root.prod.web.state": "queues cannot be stopped",
@@ -76,30 +90,38 @@ def test_a_queue_tree_with_yarns_defaults(read):
 
 def test_absolute_amounts_are_parts_of_what_the_nodes_offer(read):
     found = read(
-        xml(**{
-            P + "root.queues": "a,b", P + "root.a.capacity": "[memory=3584,vcores=7]",
-            P + "root.b.capacity": "[memory=7168, vcores=1]",
-        }),
+        xml(
+            **{
+                P + "root.queues": "a,b",
+                P + "root.a.capacity": "[memory=3584,vcores=7]",
+                P + "root.b.capacity": "[memory=7168, vcores=1]",
+            }
+        ),
         NODES,
-    )  # fmt: skip
+    )
     assert found.queues["a"]["capacity"] == 0.5  # 7 of 14 cores; 3584 of 14336 MB
     assert found.queues["b"]["capacity"] == 0.5
 
 
 def test_settings_and_variables(read):
     found = read(
-        xml(**{
-            "yarn.resourcemanager.scheduler.class": "org.apache.hadoop.yarn.CapacityScheduler",
-            "expiry": "60000", "yarn.nm.liveness-monitor.expiry-interval-ms": "${expiry}",
-            "yarn.resourcemanager.scheduler.monitor.enable": "true",
-            "yarn.resourcemanager.monitor.capacity.preemption.max_wait_before_kill": 5000,
-            P + "node-locality-delay": 20, P + "rack-locality-additional-delay": -1,
-            "yarn.nodemanager.resource.memory-mb": 16384,
-            "yarn.nodemanager.resource.cpu-vcores": 12,
-            "yarn.resourcemanager.address": "rm:8032", "my.own": "x",
-        }),
+        xml(
+            **{
+                "yarn.resourcemanager.scheduler.class": "org.apache.hadoop.yarn.CapacityScheduler",
+                "expiry": "60000",
+                "yarn.nm.liveness-monitor.expiry-interval-ms": "${expiry}",
+                "yarn.resourcemanager.scheduler.monitor.enable": "true",
+                "yarn.resourcemanager.monitor.capacity.preemption.max_wait_before_kill": 5000,
+                P + "node-locality-delay": 20,
+                P + "rack-locality-additional-delay": -1,
+                "yarn.nodemanager.resource.memory-mb": 16384,
+                "yarn.nodemanager.resource.cpu-vcores": 12,
+                "yarn.resourcemanager.address": "rm:8032",
+                "my.own": "x",
+            }
+        ),
         nodes=5,
-    )  # fmt: skip
+    )
     assert found.scheduler == "capacity"
     assert found.manager == {"node_expiry_s": 60.0, "preemption": True, "preemption_grace_s": 5.0}
     assert found.matcher == {"node_locality_delay": 20, "rack_locality_delay": 0}
@@ -108,21 +130,37 @@ def test_settings_and_variables(read):
 
 
 def test_nodes_as_yarns_rest_api_tells_them(read):
-    answer = {"nodes": {"node": [
-        {"nodeHostName": "h1", "rack": "/r", "availMemoryMB": 1024, "usedMemoryMB": 3072,
-         "availableVirtualCores": 1, "usedVirtualCores": 7, "nodeLabels": ["gpu"]},
-    ]}}  # fmt: skip
+    answer = {
+        "nodes": {
+            "node": [
+                {
+                    "nodeHostName": "h1",
+                    "rack": "/r",
+                    "availMemoryMB": 1024,
+                    "usedMemoryMB": 3072,
+                    "availableVirtualCores": 1,
+                    "usedVirtualCores": 7,
+                    "nodeLabels": ["gpu"],
+                },
+            ]
+        }
+    }
     assert read(json.dumps(answer)).nodes == [
-        {"name": "h1", "capacity": {"vcores": 8.0, "memory_mb": 4096.0}, "rack": "r",
-         "labels": ["gpu"]},
-    ]  # fmt: skip
+        {
+            "name": "h1",
+            "capacity": {"vcores": 8.0, "memory_mb": 4096.0},
+            "rack": "r",
+            "labels": ["gpu"],
+        },
+    ]
 
 
 def test_the_load_simulators_nodes_leave_their_size_to_its_own_file(read):
     nodes = read(xml(**{"yarn.sls.nm.vcores": 100, "yarn.sls.nm.memory.mb": 5000}), NODES).nodes
     assert [node["capacity"] for node in nodes] == [
-        {"vcores": 4.0, "memory_mb": 4096.0}, {"vcores": 100.0, "memory_mb": 5000.0},
-    ]  # fmt: skip
+        {"vcores": 4.0, "memory_mb": 4096.0},
+        {"vcores": 100.0, "memory_mb": 5000.0},
+    ]
 
 
 def test_queues_that_all_weigh_nothing_are_guaranteed_nothing(read):
@@ -203,9 +241,16 @@ def test_what_is_wrong_is_said(read, text, says):
 
 def test_the_command_writes_a_cluster_that_loads(tmp_path):
     (tmp_path / "q.xml").write_text(
-        xml(**{P + "root.queues": "a,b", P + "root.a.capacity": 60, P + "root.b.capacity": 40,
-               P + "root.a.acl_administer_queue": "*", P + "maximum-am-resource-percent": 0.2})
-    )  # fmt: skip
+        xml(
+            **{
+                P + "root.queues": "a,b",
+                P + "root.a.capacity": 60,
+                P + "root.b.capacity": 40,
+                P + "root.a.acl_administer_queue": "*",
+                P + "maximum-am-resource-percent": 0.2,
+            }
+        )
+    )
     out = tmp_path / "c.yaml"
     said = CliRunner().invoke(
         weft, ["import-yarn", str(tmp_path / "q.xml"), "--nodes", "3", "--out", str(out)]
@@ -224,11 +269,18 @@ def test_the_command_writes_a_cluster_that_loads(tmp_path):
 @pytest.mark.skipif(not (DATA / "sls").exists(), reason="WEFT_DATA has no public inputs")
 def test_the_sample_configuration_of_the_load_simulator(tmp_path):
     conf, lists = DATA / "sls" / "sample-conf", DATA / "sls" / "json"
-    capacity = read_yarn([conf / "capacity-scheduler.xml", conf / "yarn-site.xml",
-                          lists / "nodes-with-resources.json"])  # fmt: skip
+    capacity = read_yarn(
+        [
+            conf / "capacity-scheduler.xml",
+            conf / "yarn-site.xml",
+            lists / "nodes-with-resources.json",
+        ]
+    )
     assert {name: queue["capacity"] for name, queue in capacity.queues.items()} == {
-        "sls_queue_1": 0.25, "sls_queue_2": 0.25, "sls_queue_3": 0.5,
-    }  # fmt: skip
+        "sls_queue_1": 0.25,
+        "sls_queue_2": 0.25,
+        "sls_queue_3": 0.5,
+    }
     assert capacity.manager == {"queue_apps_max": 1000, "preemption": True}
     assert capacity.scheduler == "fair", "what its yarn-site.xml chooses"
     fair = read_yarn([conf / "fair-scheduler.xml", lists / "nodes.json"])

@@ -132,8 +132,10 @@ def test_a_call_is_tried_again_until_the_manager_is_there() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("code", ["invalid_argument", "not_found", "failed_precondition",
-                                  "resource_exhausted", "unavailable"])  # fmt: skip
+@pytest.mark.parametrize(
+    "code",
+    ["invalid_argument", "not_found", "failed_precondition", "resource_exhausted", "unavailable"],
+)
 def test_a_refusal_arrives_with_its_place(code: str) -> None:
     refused = Refused(code, "stages[2].demand.vcores", "too much: ö\nx")
 

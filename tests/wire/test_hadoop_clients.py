@@ -17,11 +17,26 @@ from weft.requests import ApplicationReport, ClusterMetrics, NodeReport, QueueRe
 
 APP = pb.ApplicationId(id=3, cluster_timestamp=7)
 RUNNING = ApplicationReport(
-    app_id=3, name="j", user="ada", queue="root.default", priority=0, state="RUNNING",
-    final_status="UNDEFINED", progress=0.0, attempt_id=0, master_node="", submitted_s=0.0,
-    started_s=0.0, finished_s=0.0, tasks=0, finished_tasks=0, running_containers=0,
-    pending_containers=0, allocated={}, cluster_ts=7,
-)  # fmt: skip
+    app_id=3,
+    name="j",
+    user="ada",
+    queue="root.default",
+    priority=0,
+    state="RUNNING",
+    final_status="UNDEFINED",
+    progress=0.0,
+    attempt_id=0,
+    master_node="",
+    submitted_s=0.0,
+    started_s=0.0,
+    finished_s=0.0,
+    tasks=0,
+    finished_tasks=0,
+    running_containers=0,
+    pending_containers=0,
+    allocated={},
+    cluster_ts=7,
+)
 
 
 class Cluster:
@@ -112,9 +127,14 @@ def test_a_submission_said_again_changes_nothing_of_the_first(tmp_path: Path) ->
 def test_no_master_makes_the_list_of_applications_fail(port: str) -> None:
     """What it told of itself is shown as far as YARN's records can hold it."""
     odd = replace(
-        RUNNING, master_address=f"h:{port}", attempt_id=769, final_status="evil", priority=-(2**31),
-        allocated={"vcores": 2.0**53, "memory_mb": 2.0**53}, state="FINISHED",
-    )  # fmt: skip
+        RUNNING,
+        master_address=f"h:{port}",
+        attempt_id=769,
+        final_status="evil",
+        priority=-(2**31),
+        allocated={"vcores": 2.0**53, "memory_mb": 2.0**53},
+        state="FINISHED",
+    )
     made = translate.report(odd, int, "", unmanaged=False)
     assert (made.rpc_port, translate.FINAL_STATES[made.final_status]) == (-1, "FAILED")
     assert translate.attempt_report(odd, int, number=769).rpc_port == -1

@@ -83,9 +83,12 @@ def test_results_are_committed_by_renames_as_hadoops_committer_does(tmp_path: Pa
         assert await put("out/part-00000", "RENAME&destination=/folder") is True
         assert (tmp_path / "folder/part-00000").read_bytes() == b"rows"
         for source, to in (
-            ("nothing", "/x"), ("folder/part-00000", "/no/such/folder"), ("out", "/out/inside"),
-            ("folder", "/folder"), ("folder", "/folder/part-00000"),
-        ):  # fmt: skip
+            ("nothing", "/x"),
+            ("folder/part-00000", "/no/such/folder"),
+            ("out", "/out/inside"),
+            ("folder", "/folder"),
+            ("folder", "/folder/part-00000"),
+        ):
             assert await put(source, f"RENAME&destination={to}") is False, (source, to)
         assert (tmp_path / "folder/part-00000").exists()
         async with session.put(f"{base}/folder?op=RENAME&destination=/../x") as got:

@@ -22,10 +22,17 @@ from weft.messages import (
 )
 
 STAGE = {
-    "stageId": 0, "attemptId": 0, "status": "ACTIVE", "numTasks": 8, "numActiveTasks": 2,
-    "numCompleteTasks": 2, "executorRunTime": 6_000, "executorDeserializeTime": 0, "name": "a",
+    "stageId": 0,
+    "attemptId": 0,
+    "status": "ACTIVE",
+    "numTasks": 8,
+    "numActiveTasks": 2,
+    "numCompleteTasks": 2,
+    "executorRunTime": 6_000,
+    "executorDeserializeTime": 0,
+    "name": "a",
     "submissionTime": "2026-01-01T00:00:10.000GMT",
-}  # fmt: skip
+}
 
 # Two cores a task of the second kind of executor, one of others.
 ENVIRONMENT = {
@@ -39,9 +46,11 @@ ENVIRONMENT = {
 
 def ask(count: int, priority: int = 0, memory: int = 1_000, cores: int = 2) -> Any:
     return pb.ResourceRequest(
-        priority=pb.Priority(priority=priority), resource_name="*", num_containers=count,
+        priority=pb.Priority(priority=priority),
+        resource_name="*",
+        num_containers=count,
         capability=pb.Resource(memory=memory, virtual_cores=cores),
-    )  # fmt: skip
+    )
 
 
 async def pages(answer: Callable[[], web.Response]) -> tuple[web.AppRunner, str]:
@@ -115,9 +124,13 @@ def test_remaining_work_and_path_are_told_and_a_run_is_kept(
 
             await until(follows)
             told[0] = {
-                **STAGE, "status": "COMPLETE", "numActiveTasks": 0, "numCompleteTasks": 8,
-                "executorRunTime": 24_000, "completionTime": "2026-01-01T00:00:30.000GMT",
-            }  # fmt: skip
+                **STAGE,
+                "status": "COMPLETE",
+                "numActiveTasks": 0,
+                "numCompleteTasks": 8,
+                "executorRunTime": 24_000,
+                "completionTime": "2026-01-01T00:00:30.000GMT",
+            }
 
             async def nothing_left() -> bool:
                 return (await beat()).remaining_work == 0.0
@@ -145,11 +158,14 @@ def test_pages_that_say_nonsense_harm_nobody(
 ) -> None:
     monkeypatch.setattr("weft.hadoop.graphs.LOOK_S", 0.01)
     odd: list[Callable[[], web.Response]] = [
-        lambda: web.Response(text="no json"), lambda: web.json_response({"x": 1}),
-        lambda: web.json_response([1, None]), lambda: web.Response(status=500),
-        lambda: web.Response(text="[" * 100_000), lambda: web.Response(body=b"\xff\xfe"),
+        lambda: web.Response(text="no json"),
+        lambda: web.json_response({"x": 1}),
+        lambda: web.json_response([1, None]),
+        lambda: web.Response(status=500),
+        lambda: web.Response(text="[" * 100_000),
+        lambda: web.Response(body=b"\xff\xfe"),
         lambda: web.json_response([{**STAGE, "numTasks": "many"}]),
-    ]  # fmt: skip
+    ]
     served = 0
 
     def answer() -> web.Response:
@@ -180,9 +196,18 @@ def test_each_kind_of_executor_counts_with_its_own_demand(
     The containers that the first stages need come first, and none is taken to be held 600 s.
     """
     monkeypatch.setattr("weft.hadoop.graphs.LOOK_S", 0.05)
-    later = {**STAGE, "stageId": 1, "name": "b", "status": "PENDING", "numCompleteTasks": 0,
-             "numActiveTasks": 0, "executorRunTime": 0, "numTasks": 6, "resourceProfileId": 1,
-             "submissionTime": None}  # fmt: skip
+    later = {
+        **STAGE,
+        "stageId": 1,
+        "name": "b",
+        "status": "PENDING",
+        "numCompleteTasks": 0,
+        "numActiveTasks": 0,
+        "executorRunTime": 0,
+        "numTasks": 6,
+        "resourceProfileId": 1,
+        "submissionTime": None,
+    }
 
     async def conversation() -> None:
         told_pages = followed(lambda: web.json_response([STAGE, later]), History(tmp_path))
@@ -255,9 +280,7 @@ def test_without_pages_the_event_log_is_read(
         await master.finish(pb.Finish(final_status=1))
 
         async def kept() -> bool:
-            return [known.parents for known in history.find("ada", "etl")] == [
-                (), (), (0, 1), (2,)
-            ]  # fmt: skip
+            return [known.parents for known in history.find("ada", "etl")] == [(), (), (0, 1), (2,)]
 
         await until(kept)
         task.cancel()

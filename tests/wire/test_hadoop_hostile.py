@@ -37,23 +37,34 @@ def some(kind: Any, **fields: Any) -> Any:
 APP = some(pb.ApplicationId, id=INT, cluster_timestamp=LONG)
 OWN = st.just(pb.AttemptId(application=pb.ApplicationId(id=3, cluster_timestamp=7), attempt=1))
 NUMBER = some(
-    pb.ContainerId, id=LONG, application=APP,
+    pb.ContainerId,
+    id=LONG,
+    application=APP,
     attempt=OWN | some(pb.AttemptId, application=APP, attempt=INT),
-)  # fmt: skip
+)
 AMOUNT = some(pb.ResourceAmount, key=WORDS | st.just("yarn.io/gpu"), value=LONG)
 SIZE = some(pb.Resource, memory=LONG, virtual_cores=INT, amounts=st.lists(AMOUNT, max_size=2))
 REQUEST = some(
-    pb.ResourceRequest, priority=some(pb.Priority, priority=INT), resource_name=WORDS,
-    capability=SIZE, num_containers=INT, relax_locality=st.booleans(), node_label_expression=WORDS,
-    execution_type=some(pb.ExecutionType, execution_type=INT), allocation_request_id=LONG,
-)  # fmt: skip
+    pb.ResourceRequest,
+    priority=some(pb.Priority, priority=INT),
+    resource_name=WORDS,
+    capability=SIZE,
+    num_containers=INT,
+    relax_locality=st.booleans(),
+    node_label_expression=WORDS,
+    execution_type=some(pb.ExecutionType, execution_type=INT),
+    allocation_request_id=LONG,
+)
 ALLOCATE = some(
-    pb.Allocate, asks=st.lists(REQUEST, max_size=4), releases=st.lists(NUMBER, max_size=3),
+    pb.Allocate,
+    asks=st.lists(REQUEST, max_size=4),
+    releases=st.lists(NUMBER, max_size=3),
     blacklist=some(
         pb.Blacklist, additions=st.lists(WORDS, max_size=3), removals=st.lists(WORDS, max_size=3)
     ),
-    progress=FLOAT, tracking_url=WORDS,
-)  # fmt: skip
+    progress=FLOAT,
+    tracking_url=WORDS,
+)
 
 
 class StrictManager(FakeManager):
@@ -118,14 +129,22 @@ class Cluster:
 
 
 CONTEXT = some(
-    pb.SubmissionContext, application=APP, name=WORDS, queue=WORDS, type=WORDS,
-    tags=st.lists(WORDS, max_size=3), priority=some(pb.Priority, priority=INT), resource=SIZE,
-    max_attempts=INT, unmanaged=st.booleans(), node_label_expression=WORDS,
+    pb.SubmissionContext,
+    application=APP,
+    name=WORDS,
+    queue=WORDS,
+    type=WORDS,
+    tags=st.lists(WORDS, max_size=3),
+    priority=some(pb.Priority, priority=INT),
+    resource=SIZE,
+    max_attempts=INT,
+    unmanaged=st.booleans(),
+    node_label_expression=WORDS,
     master_requests=st.lists(REQUEST, max_size=2),
     master=some(
         pb.LaunchContext, tokens=st.binary(max_size=20), command=st.lists(WORDS, max_size=2)
     ),
-)  # fmt: skip
+)
 
 
 @settings(max_examples=150, deadline=None)
@@ -147,8 +166,9 @@ def test_a_submission_is_refused_or_a_job_that_a_file_could_hold(
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.tuples(st.binary(max_size=60), st.binary(max_size=30)), max_size=3),
-    st.lists(NUMBER, max_size=3), st.booleans(),
-)  # fmt: skip
+    st.lists(NUMBER, max_size=3),
+    st.booleans(),
+)
 def test_nothing_is_started_or_stopped_with_a_forged_token(
     tokens: list[tuple[bytes, bytes]], numbers: list[Any], borrowed: bool
 ) -> None:
@@ -163,9 +183,16 @@ def test_nothing_is_started_or_stopped_with_a_forged_token(
         return None
 
     face = nodes.NodeFace(
-        "n1", keeper, None, start, done.append, look, lambda: ("vcores", "memory_mb"),
-        lambda name: (), lambda: 7,
-    )  # fmt: skip
+        "n1",
+        keeper,
+        None,
+        start,
+        done.append,
+        look,
+        lambda: ("vcores", "memory_mb"),
+        lambda name: (),
+        lambda: 7,
+    )
     attempt = pb.AttemptId(application=pb.ApplicationId(id=3, cluster_timestamp=7), attempt=1)
     caller = rpc.Caller(peer="here")
     caller.kind = NODE
@@ -195,8 +222,10 @@ def test_nothing_is_started_or_stopped_with_a_forged_token(
 
 
 @settings(max_examples=60, deadline=None)
-@given(method=st.sampled_from(("submitApplication", "getApplications", "getQueueInfo", "kill")),
-       body=st.binary(max_size=120))  # fmt: skip
+@given(
+    method=st.sampled_from(("submitApplication", "getApplications", "getQueueInfo", "kill")),
+    body=st.binary(max_size=120),
+)
 def test_bodies_of_no_meaning_are_answered_and_the_port_goes_on(method: str, body: bytes) -> None:
     async def conversation() -> None:
         protocol = ClientFace(object()).protocol()  # type: ignore[arg-type]

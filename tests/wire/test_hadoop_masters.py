@@ -19,9 +19,12 @@ HOSTS = {"h1": ("n1", "n2"), "h2": ("n3",)}
 
 def row(name: str, count: int, *, relax: bool = True) -> Any:
     return pb.ResourceRequest(
-        priority=pb.Priority(priority=1), resource_name=name, num_containers=count,
-        capability=pb.Resource(memory=1_000, virtual_cores=2), relax_locality=relax,
-    )  # fmt: skip
+        priority=pb.Priority(priority=1),
+        resource_name=name,
+        num_containers=count,
+        capability=pb.Resource(memory=1_000, virtual_cores=2),
+        relax_locality=relax,
+    )
 
 
 class Beats:

@@ -11,9 +11,15 @@ def test_a_third_party_compiles_the_sources_as_they_lie(tmp_path: Path) -> None:
     sources = sorted(path.name for path in (ROOT / "proto").glob("*.proto"))
     assert "client.proto" in sources
     command = [
-        sys.executable, "-m", "grpc_tools.protoc", "-I", "proto", f"--python_out={tmp_path}",
-        f"--grpc_python_out={tmp_path}", *(f"proto/{name}" for name in sources),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "grpc_tools.protoc",
+        "-I",
+        "proto",
+        f"--python_out={tmp_path}",
+        f"--grpc_python_out={tmp_path}",
+        *(f"proto/{name}" for name in sources),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     program = "import client_pb2_grpc as c; print(c.ResourceManagerClientStub.__name__)"

@@ -36,12 +36,20 @@ async def pages(most: int = 100, **settings: Any) -> AsyncIterator[tuple[str, in
 @pytest.mark.parametrize(
     ("host", "status"),
     [
-        ("127.0.0.1:1", 200), ("localhost", 200), ("localhost:8088", 200), ("[::1]:8088", 200),
-        ("10.1.2.3", 200), ("weft.example:8088", 200), ("WEFT.example.", 200),
-        ("evil.example", 421), ("evil.example:8088", 421), ("127.0.0.1.evil.example", 421),
-        ("localhost.evil.example", 421), ("a@evil.example", 421),
+        ("127.0.0.1:1", 200),
+        ("localhost", 200),
+        ("localhost:8088", 200),
+        ("[::1]:8088", 200),
+        ("10.1.2.3", 200),
+        ("weft.example:8088", 200),
+        ("WEFT.example.", 200),
+        ("evil.example", 421),
+        ("evil.example:8088", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost.evil.example", 421),
+        ("a@evil.example", 421),
     ],
-)  # fmt: skip
+)
 def test_a_name_that_is_not_ours_is_answered_nothing(host: str, status: int) -> None:
     """A rebinding page has its own name in Host and Origin, and both agree."""
 
@@ -94,8 +102,11 @@ def test_no_path_answers_a_stranger_where_visitors_are_known() -> None:
     async def main() -> None:
         async with pages(https=True) as (place, port, fake), ClientSession() as session:
             app = make_app(WebSettings(port=0, watch=False), fake)  # type: ignore[arg-type]
-            routes = {(route.method, str(route.resource.canonical)) for route in app.router.routes()
-                      if route.resource is not None}  # fmt: skip
+            routes = {
+                (route.method, str(route.resource.canonical))
+                for route in app.router.routes()
+                if route.resource is not None
+            }
             assert len(routes) > 60
             for method, path in sorted(routes):
                 where = re.sub(r"\{[^}]*\}", "x", path)
@@ -142,8 +153,12 @@ def test_no_part_listens_for_everybody_without_being_told(role: str, tmp_path: P
     more = ["--hosting"] if role == "am" else []
     done = subprocess.run(
         [sys.executable, "-m", role, "--host=0.0.0.0", "--port=0", "--metrics-port=-1", *more],
-        capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=tmp_path,
+    )
     assert done.returncode == 2
     assert done.stderr.startswith("error: --host: 0.0.0.0 is reached by others")
     assert done.stderr.count("\n") == 1

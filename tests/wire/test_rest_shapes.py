@@ -51,15 +51,20 @@ def over_http(
 def test_collections_are_wrapped_as_hadoop_documents_them() -> None:
     async def check(ask: Ask, _: FakeClient) -> None:
         shapes = {
-            "": ("clusterInfo",), "/info": ("clusterInfo",), "/metrics": ("clusterMetrics",),
-            "/apps": ("apps", "app"), "/nodes": ("nodes", "node"),
+            "": ("clusterInfo",),
+            "/info": ("clusterInfo",),
+            "/metrics": ("clusterMetrics",),
+            "/apps": ("apps", "app"),
+            "/nodes": ("nodes", "node"),
             "/scheduler": ("scheduler", "schedulerInfo"),
-            "/appstatistics": ("appStatInfo", "statItem"), f"/apps/{APP}": ("app",),
-            f"/apps/{APP}/state": ("state",), f"/apps/{APP}/queue": ("queue",),
+            "/appstatistics": ("appStatInfo", "statItem"),
+            f"/apps/{APP}": ("app",),
+            f"/apps/{APP}/state": ("state",),
+            f"/apps/{APP}/queue": ("queue",),
             f"/apps/{APP}/priority": ("priority",),
             f"/apps/{APP}/appattempts": ("appAttempts", "appAttempt"),
             f"/apps/{APP}/appattempts/1/containers": ("containers", "container"),
-        }  # fmt: skip
+        }
         for path, keys in shapes.items():
             status, data = await ask(BASE + path)
             assert status == 200, path
@@ -78,8 +83,10 @@ def test_leaf_queues_have_no_queues_and_percentages_are_of_the_parent() -> None:
         _, data = await ask(f"{BASE}/scheduler")
         root = data["scheduler"]["schedulerInfo"]
         assert (root["type"], root["queueName"], root["capacity"]) == (
-            "capacityScheduler", "root", 100.0,
-        )  # fmt: skip
+            "capacityScheduler",
+            "root",
+            100.0,
+        )
         prod, dev = root["queues"]["queue"]
         assert "queues" not in prod
         assert (dev["queueName"], dev["capacity"], dev["maxCapacity"]) == ("dev", 30.0, 50.0)

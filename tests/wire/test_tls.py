@@ -219,8 +219,10 @@ def test_making_again_keeps_what_still_fits(tmp_path: Path) -> None:
     again = {one.name: one for one in make(tmp_path, ["n1", "n2,10.0.0.2", "n3"])}
     assert {name: one.fresh for name, one in first.items()} == {"n1": True, "n2": True}
     assert {name: one.fresh for name, one in again.items()} == {
-        "n1": False, "n2": True, "n3": True,
-    }  # fmt: skip
+        "n1": False,
+        "n2": True,
+        "n3": True,
+    }
     kept = {path.name for path in tmp_path.iterdir() if before.get(path.name) == path.read_bytes()}
     assert kept == {"ca.pem", "ca-key.pem", "n1.pem", "n1-key.pem"}
 

@@ -158,8 +158,11 @@ def test_of_a_run_only_the_containers_start_whose_tokens_are_shown() -> None:
 
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6), st.booleans()), max_size=5),
-    st.integers(0, 6), st.integers(1, 8), st.sets(st.integers(0, 14)), st.booleans(),
-)  # fmt: skip
+    st.integers(0, 6),
+    st.integers(1, 8),
+    st.sets(st.integers(0, 14)),
+    st.booleans(),
+)
 def test_tokens_of_runs_are_those_of_all_their_containers(
     granted: list[tuple[int, int, bool]], first: int, count: int, held: set[int], late: bool
 ) -> None:
@@ -185,8 +188,10 @@ def test_tokens_of_runs_are_those_of_all_their_containers(
     begun = [number - C1 for order in good for one in order.items for number in started_by(one)]
     refused = [
         one.container_id - C1 + place
-        for answer in answers for one in answer.items for place in range(one.count)
-    ]  # fmt: skip
+        for answer in answers
+        for one in answer.items
+        for place in range(one.count)
+    ]
     assert sorted([*begun, *refused]) == list(wanted)
     assert set(begun) == covered & set(wanted)
     assert all(one.task == one.container_id - C1 for order in good for one in order.items)
@@ -295,9 +300,10 @@ def test_an_order_is_for_containers_of_its_own_application() -> None:
     for attempt, passes in ((app << 8 | 1, True), (app << 8 | 2, True), (app + 1 << 8 | 1, False)):
         shown = [ours.container(number, "n1", 0.0, attempt=attempt) for number in (C1, C2)]
         orders = [
-            StartContainers(attempt, "n1", (run,)), StopContainers(attempt, "n1", (C2,)),
+            StartContainers(attempt, "n1", (run,)),
+            StopContainers(attempt, "n1", (C2,)),
             QueryContainers(attempt, "n1", (C2,)),
-        ]  # fmt: skip
+        ]
         good, answers = node.sift(orders, shown, lambda *_: None)
         assert good == (orders if passes else [])
         items = [item for answer in answers for item in answer.items]
@@ -317,8 +323,9 @@ def test_a_master_orders_in_no_other_attempts_name(given: int, says: int) -> Non
     orders = [
         StartContainers(attempt, "n1", (run,)),
         replace(start(C1, C2), attempt_id=attempt),
-        StopContainers(attempt, "n1", (C2,)), QueryContainers(attempt, "n1", (C2,)),
-    ]  # fmt: skip
+        StopContainers(attempt, "n1", (C2,)),
+        QueryContainers(attempt, "n1", (C2,)),
+    ]
     refused: list[str] = []
     good, answers = node.sift(orders, shown, lambda _, why: refused.append(why))
     assert bool(good) == (says == given)
@@ -343,8 +350,9 @@ def test_what_no_node_holds_needs_no_token_and_is_not_touched() -> None:
     good, answers = node.sift(orders, [], lambda *_: None)
     assert good == []
     assert [answer.items for answer in answers] == [
-        (ItemAnswer(C1),), (ItemAnswer(C1, error=NOT_HELD),),
-    ]  # fmt: skip
+        (ItemAnswer(C1),),
+        (ItemAnswer(C1, error=NOT_HELD),),
+    ]
 
 
 def test_a_wallet_forgets_with_the_last_master_of_an_application() -> None:
@@ -410,8 +418,9 @@ def test_a_long_run_without_tokens_is_refused_as_one() -> None:
     good, (answer,) = node.sift([order], [ours.container(C1 + 7, "n1", 0.0)], lambda *_: None)
     assert [(one.container_id, one.task) for one in good[0].items] == [(C1 + 7, 7)]
     assert [(one.container_id, one.task, one.count) for one in answer.items] == [
-        (C1, 0, 7), (C1 + 8, 8, 199_992),
-    ]  # fmt: skip
+        (C1, 0, 7),
+        (C1 + 8, 8, 199_992),
+    ]
 
 
 ONE = {"number": 1, "from_s": 0.0, "secret": "00" * 32}

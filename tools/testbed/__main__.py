@@ -60,12 +60,21 @@ def look(folder: Path) -> None:
         (folder / name).mkdir()
     try:
         run(
-            "unshare", "--net", "--mount", "--uts", "--pid", "--fork", "--mount-proc",
-            "--propagation", "private", "sh", "-ec",
+            "unshare",
+            "--net",
+            "--mount",
+            "--uts",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "--propagation",
+            "private",
+            "sh",
+            "-ec",
             f"mount -t overlay -o lowerdir=/etc,upperdir={folder}/upper,workdir={folder}/work "
             "testbed /etc; ip link add name probe0 type bridge; "
             "iptables -A INPUT -m statistic --mode random --probability 0.5 -j DROP",
-        )  # fmt: skip
+        )
     except Failure as error:
         raise Skip(f"namespaces, overlays, bridges and iptables are needed: {error}") from None
 
@@ -128,12 +137,30 @@ def outside(spark: bool) -> int:
         more = ["--spark", spark_installed()] if spark else []
         say(f"releases {releases()}")
         inner = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL",
-             "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
-             "--propagation", "private", sys.executable, "-m", "tools.testbed",
-             "--inside", str(folder), "--ansible", str(program), *more],
+            [
+                "setpriv",
+                "--pdeathsig",
+                "KILL",
+                "unshare",
+                "--net",
+                "--mount",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--mount-proc",
+                "--propagation",
+                "private",
+                sys.executable,
+                "-m",
+                "tools.testbed",
+                "--inside",
+                str(folder),
+                "--ansible",
+                str(program),
+                *more,
+            ],
             cwd=ROOT,
-        )  # fmt: skip
+        )
         code = inner.wait()
     except Skip as reason:
         say(f"skipped: {reason}")

@@ -140,15 +140,25 @@ class Bed:
             "WEFT_TLS_KEY": f"{secrets}/control-key.pem",
         }
         self.manager = self.cluster.manager(
-            f"--host={CONTROL}", "--port=8030", f"--node-expiry-s={EXPIRY_S}",
-            f"--state-dir={self.folder / 'state'}", "--heartbeat-s=0.5", f"--tape={self.tapes}",
-        )  # fmt: skip
+            f"--host={CONTROL}",
+            "--port=8030",
+            f"--node-expiry-s={EXPIRY_S}",
+            f"--state-dir={self.folder / 'state'}",
+            "--heartbeat-s=0.5",
+            f"--tape={self.tapes}",
+        )
         self.cluster.host(self.manager, f"--host={CONTROL}", "--port=8050", f"--tape={self.tapes}")
         far = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("delay.py")),
-             FAR_MANAGER, MANAGER, str(DELAY_S)],
-            stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [
+                sys.executable,
+                str(Path(__file__).with_name("delay.py")),
+                FAR_MANAGER,
+                MANAGER,
+                str(DELAY_S),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         self._processes.append(far)
         assert far.stdout is not None
         hold(far.stdout.readline() == "ready\n", "the long way opens")

@@ -49,13 +49,34 @@ class Host:
         entry = ":".join(f"{g}/cgroup.procs" for g in self.groups.folders(self.name, "system"))
         with (self.folder / "host.log").open("wb") as log:
             self._init = subprocess.Popen(
-                ["/bin/sh", "-c", ENTER, entry,
-                 "unshare", "--net", "--mount", "--uts", "--pid", "--fork", "--kill-child",
-                 "--mount-proc", "--propagation", "private",
-                 "/bin/sh", str(Path(__file__).with_name("host.sh")),
-                 self.name, str(self.folder), str(ROOT), " ".join(tops), *widened(python, tops)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                [
+                    "/bin/sh",
+                    "-c",
+                    ENTER,
+                    entry,
+                    "unshare",
+                    "--net",
+                    "--mount",
+                    "--uts",
+                    "--pid",
+                    "--fork",
+                    "--kill-child",
+                    "--mount-proc",
+                    "--propagation",
+                    "private",
+                    "/bin/sh",
+                    str(Path(__file__).with_name("host.sh")),
+                    self.name,
+                    str(self.folder),
+                    str(ROOT),
+                    " ".join(tops),
+                    *widened(python, tops),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         self.pid = until(self._first, f"{self.name} starts")
         until(self._serves, f"sshd of {self.name} serves")
         return f"{self.address} {key}"
@@ -95,8 +116,19 @@ class Host:
     def connect(self, bridge: str) -> None:
         """Lay a cable to the bridge, and set the host's address."""
         port = f"{bridge}-{self.name}"
-        run("ip", "link", "add", port, "type", "veth",
-            "peer", "name", "eth0", "netns", str(self.pid))  # fmt: skip
+        run(
+            "ip",
+            "link",
+            "add",
+            port,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            str(self.pid),
+        )
         run("ip", "link", "set", port, "master", bridge, "up")
         for command in (
             f"ip addr add {self.address}/24 dev eth0",
@@ -115,9 +147,21 @@ class Host:
         """Lose a share of all packets, in both directions."""
         for chain, way in (("INPUT", "-i"), ("OUTPUT", "-o")):
             self.run(
-                "iptables", "-w", "-A" if begin else "-D", chain, way, "eth0", "-m", "statistic",
-                "--mode", "random", "--probability", str(share), "-j", "DROP",
-            )  # fmt: skip
+                "iptables",
+                "-w",
+                "-A" if begin else "-D",
+                chain,
+                way,
+                "eth0",
+                "-m",
+                "statistic",
+                "--mode",
+                "random",
+                "--probability",
+                str(share),
+                "-j",
+                "DROP",
+            )
 
     def dropped(self) -> int:
         """Return how many packets the rules dropped so far."""

@@ -74,9 +74,14 @@ class Ansible:
             "ANSIBLE_HOST_KEY_CHECKING": "1",
         }
         output = run(
-            str(self._program), "-i", str(self._folder / "inventory.json"), *flags, *extra,
-            str(PLAYBOOKS / book), environment=environment,
-        )  # fmt: skip
+            str(self._program),
+            "-i",
+            str(self._folder / "inventory.json"),
+            *flags,
+            *extra,
+            str(PLAYBOOKS / book),
+            environment=environment,
+        )
         found = {
             name: Recap(int(ok), int(changed)) for name, ok, changed, *_ in RECAP.findall(output)
         }

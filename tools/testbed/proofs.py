@@ -189,9 +189,10 @@ def hog(bed: Bed) -> str:
     killed = [fact for fact in stops if fact["outcome"] == "OUT_OF_MEMORY"]
     hold(len(killed) == 1, f"killed for memory: {killed}")
     ends = Counter(
-        fact["outcome"] for fact in stops
+        fact["outcome"]
+        for fact in stops
         if app_of_container(fact["container"]) == good and fact["stage"] >= 0
-    )  # fmt: skip
+    )
     hold(ends == {"SUCCEEDED": count}, f"the others' ends: {ends}")
     hold(bed.manager_pids() == before, "every node manager is the process that it was")
     neighbours = sum(fact["node"] == eaten[0]["node"] for fact in beside)
@@ -246,9 +247,12 @@ def upgraded(bed: Bed) -> str:
     all_wait(bed, app, 4 * COUNT)
     with ThreadPoolExecutor(1) as pool:
         playing = pool.submit(
-            bed.ansible.play, "upgrade.yml", "--limit", host.name,
+            bed.ansible.play,
+            "upgrade.yml",
+            "--limit",
+            host.name,
             weft_wheelhouse=str(NEXT_WHEELHOUSE),
-        )  # fmt: skip
+        )
         try:
             until(
                 lambda: playing.done() or bed.states()[host.name] == "DECOMMISSIONING",
@@ -262,9 +266,10 @@ def upgraded(bed: Bed) -> str:
     hold(report.final_status == "SUCCEEDED", f"the job {report.final_status}: {report.diagnostics}")
     hold(held, f"{host.name} ran nothing when it was drained")
     ends = Counter(
-        fact["outcome"] for fact in bed.facts("TaskStopped")
+        fact["outcome"]
+        for fact in bed.facts("TaskStopped")
         if app_of_container(fact["container"]) == app and fact["stage"] >= 0
-    )  # fmt: skip
+    )
     hold(ends == {"SUCCEEDED": 4 * COUNT + 4}, f"the tasks' ends: {ends}")
     placed = 0
     states: list[str] = []
@@ -323,8 +328,15 @@ def uninstalled(bed: Bed) -> str:
 
 
 PROOFS = (
-    installed, limited_job, partitioned, hog, kept_apart, upgraded, replayed, uninstalled,
-)  # fmt: skip
+    installed,
+    limited_job,
+    partitioned,
+    hog,
+    kept_apart,
+    upgraded,
+    replayed,
+    uninstalled,
+)
 
 
 # -- what they share -------------------------------------------------------------------------------
@@ -334,11 +346,13 @@ def runs(host: Host) -> str:
     """Return the release that a host's node manager was started from."""
     pid = host.run("/opt/weft/weft-service", "pid", "nm").strip()
     return next(
-        (part.removeprefix("/opt/weft/releases/").split("/")[0]
-         for part in host.run("cat", f"/proc/{pid}/maps").split()
-         if part.startswith("/opt/weft/releases/")),
+        (
+            part.removeprefix("/opt/weft/releases/").split("/")[0]
+            for part in host.run("cat", f"/proc/{pid}/maps").split()
+            if part.startswith("/opt/weft/releases/")
+        ),
         "nothing of the role's",
-    )  # fmt: skip
+    )
 
 
 def fetched(url: str) -> Any:

@@ -89,9 +89,14 @@ class SparkBed(Bed):
             for jar in sorted(jars.glob("*.jar")):
                 packed.write(jar, jar.name)
         part = self.cluster.start(
-            "weft.hadoop", f"--manager={MANAGER}", f"--host={CONTROL}", "--insecure",
-            f"--port={GATEWAY_PORT}", f"--dir={self.folder / 'gateway'}", f"--files={self.files}",
-        )  # fmt: skip
+            "weft.hadoop",
+            f"--manager={MANAGER}",
+            f"--host={CONTROL}",
+            "--insecure",
+            f"--port={GATEWAY_PORT}",
+            f"--dir={self.folder / 'gateway'}",
+            f"--files={self.files}",
+        )
         write_conf(self.conf, part.ready, "")
 
     def stop(self) -> None:
@@ -131,14 +136,18 @@ class SparkBed(Bed):
         for key, value in settings.items():
             command += ["--conf", f"{key}={value}"]
         environment = os.environ | {
-            "HADOOP_CONF_DIR": str(self.conf), "SPARK_LOCAL_IP": CONTROL,
+            "HADOOP_CONF_DIR": str(self.conf),
+            "SPARK_LOCAL_IP": CONTROL,
             "PYSPARK_PYTHON": str(self.venv / "bin/python"),
-        }  # fmt: skip
+        }
         log = (self.folder / f"{name}.log").open("wb")
         client = subprocess.Popen(
             [*command, str(script), f"/results/{name}"],
-            stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=self.folder,
-        )  # fmt: skip
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=self.folder,
+        )
         self.clients.append(client)
 
         def accepted() -> AppId | None:
@@ -271,6 +280,9 @@ def _files(host: Host) -> list[str]:
 
 def _face_open(host: Host) -> bool:
     listening = host.run("sh", "-c", "cat /proc/net/tcp /proc/net/tcp6")
-    ports = {int(line.split()[1].rpartition(":")[2], 16)
-             for line in listening.splitlines() if line.split()[3:4] == ["0A"]}  # fmt: skip
+    ports = {
+        int(line.split()[1].rpartition(":")[2], 16)
+        for line in listening.splitlines()
+        if line.split()[3:4] == ["0A"]
+    }
     return any(8045 <= port < 8045 + SparkBed.count for port in ports)

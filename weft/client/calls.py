@@ -227,9 +227,13 @@ class AsyncClient:
         from weft.wire.client import read_log
 
         chunks = read_log(
-            container.node_address, container.node_id, container.container_id, stream, skip=skip,
+            container.node_address,
+            container.node_id,
+            container.container_id,
+            stream,
+            skip=skip,
             token=self._connection.log_token(container.container_id),
-        )  # fmt: skip
+        )
         return b"".join([chunk async for chunk in chunks])
 
     async def progress(self, app: AppId, poll_s: float = 0.2) -> AsyncIterator[ApplicationReport]:

@@ -122,10 +122,16 @@ def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateK
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Weft cluster authority")])
     builder = _builder(name, name, key, AUTHORITY_DAYS)
     usage = x509.KeyUsage(
-        digital_signature=False, content_commitment=False, key_encipherment=False,
-        data_encipherment=False, key_agreement=False, key_cert_sign=True, crl_sign=True,
-        encipher_only=False, decipher_only=False,
-    )  # fmt: skip
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(usage, critical=True)
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())

@@ -127,9 +127,11 @@ def _name_output() -> None:
     kept = isinstance(own.buffer, io.BufferedWriter)
     sys.stdout = io.TextIOWrapper(
         io.BufferedWriter(raw) if kept else raw,  # `python -u` has it so
-        encoding=own.encoding, errors=own.errors, line_buffering=own.line_buffering,
+        encoding=own.encoding,
+        errors=own.errors,
+        line_buffering=own.line_buffering,
         write_through=own.write_through,
-    )  # fmt: skip
+    )
 
 
 def main() -> None:

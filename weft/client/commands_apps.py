@@ -35,9 +35,12 @@ def manager_option(command: F) -> F:
     wrapped: Any = identified
     for what, text in _TLS_OPTIONS:
         wrapped = click.option(
-            f"--tls-{what}", type=click.Path(path_type=Path), metavar="FILE",
-            envvar=f"WEFT_TLS_{what.upper()}", help=text,
-        )(wrapped)  # fmt: skip
+            f"--tls-{what}",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            envvar=f"WEFT_TLS_{what.upper()}",
+            help=text,
+        )(wrapped)
     return click.option(  # type: ignore[no-any-return]
         "--rm",
         "address",
@@ -80,9 +83,12 @@ def json_option(command: F) -> F:
 @click.option("--replay", is_flag=True, help="Submit each job at its arrival_s, not at once.")
 @click.option("--queue", default="", help="Use this queue instead of the job's own.")
 @click.option(
-    "--lifetime", type=float, metavar="S", callback=_above_zero_or_none,
+    "--lifetime",
+    type=float,
+    metavar="S",
+    callback=_above_zero_or_none,
     help="Kill each job that has not ended S seconds after its submission.",
-)  # fmt: skip
+)
 @click.option(
     "--time-scale",
     default=1.0,

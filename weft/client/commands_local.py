@@ -30,8 +30,11 @@ class SettingsHelp(click.Command):
         from weft.live.settings import ProcessSettings, describe
 
         models: tuple[type[ProcessSettings], ...] = (
-            roles.RmSettings, roles.NmSettings, roles.AmSettings, roles.WebSettings,
-        )  # fmt: skip
+            roles.RmSettings,
+            roles.NmSettings,
+            roles.AmSettings,
+            roles.WebSettings,
+        )
         for role, model in zip(ROLES, models, strict=True):
             with formatter.section(f"Settings for --{role}-set NAME=VALUE (WEFT_{role.upper()}_*)"):
                 formatter.write_dl(
@@ -44,7 +47,10 @@ def cluster_options(command: F) -> F:
     for option in reversed(
         [
             click.option(
-                "--nodes", default=None, type=click.IntRange(min=1), show_default="20",
+                "--nodes",
+                default=None,
+                type=click.IntRange(min=1),
+                show_default="20",
                 help="Emulated nodes.",
             ),
             click.option("--cluster", default="", help="Cluster file or short form, for --nodes."),
@@ -55,27 +61,46 @@ def cluster_options(command: F) -> F:
             click.option("--planner", default="", help="Exchange the preset's planner."),
             click.option("--asker", default="", help="Exchange the preset's asker."),
             click.option(
-                "--set", "options", multiple=True, metavar="KEY=VALUE",
+                "--set",
+                "options",
+                multiple=True,
+                metavar="KEY=VALUE",
                 help="A parameter: matcher.NAME, planner.NAME or asker.NAME.",
             ),
             click.option(
-                "--time-scale", default=1.0, show_default=True, metavar="X", callback=positive,
+                "--time-scale",
+                default=1.0,
+                show_default=True,
+                metavar="X",
+                callback=positive,
                 help="The cluster's clock runs X times as fast as the wall clock.",
             ),
             click.option(
-                "--pace", type=click.Choice(["prompt", "yarn"]), default="prompt",
-                show_default=True, help="yarn: everything moves on 1 s heartbeats.",
+                "--pace",
+                type=click.Choice(["prompt", "yarn"]),
+                default="prompt",
+                show_default=True,
+                help="yarn: everything moves on 1 s heartbeats.",
             ),
             click.option(
-                "--launch", type=click.Choice(["hosted", "process"]), default="hosted",
-                show_default=True, help="Masters in one AM host, or a process each.",
+                "--launch",
+                type=click.Choice(["hosted", "process"]),
+                default="hosted",
+                show_default=True,
+                help="Masters in one AM host, or a process each.",
             ),
             click.option(
-                "--trace", default=None, type=click.Path(path_type=Path), metavar="FILE",
+                "--trace",
+                default=None,
+                type=click.Path(path_type=Path),
+                metavar="FILE",
                 help="When it ends, write a trace of its tasks for Perfetto (x.perfetto.json).",
             ),
             click.option(
-                "--tape", default=None, type=click.Path(path_type=Path), metavar="FOLDER",
+                "--tape",
+                default=None,
+                type=click.Path(path_type=Path),
+                metavar="FOLDER",
                 help="Keep every event that the scheduler handles there, for weft replay.",
             ),
             click.option("--rm-set", multiple=True, metavar="NAME=VALUE", help="RM setting."),
@@ -83,7 +108,7 @@ def cluster_options(command: F) -> F:
             click.option("--am-set", multiple=True, metavar="NAME=VALUE", help="AM setting."),
             click.option("--web-set", multiple=True, metavar="NAME=VALUE", help="Web setting."),
         ]
-    ):  # fmt: skip
+    ):
         command = option(command)
     return command
 
@@ -100,9 +125,10 @@ def _settings(options: dict[str, Any], **more: Any) -> LocalSettings:
             raise InputError(f"--set {key}", f"expected one of {known}")
     if options.get("mode") == "process" and options["nodes"] > 1 and not options["cluster"]:
         raise InputError(
-            "--nodes", "in process mode this host is one node; several are told by --cluster, "
+            "--nodes",
+            "in process mode this host is one node; several are told by --cluster, "
             "as 2x4vcores,8192memory_mb",
-        )  # fmt: skip
+        )
     return LocalSettings(flags=flags, **options, **more)
 
 
@@ -141,25 +167,36 @@ def demo(keep: bool, as_json: bool, trace: Path | None, **options: Any) -> None:
 @click.command(cls=SettingsHelp)
 @cluster_options
 @click.option(
-    "--mode", type=click.Choice(["emulated", "process"]), default="emulated", show_default=True,
+    "--mode",
+    type=click.Choice(["emulated", "process"]),
+    default="emulated",
+    show_default=True,
     help="process: this machine is a node and runs the stages' commands.",
-)  # fmt: skip
+)
 @click.option(
-    "--nm-processes", default=1, show_default=True, type=click.IntRange(min=1),
+    "--nm-processes",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=1),
     help="Processes of emulated nodes.",
-)  # fmt: skip
+)
 @click.option("--dir", "folder", type=click.Path(path_type=Path), help="Keep state and logs here.")
 @click.option("--events", is_flag=True, help="Every process writes its facts into the folder.")
 @click.option("--any-ports", is_flag=True, help="Free ports instead of the well-known ones.")
 @click.option("--web/--no-web", default=True, show_default=True, help="Pages and YARN's REST API.")
 @click.option(
-    "--hadoop", is_flag=True,
+    "--hadoop",
+    is_flag=True,
     help="Serve YARN's own wire (Spark, Flink, ...): needs --mode process to run anything.",
-)  # fmt: skip
+)
 @click.option(
-    "--managers", default=1, show_default=True, type=click.IntRange(1, 9), metavar="N",
+    "--managers",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 9),
+    metavar="N",
     help="Resource Managers: one leads, the others take over. They share an etcd.",
-)  # fmt: skip
+)
 @click.option(
     "--store",
     default="",

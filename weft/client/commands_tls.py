@@ -17,19 +17,38 @@ from weft.reading import name_problem
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
-    "--host", "hosts", multiple=True, metavar="NAME[,OTHER...]",
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="NAME[,OTHER...]",
     help="A node's host: its name, then other names and addresses it is dialled by (may be repeated"
-         " as those below).",
-)  # fmt: skip
-@click.option("--manager", "managers", multiple=True, metavar="NAME[,OTHER...]",
-              help="A host of the Resource Manager, AM host and pages.")  # fmt: skip
-@click.option("--emulator", "emulators", multiple=True, metavar="NAME[,OTHER...]",
-              help="A host of emulated nodes, whatever their names.")  # fmt: skip
+    " as those below).",
+)
+@click.option(
+    "--manager",
+    "managers",
+    multiple=True,
+    metavar="NAME[,OTHER...]",
+    help="A host of the Resource Manager, AM host and pages.",
+)
+@click.option(
+    "--emulator",
+    "emulators",
+    multiple=True,
+    metavar="NAME[,OTHER...]",
+    help="A host of emulated nodes, whatever their names.",
+)
 @click.option("--client", "clients", multiple=True, metavar="USER", help="A user.")
-@click.option("--admin", "admins", multiple=True, metavar="USER",
-              help="An operator, who may do everything.")  # fmt: skip
-@click.option("--days", type=click.IntRange(1, 3650), default=397, show_default=True,
-              help="For how long new certificates of hosts last.")  # fmt: skip
+@click.option(
+    "--admin", "admins", multiple=True, metavar="USER", help="An operator, who may do everything."
+)
+@click.option(
+    "--days",
+    type=click.IntRange(1, 3650),
+    default=397,
+    show_default=True,
+    help="For how long new certificates of hosts last.",
+)
 @json_option
 def certificates(
     folder: Path,
@@ -77,10 +96,19 @@ def certificates(
 @click.argument("state", metavar="STATE")
 @click.option("--user", default="", metavar="USER", help="Whose token; the user who runs this.")
 @click.option("--admin", is_flag=True, help="A token of an operator, who may do everything.")
-@click.option("--hours", type=click.FloatRange(0, 24 * 5, min_open=True), default=12.0,
-              show_default=True, help="For how long it lasts.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=None,
-              help="The file, for its owner alone; ~/.config/weft/token.")  # fmt: skip
+@click.option(
+    "--hours",
+    type=click.FloatRange(0, 24 * 5, min_open=True),
+    default=12.0,
+    show_default=True,
+    help="For how long it lasts.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=None,
+    help="The file, for its owner alone; ~/.config/weft/token.",
+)
 @click.option("--store-ca", type=click.Path(path_type=Path), help="As of the Resource Manager.")
 @click.option("--store-cert", type=click.Path(path_type=Path), help="As of the Resource Manager.")
 @click.option("--store-key", type=click.Path(path_type=Path), help="As of the Resource Manager.")

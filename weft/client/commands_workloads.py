@@ -21,9 +21,15 @@ from weft.workloads.registry import AUTO, FORMATS, import_jobs, read_options
 
 _WARNINGS_SHOWN = 20
 _KINDS = (
-    "production", "graphene", "tpcds_like", "tpch_like", "bigbench_like", "mapreduce", "builds",
+    "production",
+    "graphene",
+    "tpcds_like",
+    "tpch_like",
+    "bigbench_like",
+    "mapreduce",
+    "builds",
     "requests",
-)  # fmt: skip
+)
 
 
 @dataclass(slots=True)

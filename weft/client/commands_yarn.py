@@ -20,9 +20,11 @@ from weft.workloads.yarn_config import YarnConfig, read_yarn
     "--out", required=True, type=click.Path(path_type=Path), help="Cluster file to write."
 )
 @click.option(
-    "--nodes", default=0, type=click.IntRange(0, 1_000_000),
+    "--nodes",
+    default=0,
+    type=click.IntRange(0, 1_000_000),
     help="So many nodes of yarn-site.xml's size, where no file lists them.",
-)  # fmt: skip
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what was read as JSON.")
 def import_yarn(sources: tuple[Path, ...], out: Path, nodes: int, as_json: bool) -> None:
     """Turn YARN's configuration into a cluster file.

@@ -65,9 +65,20 @@ class Named:
         elif data.get("stage", 0) == -1:
             words.append("(master)")
         hidden = {
-            "fact", "now_s", "app", "container", "stage", "task", "attempt", "application_id",
-            "attempt_id", "container_id", "stage_name", "ask", *_LAST,
-        }  # fmt: skip
+            "fact",
+            "now_s",
+            "app",
+            "container",
+            "stage",
+            "task",
+            "attempt",
+            "application_id",
+            "attempt_id",
+            "container_id",
+            "stage_name",
+            "ask",
+            *_LAST,
+        }
         for key, value in data.items():
             if key not in hidden and value not in ("", [], None):
                 words.append(f"{key}={self._value(key, value)}")

@@ -303,11 +303,14 @@ class LocalCluster:
 
     def _common(self, name: str, role: str) -> list[str]:
         flags = [
-            "--epoch-s", repr(self.epoch_s),
-            "--time-scale", repr(self.settings.time_scale),
-            "--ready-file", str(self.folder / f"{name}.ready"),
+            "--epoch-s",
+            repr(self.epoch_s),
+            "--time-scale",
+            repr(self.settings.time_scale),
+            "--ready-file",
+            str(self.folder / f"{name}.ready"),
             "--die-with-parent",
-        ]  # fmt: skip
+        ]
         if self.settings.events:
             flags += ["--events", str(self.folder / f"{name}.events")]
         if self.settings.tape is not None and role in TAPED:
@@ -376,9 +379,11 @@ class LocalCluster:
             flags += ["--web", f"http://{self.web_address}"]
         known = self.ready.get("hadoop", {})  # a restart keeps the addresses that others know
         places = {
-            "client": known.get("clients"), "scheduler": known.get("schedulers"),
-            "files": str(known.get("files", "")).rstrip("/"), "": known.get("address"),
-        }  # fmt: skip
+            "client": known.get("clients"),
+            "scheduler": known.get("schedulers"),
+            "files": str(known.get("files", "")).rstrip("/"),
+            "": known.get("address"),
+        }
         for name, port in HADOOP_PORTS.items():
             last = str(places.get(name) or "").rpartition(":")[2]
             chosen = last or str(port if self.settings.fixed_ports else 0)
@@ -392,18 +397,28 @@ class LocalCluster:
         first = number * all_nodes // count
         nodes = (number + 1) * all_nodes // count - first
         flags = [
-            "--manager", self._place("rm"),
-            "--am-host", self._place("am"),
-            "--launch", self.settings.launch,
-            "--mode", self.settings.mode,
-            "--cluster", self._cluster(),
-            "--nodes", str(nodes),
-            "--first-node", str(first + 1),
-            "--work-dir", str(self.folder / "work"),
-            "--resend-after-s", str(3 * max(1.0, self.settings.time_scale)),
-            "--register-retry-s", str(2 * max(1.0, self.settings.time_scale)),
+            "--manager",
+            self._place("rm"),
+            "--am-host",
+            self._place("am"),
+            "--launch",
+            self.settings.launch,
+            "--mode",
+            self.settings.mode,
+            "--cluster",
+            self._cluster(),
+            "--nodes",
+            str(nodes),
+            "--first-node",
+            str(first + 1),
+            "--work-dir",
+            str(self.folder / "work"),
+            "--resend-after-s",
+            str(3 * max(1.0, self.settings.time_scale)),
+            "--register-retry-s",
+            str(2 * max(1.0, self.settings.time_scale)),
             *self._master_args(),
-        ]  # fmt: skip
+        ]
         if self.settings.mode == "process" and count > 1:  # the cores are theirs together
             flags += ["--spawners", str(max(1, (os.cpu_count() or 1) // count))]
         if self.settings.hadoop:  # what YARN does, and what a Java machine that starts wants

@@ -42,16 +42,26 @@ def start(
     address, peers = address or f"127.0.0.1:{_free_port()}", f"127.0.0.1:{_free_port()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     command = [
-        program, "--name=weft", f"--data-dir={folder}", "--auto-compaction-retention=1",
-        f"--listen-client-urls=http://{address}", f"--advertise-client-urls=http://{address}",
-        f"--listen-peer-urls=http://{peers}", f"--initial-advertise-peer-urls=http://{peers}",
-        f"--initial-cluster=weft=http://{peers}", "--force-new-cluster",
-    ]  # fmt: skip
+        program,
+        "--name=weft",
+        f"--data-dir={folder}",
+        "--auto-compaction-retention=1",
+        f"--listen-client-urls=http://{address}",
+        f"--advertise-client-urls=http://{address}",
+        f"--listen-peer-urls=http://{peers}",
+        f"--initial-advertise-peer-urls=http://{peers}",
+        f"--initial-cluster=weft=http://{peers}",
+        "--force-new-cluster",
+    ]
     with output.open("ab") as out:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
             preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
-        )  # fmt: skip
+        )
     until = time.monotonic() + START_S
     while not _healthy(address):
         if process.poll() is not None or time.monotonic() > until:

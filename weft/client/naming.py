@@ -14,9 +14,15 @@ LATEST = "-"
 APP_STATES = ("NEW", "SUBMITTED", "ACCEPTED", "RUNNING", "FINISHED", "FAILED", "KILLED")
 FINAL = ("SUCCEEDED", "FAILED", "KILLED")
 NODE_STATES = (
-    "NEW", "RUNNING", "UNHEALTHY", "DECOMMISSIONING", "DECOMMISSIONED", "LOST", "REBOOTED",
+    "NEW",
+    "RUNNING",
+    "UNHEALTHY",
+    "DECOMMISSIONING",
+    "DECOMMISSIONED",
+    "LOST",
+    "REBOOTED",
     "SHUTDOWN",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +110,9 @@ def app_number(client: Lists, text: str) -> AppId:
     if newest and newest[-1].cluster_ts not in (0, named):  # 0: recorded without
         own = newest[-1].cluster_ts
         raise InputError(
-            "application id", f"{text!r} is of another cluster; ids of this one are "
-            f"application_{own}_<number>",
-        )  # fmt: skip
+            "application id",
+            f"{text!r} is of another cluster; ids of this one are application_{own}_<number>",
+        )
     return number
 
 
@@ -125,7 +131,8 @@ def find_app(client: Lists, text: str) -> AppId:
     named = [report for report in client.applications() if report.name == text]
     if not named:
         raise InputError(
-            "application", f"{safe(text)!r} is no id (application_<timestamp>_<number>), number "
+            "application",
+            f"{safe(text)!r} is no id (application_<timestamp>_<number>), number "
             "or job's name, and not -, the newest",
-        )  # fmt: skip
+        )
     return named[-1].app_id

@@ -129,20 +129,33 @@ def show_apps(reports: Iterable[ApplicationReport], now_s: float) -> None:
     """Print the table of applications; `now_s` on the cluster's clock, for those that run."""
     table(
         (
-            Column("id", short=_last_of_id), Column("name", kind="name"),
-            Column("queue", 4, kind="name", short=_last_of_path), Column("user", 6, kind="name"),
-            Column("state", kind="state"), Column("done"), Column("tasks", 1),
-            Column("running", 2), Column("allocated", 5), Column("elapsed"),
+            Column("id", short=_last_of_id),
+            Column("name", kind="name"),
+            Column("queue", 4, kind="name", short=_last_of_path),
+            Column("user", 6, kind="name"),
+            Column("state", kind="state"),
+            Column("done"),
+            Column("tasks", 1),
+            Column("running", 2),
+            Column("allocated", 5),
+            Column("elapsed"),
         ),
         [
             (
-                format_app(r.cluster_ts, r.app_id), r.name, r.queue, r.user or "-", state_of(r),
-                progress_of(r), f"{r.finished_tasks:,}/{r.tasks:,}", running_tasks(r),
-                amounts(r.allocated), duration(elapsed_s(r, now_s)),
+                format_app(r.cluster_ts, r.app_id),
+                r.name,
+                r.queue,
+                r.user or "-",
+                state_of(r),
+                progress_of(r),
+                f"{r.finished_tasks:,}/{r.tasks:,}",
+                running_tasks(r),
+                amounts(r.allocated),
+                duration(elapsed_s(r, now_s)),
             )
             for r in reports
         ],
-    )  # fmt: skip
+    )
 
 
 def show_app(report: ApplicationReport, now_s: float) -> None:
@@ -154,17 +167,27 @@ def show_app(report: ApplicationReport, now_s: float) -> None:
     click.echo()
     table(
         (
-            Column("stage", kind="name"), Column("parents", 3, kind="name"), Column("tasks"),
-            Column("asked", 1), Column("running"), Column("finished"), Column("failed", 2),
+            Column("stage", kind="name"),
+            Column("parents", 3, kind="name"),
+            Column("tasks"),
+            Column("asked", 1),
+            Column("running"),
+            Column("finished"),
+            Column("failed", 2),
         ),
         [
             (
-                s.name, ", ".join(name for name, _ in s.parents) or "-", s.tasks, s.pending,
-                s.running, s.finished, s.failed_attempts,
+                s.name,
+                ", ".join(name for name, _ in s.parents) or "-",
+                s.tasks,
+                s.pending,
+                s.running,
+                s.finished,
+                s.failed_attempts,
             )
             for s in report.stages
         ],
-    )  # fmt: skip
+    )
 
 
 def show_nodes(reports: Iterable[NodeReport]) -> None:
@@ -178,21 +201,31 @@ def show_nodes(reports: Iterable[NodeReport]) -> None:
             lacking.setdefault(r.lacking, []).append(r.node_id)
     table(
         (
-            Column("node", kind="name"), Column("state", kind="state"), Column("tasks", 3),
+            Column("node", kind="name"),
+            Column("state", kind="state"),
+            Column("tasks", 3),
             *((Column("health", 2),) if ill else ()),
             *(Column(_headed(name), 0 if i < 2 else 4 + i) for i, name in enumerate(names)),
-            Column("in use", 2), Column("rack", 3, kind="name"), Column("labels", 4, kind="name"),
+            Column("in use", 2),
+            Column("rack", 3, kind="name"),
+            Column("labels", 4, kind="name"),
             Column("address", 30),
         ),
         [
             (
-                r.node_id, r.state, r.containers, *((r.health_report or "-",) if ill else ()),
+                r.node_id,
+                r.state,
+                r.containers,
+                *((r.health_report or "-",) if ill else ()),
                 *(pair(n, r.allocated.get(n, 0.0), r.capacity.get(n, 0.0)) for n in names),
-                amounts(r.use), r.rack, ",".join(r.labels) or "-", r.address,
+                amounts(r.use),
+                r.rack,
+                ",".join(r.labels) or "-",
+                r.address,
             )
             for r in rows
         ],
-    )  # fmt: skip
+    )
     for problem, found in lacking.items():  # once, of however many nodes
         where = found[0] if len(found) == 1 else f"{len(found)} nodes, {found[0]} among them"
         say(f"{where}: {problem}")
@@ -202,18 +235,25 @@ def show_managers(reports: Iterable[ManagerReport]) -> None:
     """Print the table of Resource Managers."""
     table(
         (
-            Column("manager", kind="name"), Column("state", kind="state"), Column("life"),
-            Column("since", 2), Column("state in", 4, kind="name"), Column("reason", 3),
+            Column("manager", kind="name"),
+            Column("state", kind="state"),
+            Column("life"),
+            Column("since", 2),
+            Column("state in", 4, kind="name"),
+            Column("reason", 3),
         ),
         [
             (
-                r.address, r.standing, r.life or "-",
+                r.address,
+                r.standing,
+                r.life or "-",
                 time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(r.since_s)) if r.since_s else "-",
-                r.store or "-", r.reason or "-",
+                r.store or "-",
+                r.reason or "-",
             )
             for r in reports
         ],
-    )  # fmt: skip
+    )
 
 
 def _headed(name: str) -> str:
@@ -228,23 +268,34 @@ def show_queues(root: QueueReport) -> None:
         rows.append(
             (
                 "  " * depth + queue.name.rpartition(".")[2],
-                percent(queue.capacity), percent(queue.max_capacity), f"{queue.used:.1%}",
-                queue.running_apps, queue.pending_apps, queue.pending_containers,
-                number(queue.deficit), amounts(queue.allocated),
+                percent(queue.capacity),
+                percent(queue.max_capacity),
+                f"{queue.used:.1%}",
+                queue.running_apps,
+                queue.pending_apps,
+                queue.pending_containers,
+                number(queue.deficit),
+                amounts(queue.allocated),
             )
-        )  # fmt: skip
+        )
         for child in queue.children:
             walk(child, depth + 1)
 
     walk(root, 0)
     table(
         (
-            Column("queue", kind="name"), Column("capacity"), Column("max", 3), Column("used"),
-            Column("running"), Column("waiting", 1), Column("asked"), Column("deficit", 4),
+            Column("queue", kind="name"),
+            Column("capacity"),
+            Column("max", 3),
+            Column("used"),
+            Column("running"),
+            Column("waiting", 1),
+            Column("asked"),
+            Column("deficit", 4),
             Column("allocated", 2),
         ),
         rows,
-    )  # fmt: skip
+    )
 
 
 def show_metrics(metrics: ClusterMetrics) -> None:
@@ -284,8 +335,13 @@ def show_explanation(explanation: Explanation) -> None:
     if not rows:
         return
     spare = any(stage.altruistic for stage in explanation.stages)
-    columns = [Column("stage", kind="name"), Column("pending"), Column("may wait"),
-               Column("nodes"), Column("why", kind="words")]  # fmt: skip
+    columns = [
+        Column("stage", kind="name"),
+        Column("pending"),
+        Column("may wait"),
+        Column("nodes"),
+        Column("why", kind="words"),
+    ]
     if not spare:
         del columns[2]
         rows = [(*row[:2], *row[3:]) for row in rows]
@@ -298,16 +354,24 @@ def show_containers(reports: Sequence[ContainerReport], began_s: float, now_s: f
     """Print the table of containers; times since the application was submitted at `began_s`."""
     table(
         (
-            Column("stage", kind="name"), Column("task"), Column("attempt", 3),
-            Column("state", kind="state"), Column("node", kind="name"), Column("after"),
+            Column("stage", kind="name"),
+            Column("task"),
+            Column("attempt", 3),
+            Column("state", kind="state"),
+            Column("node", kind="name"),
+            Column("after"),
             Column("ran"),
         ),
         [
             (
-                r.stage or "(master)", r.index if r.index >= 0 else "-", r.attempt, r.state,
-                r.node_id, duration(r.started_s - began_s),
+                r.stage or "(master)",
+                r.index if r.index >= 0 else "-",
+                r.attempt,
+                r.state,
+                r.node_id,
+                duration(r.started_s - began_s),
                 duration((r.finished_s or now_s) - r.started_s),
             )
             for r in reports
         ],
-    )  # fmt: skip
+    )

@@ -15,14 +15,29 @@ from weft.client.text import cut, safe, terminal_width
 GAP = "  "
 NAME_MIN = 10  # columns that a name keeps
 COLOURS = {
-    "ALONE": "green", "LEADER": "green", "STANDBY": "cyan", "SUSPENDED": "yellow",
+    "ALONE": "green",
+    "LEADER": "green",
+    "STANDBY": "cyan",
+    "SUSPENDED": "yellow",
     "UNREACHABLE": "red",
-    "RUNNING": "green", "SUCCEEDED": "green", "FINISHED": "green",
-    "ACCEPTED": "yellow", "SUBMITTED": "yellow", "NEW": "yellow", "ALLOCATED": "yellow",
-    "DECOMMISSIONING": "yellow", "UNHEALTHY": "red", "LOST": "red", "FAILED": "red",
-    "OUT_OF_MEMORY": "red", "KILLED": "magenta", "DECOMMISSIONED": "bright_black",
-    "REBOOTED": "bright_black", "SHUTDOWN": "bright_black", "RELEASED": "bright_black",
-}  # fmt: skip
+    "RUNNING": "green",
+    "SUCCEEDED": "green",
+    "FINISHED": "green",
+    "ACCEPTED": "yellow",
+    "SUBMITTED": "yellow",
+    "NEW": "yellow",
+    "ALLOCATED": "yellow",
+    "DECOMMISSIONING": "yellow",
+    "UNHEALTHY": "red",
+    "LOST": "red",
+    "FAILED": "red",
+    "OUT_OF_MEMORY": "red",
+    "KILLED": "magenta",
+    "DECOMMISSIONED": "bright_black",
+    "REBOOTED": "bright_black",
+    "SHUTDOWN": "bright_black",
+    "RELEASED": "bright_black",
+}
 
 
 @dataclass(frozen=True, slots=True)

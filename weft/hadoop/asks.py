@@ -44,9 +44,16 @@ class Request:
     """One request of a master, and what was granted under it."""
 
     __slots__ = (
-        "ask_id", "execution", "handed", "key", "nodes", "outstanding", "racks", "received",
+        "ask_id",
+        "execution",
+        "handed",
+        "key",
+        "nodes",
+        "outstanding",
+        "racks",
+        "received",
         "strict",
-    )  # fmt: skip
+    )
 
     def __init__(self, ask_id: int, key: Key) -> None:
         self.ask_id = ask_id
@@ -84,9 +91,11 @@ class RequestTable:
         for one in messages:
             amounts = translate.demand(one.capability, self._names())
             key = Key(
-                one.priority.priority, one.allocation_request_id, one.node_label_expression.strip(),
+                one.priority.priority,
+                one.allocation_request_id,
+                one.node_label_expression.strip(),
                 tuple(sorted(amounts.items())),
-            )  # fmt: skip
+            )
             _check(one, key)
             request = touched[key] = self._request(key)
             request.execution = one.execution_type.execution_type

@@ -27,11 +27,21 @@ LISTED_MAX = 10_000  # applications of one answer
 FRESH_S = 0.1  # so old a report may be
 REPORTS_MAX = 1_000  # that are kept for so long
 UNSUPPORTED = (
-    "failApplicationAttempt", "getDelegationToken", "renewDelegationToken", "getResourceProfile",
-    "cancelDelegationToken", "getNewReservation", "submitReservation", "updateReservation",
-    "deleteReservation", "listReservations", "signalToContainer", "updateApplicationTimeouts",
-    "getResourceProfiles", "getAttributesToNodes",
-)  # fmt: skip
+    "failApplicationAttempt",
+    "getDelegationToken",
+    "renewDelegationToken",
+    "getResourceProfile",
+    "cancelDelegationToken",
+    "getNewReservation",
+    "submitReservation",
+    "updateReservation",
+    "deleteReservation",
+    "listReservations",
+    "signalToContainer",
+    "updateApplicationTimeouts",
+    "getResourceProfiles",
+    "getAttributesToNodes",
+)
 EMPTY = ("getClusterNodeAttributes", "getNodesToAttributes")
 
 
@@ -291,10 +301,13 @@ class ClientFace:
     async def _metrics(self, caller: Caller, request: Any) -> Any:
         nodes = (await self._cluster.client.metrics()).nodes
         counts = pb.ClusterCounts(
-            node_managers=nodes.get("RUNNING", 0), decommissioned=nodes.get("DECOMMISSIONED", 0),
-            active=nodes.get("RUNNING", 0), lost=nodes.get("LOST", 0),
-            unhealthy=nodes.get("UNHEALTHY", 0), rebooted=nodes.get("REBOOTED", 0),
-        )  # fmt: skip
+            node_managers=nodes.get("RUNNING", 0),
+            decommissioned=nodes.get("DECOMMISSIONED", 0),
+            active=nodes.get("RUNNING", 0),
+            lost=nodes.get("LOST", 0),
+            unhealthy=nodes.get("UNHEALTHY", 0),
+            rebooted=nodes.get("REBOOTED", 0),
+        )
         return pb.ClusterMetrics(counts=counts)
 
     async def _nodes(self, caller: Caller, request: Any) -> Any:
@@ -305,9 +318,11 @@ class ClientFace:
     def _node(self, item: NodeReport) -> Any:
         cluster = self._cluster
         return translate.node_report(
-            item, cluster.address_of(item.node_id), cluster.unix_ms,
+            item,
+            cluster.address_of(item.node_id),
+            cluster.unix_ms,
             cluster.http_address(item.node_id),
-        )  # fmt: skip
+        )
 
     async def _queue(self, caller: Caller, request: Any) -> Any:
         root = await self._cluster.client.queues()

@@ -107,13 +107,20 @@ class Events:
 
     def _read(self, info: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            "stageId": int(info["Stage ID"]), "attemptId": int(info["Stage Attempt ID"]),
-            "status": "PENDING", "name": str(info["Stage Name"]),
-            "numTasks": int(info["Number of Tasks"]), "numActiveTasks": 0, "numCompleteTasks": 0,
-            "executorRunTime": 0.0, "executorDeserializeTime": 0.0, "submissionTime": None,
-            "completionTime": None, "resourceProfileId": int(info.get("Resource Profile Id", 0)),
+            "stageId": int(info["Stage ID"]),
+            "attemptId": int(info["Stage Attempt ID"]),
+            "status": "PENDING",
+            "name": str(info["Stage Name"]),
+            "numTasks": int(info["Number of Tasks"]),
+            "numActiveTasks": 0,
+            "numCompleteTasks": 0,
+            "executorRunTime": 0.0,
+            "executorDeserializeTime": 0.0,
+            "submissionTime": None,
+            "completionTime": None,
+            "resourceProfileId": int(info.get("Resource Profile Id", 0)),
             "parentIds": [int(parent) for parent in info.get("Parent IDs", ())],
-        }  # fmt: skip
+        }
 
     def _keep(self, stage: dict[str, Any]) -> dict[str, Any]:
         """Take a stage in, unless this attempt of it is known."""
@@ -181,10 +188,13 @@ class EventLog:
             return []
         if names[-1].is_dir():
             parts = [(PART.match(path.name), path) for path in names[-1].iterdir()]
-            return [path for found, path in sorted(
-                ((found, path) for found, path in parts if found and path.is_file()),
-                key=lambda p: int(p[0][1]),
-            )]  # fmt: skip
+            return [
+                path
+                for found, path in sorted(
+                    ((found, path) for found, path in parts if found and path.is_file()),
+                    key=lambda p: int(p[0][1]),
+                )
+            ]
         return (
             [names[-1]] if names[-1].is_file() else []
         )  # to open a pipe is to wait for its writer

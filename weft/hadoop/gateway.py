@@ -78,9 +78,11 @@ class Gateway:
         self._face = ClientFace(self)
         self._clients = rpc.Server({CLIENTS: self._face.protocol()}, observe=self._observe)
         self._schedulers = rpc.Server(
-            {MASTERS: self._master_protocol()}, self._authenticate(MASTER), tokens_only=True,
+            {MASTERS: self._master_protocol()},
+            self._authenticate(MASTER),
+            tokens_only=True,
             observe=self._observe,
-        )  # fmt: skip
+        )
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -101,9 +103,11 @@ class Gateway:
         self._process.spawn(self._sweep())
         if settings.graphs:
             graphs = Graphs(
-                History(settings.dir / "history"), self._process.log,
-                self.web.partition("://")[2].rpartition(":")[0], settings.event_logs,
-            )  # fmt: skip
+                History(settings.dir / "history"),
+                self._process.log,
+                self.web.partition("://")[2].rpartition(":")[0],
+                settings.event_logs,
+            )
             self._process.spawn(graphs.run(self.masters))
         return {
             "clients": f"{settings.host}:{clients}",
@@ -210,13 +214,22 @@ class Gateway:
 
     async def _open_face(self, node: NodeId) -> None:
         face = NodeFace(
-            node, self.keeper, self.store, self._start, self._stop, self._status,
-            lambda: self.names, self.ticket_environment, lambda: self.cluster_ts,
-        )  # fmt: skip
+            node,
+            self.keeper,
+            self.store,
+            self._start,
+            self._stop,
+            self._status,
+            lambda: self.names,
+            self.ticket_environment,
+            lambda: self.cluster_ts,
+        )
         server = rpc.Server(
-            {CONTAINERS: face.protocol()}, self._authenticate(NODE), tokens_only=True,
+            {CONTAINERS: face.protocol()},
+            self._authenticate(NODE),
+            tokens_only=True,
             observe=self._observe,
-        )  # fmt: skip
+        )
         self._faces[node] = server
         base = self._settings.node_port
         port = self.store.port(node) or (base + len(self._faces) - 1 if base else 0)
@@ -295,8 +308,9 @@ class Gateway:
                 return pb.ContainerStatus(
                     container=translate.container(self.cluster_ts, number),
                     state=translate.COMPLETE if one.finished_s else translate.RUNNING,
-                    diagnostics=words, exit_status=status,
-                )  # fmt: skip
+                    diagnostics=words,
+                    exit_status=status,
+                )
         return None
 
     # -- masters -----------------------------------------------------------------------------------
@@ -332,9 +346,15 @@ class Gateway:
             self._stream.send([message])
 
         return ForeignMaster(
-            attempt, self.cluster_ts, report.user, self.keeper, self._site(), send,
-            report.name, report.kind,
-        )  # fmt: skip
+            attempt,
+            self.cluster_ts,
+            report.user,
+            self.keeper,
+            self._site(),
+            send,
+            report.name,
+            report.kind,
+        )
 
     # -- launches ----------------------------------------------------------------------------------
 

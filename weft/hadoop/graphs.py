@@ -174,8 +174,10 @@ class Graphs:
         if found.log.odd and not odd:
             self._log.warning(
                 "an event log has lines that cannot be read",
-                application=found.master.app_name, lines=found.log.odd, reason=found.log.why_odd,
-            )  # fmt: skip
+                application=found.master.app_name,
+                lines=found.log.odd,
+                reason=found.log.why_odd,
+            )
         found.cpus = found.log.events.cpus
         self._take(found, read_stages(found.log.events.stages()))
         return True

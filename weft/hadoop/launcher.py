@@ -22,8 +22,20 @@ from typing import Any
 from weft.hadoop.localise import Failure, localise, places
 
 FETCH_S = 60.0  # the gateway may be about to come back
-PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "JAVA_HOME", "LD_LIBRARY_PATH", "TMPDIR",
-             "WEFT_CONTAINER", "WEFT_NODE", "WEFT_WORK_DIR", "WEFT_WORK_ROOT")  # fmt: skip
+PASSED_ON = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "JAVA_HOME",
+    "LD_LIBRARY_PATH",
+    "TMPDIR",
+    "WEFT_CONTAINER",
+    "WEFT_NODE",
+    "WEFT_WORK_DIR",
+    "WEFT_WORK_ROOT",
+)
 FAILED = 1  # exit code where the container could not be set up: the last line of stderr says why
 
 

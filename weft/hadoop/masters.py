@@ -65,9 +65,16 @@ class ForeignMaster:
     """One attempt of a foreign master, between its calls and the manager's stream."""
 
     def __init__(
-        self, attempt: AttemptId, cluster_ts: int, user: str, keeper: TokenKeeper, site: Site,
-        send: Send, name: str = "", kind: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        attempt: AttemptId,
+        cluster_ts: int,
+        user: str,
+        keeper: TokenKeeper,
+        site: Site,
+        send: Send,
+        name: str = "",
+        kind: str = "",
+    ) -> None:
         self.attempt = attempt
         self.cluster_ts = cluster_ts
         self.user, self.name, self.kind = user, name, kind
@@ -116,9 +123,10 @@ class ForeignMaster:
         )
         await self._until(self._accepted, lambda: self._registration)
         answer = pb.Registered(
-            maximum=translate.floor_resource(self._site.largest()), queue=self._queue,
+            maximum=translate.floor_resource(self._site.largest()),
+            queue=self._queue,
             scheduler_types=[0, 1],
-        )  # fmt: skip
+        )
         answer.resource_types.add(name="memory-mb", units="Mi", type=0)
         answer.resource_types.add(name="vcores", units="", type=0)
         return answer
@@ -165,9 +173,12 @@ class ForeignMaster:
         known = 0 <= message.final_status < len(translate.FINAL_STATES)
         status = translate.FINAL_STATES[message.final_status] if known else "FAILED"
         verdict = AttemptFinished(
-            self.attempt, status == "SUCCEEDED", message.diagnostics[:10_000],
-            translate.address(message.tracking_url), "" if status == "UNDEFINED" else status,
-        )  # fmt: skip
+            self.attempt,
+            status == "SUCCEEDED",
+            message.diagnostics[:10_000],
+            translate.address(message.tracking_url),
+            "" if status == "UNDEFINED" else status,
+        )
         await self._until(self._unregistered, lambda: verdict)
         self.done = status
         return pb.Finished(unregistered=True)
@@ -201,10 +212,18 @@ class ForeignMaster:
         work, path_s = self._remaining()
         self._send(
             ContainersAsked(
-                self.attempt, number, acks, asks, releases, self._progress, work,
-                lists[-1] if lists else None, path_s, self._epoch,
+                self.attempt,
+                number,
+                acks,
+                asks,
+                releases,
+                self._progress,
+                work,
+                lists[-1] if lists else None,
+                path_s,
+                self._epoch,
             )
-        )  # fmt: skip
+        )
 
     def follow(self, left: Sequence[Left] | None, cpus: Mapping[int, float] | None = None) -> None:
         """Take what is left of the master's own graph, as last seen; None: not known.
@@ -309,9 +328,10 @@ class ForeignMaster:
     def _hand_over(self, message: Any) -> Any:
         self._response_id += 1
         answer = pb.Allocated(
-            response_id=self._response_id, nodes=self._site.nodes_up(),
+            response_id=self._response_id,
+            nodes=self._site.nodes_up(),
             limit=translate.floor_resource(self._headroom),
-        )  # fmt: skip
+        )
         granted, self._granted = self._granted, []
         for number, node, request in granted:
             request.handed += 1
@@ -346,17 +366,30 @@ class ForeignMaster:
         place = self._site.node(node)
         priority = pb.Priority(priority=key.priority)
         identifier = pb.ContainerTokenIdentifier(
-            container=identity, node_address=f"{place.host}:{place.port}", submitter=self.user,
-            resource=size, expiry_time=now_ms + _TOKEN_LIFE_MS, manager=self.cluster_ts,
-            priority=priority, creation_time=now_ms, container_type=2,
-            allocation_request_id=key.allocation_id, execution_type=1,
-        )  # fmt: skip
+            container=identity,
+            node_address=f"{place.host}:{place.port}",
+            submitter=self.user,
+            resource=size,
+            expiry_time=now_ms + _TOKEN_LIFE_MS,
+            manager=self.cluster_ts,
+            priority=priority,
+            creation_time=now_ms,
+            container_type=2,
+            allocation_request_id=key.allocation_id,
+            execution_type=1,
+        )
         made = token(self._keeper.container(identifier), f"{place.host}:{place.port}")
         return pb.Container(
-            id=identity, node=place, node_http_address=self._site.http_address(node), resource=size,
-            priority=priority, container_token=made, execution_type=1,
-            allocation_request_id=key.allocation_id, version=0,
-        )  # fmt: skip
+            id=identity,
+            node=place,
+            node_http_address=self._site.http_address(node),
+            resource=size,
+            priority=priority,
+            container_token=made,
+            execution_type=1,
+            allocation_request_id=key.allocation_id,
+            version=0,
+        )
 
     def _completed(self, end: ContainerEnd) -> Any:
         number = end.container_id
@@ -366,9 +399,11 @@ class ForeignMaster:
         self._released.discard(number)
         self.stopped.discard(number)
         return pb.ContainerStatus(
-            container=translate.container(self.cluster_ts, number), state=translate.COMPLETE,
-            diagnostics=words, exit_status=status,
-        )  # fmt: skip
+            container=translate.container(self.cluster_ts, number),
+            state=translate.COMPLETE,
+            diagnostics=words,
+            exit_status=status,
+        )
 
     # -- helpers -----------------------------------------------------------------------------------
 

@@ -28,10 +28,17 @@ class NodeFace:
     """ContainerManagementProtocol of one node."""
 
     def __init__(
-        self, node: NodeId, keeper: TokenKeeper, store: Any, start: Start, stop: Stop, look: Look,
-        names: Callable[[], tuple[str, ...]], ticket_environment: Callable[[str], Any],
+        self,
+        node: NodeId,
+        keeper: TokenKeeper,
+        store: Any,
+        start: Start,
+        stop: Stop,
+        look: Look,
+        names: Callable[[], tuple[str, ...]],
+        ticket_environment: Callable[[str], Any],
         cluster_ts: Callable[[], int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.node = node
         self._keeper, self._store = keeper, store
         self._start, self._stop, self._look = start, stop, look
@@ -72,10 +79,16 @@ class NodeFace:
         amounts = translate.demand(identifier.resource, self._names())
         demand = tuple(amounts.get(one, 0.0) for one in self._names())
         launch = TaskLaunch(
-            container_id=number, stage=-1, task=-1, attempt=0, duration_s=DURATION_S,
-            demand=demand, command=launches.COMMAND, environment=self._environment(name),
+            container_id=number,
+            stage=-1,
+            task=-1,
+            attempt=0,
+            duration_s=DURATION_S,
+            demand=demand,
+            command=launches.COMMAND,
+            environment=self._environment(name),
             granted=demand,
-        )  # fmt: skip
+        )
         error = await self._start(self.node, attempt_of_container(number), launch)
         if error:
             raise yarn(error)

@@ -150,8 +150,9 @@ class Connection:
         if head[4] != VERSION:
             raise FatalError(
                 "org.apache.hadoop.ipc.RPC$VersionMismatch",
-                f"RPC version {head[4]} is not spoken here, {VERSION} is", 14,
-            )  # fmt: skip
+                f"RPC version {head[4]} is not spoken here, {VERSION} is",
+                14,
+            )
         if head[6] == AUTH_SASL:
             await self._authenticate()
         elif head[6] != AUTH_NONE:
@@ -170,9 +171,12 @@ class Connection:
             raise unauthorized("expected the beginning of a SASL negotiation")
         offer = pb.Sasl(state=NEGOTIATE)
         offer.auths.add(
-            method="TOKEN", mechanism="DIGEST-MD5", protocol="", server_id=sasl.REALM,
+            method="TOKEN",
+            mechanism="DIGEST-MD5",
+            protocol="",
+            server_id=sasl.REALM,
             challenge=digest.challenge(),
-        )  # fmt: skip
+        )
         if not self._server.tokens_only:
             offer.auths.add(method="SIMPLE", mechanism="")
         self._answer(header, offer)
@@ -252,8 +256,9 @@ class Connection:
         finally:
             self._room.release()
             seconds = asyncio.get_running_loop().time() - began_s
-            self._server.observe(call.method if outcome != "RpcNoSuchMethodException" else "?",
-                                 outcome, seconds)  # fmt: skip
+            self._server.observe(
+                call.method if outcome != "RpcNoSuchMethodException" else "?", outcome, seconds
+            )
         with contextlib.suppress(ConnectionError):
             await self._writer.drain()
 
@@ -272,9 +277,13 @@ class Connection:
 
     def _fatal(self, error: FatalError) -> None:
         envelope = pb.ResponseEnvelope(
-            call_id=0xFFFFFFFF, status=FATAL, server_version=VERSION, error=error.text,
-            exception_class=error.java_class, error_detail=error.detail,
-        )  # fmt: skip
+            call_id=0xFFFFFFFF,
+            status=FATAL,
+            server_version=VERSION,
+            error=error.text,
+            exception_class=error.java_class,
+            error_detail=error.detail,
+        )
         self._send(_delimited(envelope))
 
     def _send(self, data: bytes) -> None:
@@ -285,9 +294,12 @@ class Connection:
 def _envelope(header: Any, status: int) -> Any:
     """Return the head of an answer; ids below 0 are told as unsigned numbers."""
     return pb.ResponseEnvelope(
-        call_id=header.call_id & 0xFFFFFFFF, status=status, server_version=VERSION,
-        client_id=header.client_id, retry_count=header.retry_count,
-    )  # fmt: skip
+        call_id=header.call_id & 0xFFFFFFFF,
+        status=status,
+        server_version=VERSION,
+        client_id=header.client_id,
+        retry_count=header.retry_count,
+    )
 
 
 def _delimited(message: Message) -> bytes:

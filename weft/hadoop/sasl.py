@@ -80,9 +80,13 @@ def digest(told: dict[str, str], password: str, method: str) -> str:
     secret = _md5(f"{told['username']}:{told.get('realm', '')}:{password}".encode())
     first = secret + f":{told['nonce']}:{told['cnonce']}".encode()
     parts = (
-        _md5(first).hex(), told["nonce"], told["nc"], told["cnonce"], told.get("qop", "auth"),
+        _md5(first).hex(),
+        told["nonce"],
+        told["nc"],
+        told["cnonce"],
+        told.get("qop", "auth"),
         _md5(f"{method}{told['digest-uri']}".encode()).hex(),
-    )  # fmt: skip
+    )
     return _md5(":".join(parts).encode()).hex()
 
 

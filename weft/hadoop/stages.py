@@ -97,12 +97,18 @@ def _stage(item: Mapping[str, Any], key: tuple[str, int]) -> Stage:
         raise ValueError(f"stage {item['stageId']}: {tasks:g} tasks, {finished:g} took {spent_s} s")
     parents = item.get("parentIds")
     return Stage(
-        key, tasks, finished, max(0, int(item["numActiveTasks"])),
-        spent_s / finished if finished else 0.0, str(item["status"]),
-        _unix_s(item.get("submissionTime")), _unix_s(item.get("completionTime")),
-        int(item["stageId"]), None if parents is None else tuple(map(int, parents)),
+        key,
+        tasks,
+        finished,
+        max(0, int(item["numActiveTasks"])),
+        spent_s / finished if finished else 0.0,
+        str(item["status"]),
+        _unix_s(item.get("submissionTime")),
+        _unix_s(item.get("completionTime")),
+        int(item["stageId"]),
+        None if parents is None else tuple(map(int, parents)),
         int(item.get("resourceProfileId", 0)),
-    )  # fmt: skip
+    )
 
 
 def _unix_s(text: Any) -> float:

@@ -135,9 +135,11 @@ class TokenKeeper:
 def token(credential: Credential, service: str = "") -> Any:
     """Return a credential as a message; its four fields are all required by Java's readers."""
     return pb.Token(
-        identifier=credential.identifier, password=credential.password, kind=credential.kind,
+        identifier=credential.identifier,
+        password=credential.password,
+        kind=credential.kind,
         service=service or credential.service,
-    )  # fmt: skip
+    )
 
 
 def _mac(secret: bytes, kind: str, identifier: bytes) -> bytes:

@@ -28,18 +28,40 @@ from weft.requests import ApplicationReport, NodeReport, QueueReport
 
 CORES, MEMORY = "vcores", "memory_mb"
 _YARN_NAME = {"gpu": "yarn.io/gpu", "gpus": "yarn.io/gpu", "fpga": "yarn.io/fpga"}
-APP_STATES = ("", "NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING", "FINISHED", "FAILED",
-              "KILLED")  # fmt: skip
+APP_STATES = (
+    "",
+    "NEW",
+    "NEW_SAVING",
+    "SUBMITTED",
+    "ACCEPTED",
+    "RUNNING",
+    "FINISHED",
+    "FAILED",
+    "KILLED",
+)
 FINAL_STATES = ("UNDEFINED", "SUCCEEDED", "FAILED", "KILLED")
 INT32_MAX, INT64_MAX, PORT_MAX = 2**31 - 1, 2**63 - 1, 2**16 - 1
-NODE_STATES = ("", "NEW", "RUNNING", "UNHEALTHY", "DECOMMISSIONED", "LOST", "REBOOTED",
-               "DECOMMISSIONING", "SHUTDOWN")  # fmt: skip
+NODE_STATES = (
+    "",
+    "NEW",
+    "RUNNING",
+    "UNHEALTHY",
+    "DECOMMISSIONED",
+    "LOST",
+    "REBOOTED",
+    "DECOMMISSIONING",
+    "SHUTDOWN",
+)
 ATTEMPT_STATES = {"ACCEPTED": 3, "RUNNING": 8, "FINISHED": 10, "FAILED": 7, "KILLED": 11}
 COMPLETE, RUNNING = 3, 2  # states of a container
 # Hadoop's exit statuses that are no exit codes
 RELEASED, PREEMPTED, MEMORY_EXCEEDED, KILLED_BY_MANAGER, KILLED_BY_MASTER = (
-    -100, -102, -104, -105, -106,
-)  # fmt: skip
+    -100,
+    -102,
+    -104,
+    -105,
+    -106,
+)
 
 
 NAME_MAX = 250  # characters of a name, at most four bytes each

@@ -179,9 +179,13 @@ class Folder:
         folders = sum(p.is_dir() for p in path.rglob("*")) + path.is_dir()
         length = sum(p.stat().st_size for p in files)
         body = {
-            "directoryCount": folders, "fileCount": len(files), "length": length, "quota": -1,
-            "spaceConsumed": length, "spaceQuota": -1,
-        }  # fmt: skip
+            "directoryCount": folders,
+            "fileCount": len(files),
+            "length": length,
+            "quota": -1,
+            "spaceConsumed": length,
+            "spaceQuota": -1,
+        }
         return web.json_response({"ContentSummary": body})
 
     async def _home(self, request: web.Request, path: Path) -> web.Response:

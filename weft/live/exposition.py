@@ -16,14 +16,49 @@ from weft.live.scrape import Labels, Lines, serve
 
 # Fine around 5 ms, the bound that heartbeats are held to.
 LATENCY_BUCKETS_S = (
-    0.00005, 0.0001, 0.00025, 0.0005, 0.00075, 0.001, 0.0015, 0.002, 0.0025, 0.003, 0.0035, 0.004,
-    0.0045, 0.005, 0.006, 0.0075, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
-)  # fmt: skip
+    0.00005,
+    0.0001,
+    0.00025,
+    0.0005,
+    0.00075,
+    0.001,
+    0.0015,
+    0.002,
+    0.0025,
+    0.003,
+    0.0035,
+    0.004,
+    0.0045,
+    0.005,
+    0.006,
+    0.0075,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    1.0,
+)
 # What tasks, jobs and plans take, on the cluster's clock.
 DURATION_BUCKETS_S = (
-    0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0,
-    3600.0, 14400.0,
-)  # fmt: skip
+    0.01,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    120.0,
+    300.0,
+    600.0,
+    1800.0,
+    3600.0,
+    14400.0,
+)
 SERIES_MAX = 10_000  # of one family; more are counted in weft_series_refused_total
 SAMPLE_S = 2.0  # a loop that is this late is scraped with what was known before
 LAG_EVERY_S = 0.25
@@ -219,12 +254,15 @@ class Exposition:
         self._sample()
         write = self._lines
         events = [((("event", event),), one) for event, one in list(self._took.items())]
-        lines = _histograms(write, "weft_handle_seconds", "Time that a core took for an event, s",
-                            events)  # fmt: skip
+        lines = _histograms(
+            write, "weft_handle_seconds", "Time that a core took for an event, s", events
+        )
         lines += _histograms(
-            write, "weft_mailbox_wait_seconds", "Time that events waited for their core, s",
+            write,
+            "weft_mailbox_wait_seconds",
+            "Time that events waited for their core, s",
             [((), self._waited)],
-        )  # fmt: skip
+        )
         text = "Series that were not kept, as their family is too large"
         lines += write.family("counter", "weft_series_refused", text, [((), float(self._refused))])
         for name, (text, histograms) in list(self._histograms.items()):
@@ -261,8 +299,11 @@ def base_unit(resource: str) -> tuple[Labels, float]:
     """
     if resource == "vcores":
         return (("resource", "cpu"), ("unit", "cores")), 1.0
-    for suffix, unit, factor in (("_mb", "bytes", float(1 << 20)), ("_gb", "bytes", float(1 << 30)),
-                                 ("_mbps", "mbps", 1.0)):  # fmt: skip
+    for suffix, unit, factor in (
+        ("_mb", "bytes", float(1 << 20)),
+        ("_gb", "bytes", float(1 << 30)),
+        ("_mbps", "mbps", 1.0),
+    ):
         if resource.endswith(suffix):
             return (("resource", resource.removesuffix(suffix)), ("unit", unit)), factor
     return (("resource", resource), ("unit", "units")), 1.0

@@ -52,9 +52,11 @@ class ProcessSettings(BaseSettings):
         description="Unix time, s, at which the cluster's clock is 0.",
     )
     time_scale: float = Field(
-        1.0, gt=0, allow_inf_nan=False,
+        1.0,
+        gt=0,
+        allow_inf_nan=False,
         description="How much faster than the wall clock the cluster's clock runs.",
-    )  # fmt: skip
+    )
     seed: int = Field(0, ge=0, description="Seed of every random choice of the process.")
     events: Path | None = Field(None, description="Append every fact to this file, as JSON lines.")
     ready_file: Path | None = Field(

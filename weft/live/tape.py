@@ -42,10 +42,19 @@ BLOCK_BYTES_MAX = 1 << 28  # no tape has a larger block
 GATHERED_MAX = 256  # events that wait to be put into rows; what was not flushed is lost anyway
 # Columns of small numbers have few long matches, so the short ones must be chosen well: that takes
 # 12 % fewer bytes than zlib's level 6, in 1.5 microseconds an event more. A block is 100 kB or so.
-FILTERS: list[dict[str, int]] = [{
-    "id": lzma.FILTER_LZMA2, "mode": lzma.MODE_NORMAL, "mf": lzma.MF_HC4, "depth": 16,
-    "nice_len": 32, "dict_size": 1 << 20, "lc": 1, "lp": 0, "pb": 0,
-}]  # fmt: skip
+FILTERS: list[dict[str, int]] = [
+    {
+        "id": lzma.FILTER_LZMA2,
+        "mode": lzma.MODE_NORMAL,
+        "mf": lzma.MF_HC4,
+        "depth": 16,
+        "nice_len": 32,
+        "dict_size": 1 << 20,
+        "lc": 1,
+        "lp": 0,
+        "pb": 0,
+    }
+]
 TAIL_LEVEL = 1  # of zlib
 _UNSAFE = re.compile(r"[^\w.-]")
 CORES = ("weft", "rm", "am", "nm")  # folders whose code decides
@@ -91,10 +100,16 @@ class Tape:
         self._raw = 0  # its bytes before they were compressed
         self._began_s = time.monotonic()  # of the block
         header = {
-            "tape": MAGIC, "id": secrets.token_hex(8), "name": name,
-            "version": metadata.version("weft-rm"), "code": code_digest(), "schema": schema(),
-            "python": platform.python_version(), "began": time.time(), **says,
-        }  # fmt: skip
+            "tape": MAGIC,
+            "id": secrets.token_hex(8),
+            "name": name,
+            "version": metadata.version("weft-rm"),
+            "code": code_digest(),
+            "schema": schema(),
+            "python": platform.python_version(),
+            "began": time.time(),
+            **says,
+        }
         line = json.dumps(header).encode() + b"\n"
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -29,20 +29,43 @@ _INT, _SMALL, _FLOAT, _TEXT, _WORD = "int64", "int32", "float64", "string", "wor
 # a `word` is a text that repeats: held once, and numbered
 SCHEMAS: Mapping[str, Mapping[str, str]] = {
     "jobs": {
-        "job": _INT, "name": _TEXT, "queue": _WORD, "arrival_s": _FLOAT, "start_s": _FLOAT,
-        "finish_s": _FLOAT, "jct_s": _FLOAT, "tasks": _INT, "state": _WORD,
+        "job": _INT,
+        "name": _TEXT,
+        "queue": _WORD,
+        "arrival_s": _FLOAT,
+        "start_s": _FLOAT,
+        "finish_s": _FLOAT,
+        "jct_s": _FLOAT,
+        "tasks": _INT,
+        "state": _WORD,
     },
     "tasks": {
-        "job": _INT, "stage": _WORD, "index": _SMALL, "attempt": _SMALL, "node": _WORD,
-        "container": _TEXT, "ready_s": _FLOAT, "start_s": _FLOAT, "end_s": _FLOAT, "state": _WORD,
+        "job": _INT,
+        "stage": _WORD,
+        "index": _SMALL,
+        "attempt": _SMALL,
+        "node": _WORD,
+        "container": _TEXT,
+        "ready_s": _FLOAT,
+        "start_s": _FLOAT,
+        "end_s": _FLOAT,
+        "state": _WORD,
     },
     "nodes": {
-        "node": _TEXT, "rack": _WORD, "tasks": _INT, "busy_s": _FLOAT, "failed": _INT,
+        "node": _TEXT,
+        "rack": _WORD,
+        "tasks": _INT,
+        "busy_s": _FLOAT,
+        "failed": _INT,
     },
     "stages": {
-        "job": _INT, "stage": _TEXT, "tasks": _INT, "duration_s": _FLOAT, "parents": _TEXT,
+        "job": _INT,
+        "stage": _TEXT,
+        "tasks": _INT,
+        "duration_s": _FLOAT,
+        "parents": _TEXT,
     },
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +178,11 @@ def _read_csv(place: Path, name: str) -> "pa.Table":
     texts = [column for column, kind in schema.items() if kind in (_TEXT, _WORD)]
     options = csv.ConvertOptions(
         column_types={column: _arrow(pa, kind) for column, kind in schema.items()},
-        include_columns=list(schema), strings_can_be_null=False,
-        null_values=[""], quoted_strings_can_be_null=not texts,
-    )  # fmt: skip
+        include_columns=list(schema),
+        strings_can_be_null=False,
+        null_values=[""],
+        quoted_strings_can_be_null=not texts,
+    )
     try:
         return csv.read_csv(
             path, convert_options=options, parse_options=csv.ParseOptions(newlines_in_values=True)

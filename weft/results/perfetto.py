@@ -83,13 +83,23 @@ def _slice(
 ) -> dict[str, Any]:
     job, stage, index, attempt, _, container, ready_s, _, _, state = row
     args: dict[str, Any] = {
-        "job": int(job), "job_name": jobs.get(int(job), ""), "stage": str(stage),
-        "index": int(index), "attempt": int(attempt), "container": str(container),
+        "job": int(job),
+        "job_name": jobs.get(int(job), ""),
+        "stage": str(stage),
+        "index": int(index),
+        "attempt": int(attempt),
+        "container": str(container),
         "state": str(state),
-    }  # fmt: skip
+    }
     if ready_s not in ("", None):
         args["waited_s"] = round(float(row[7]) - float(ready_s), 6)
     return {
-        "name": f"{stage}[{index}]", "cat": str(state), "ph": "X", "ts": begin,
-        "dur": end - begin, "pid": node, "tid": node * 100_000 + lane, "args": args,
-    }  # fmt: skip
+        "name": f"{stage}[{index}]",
+        "cat": str(state),
+        "ph": "X",
+        "ts": begin,
+        "dur": end - begin,
+        "pid": node,
+        "tid": node * 100_000 + lane,
+        "args": args,
+    }

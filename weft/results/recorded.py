@@ -39,12 +39,22 @@ def tasks_of(
         job = jobs.get(app)
         name = job.stages[stage].name if job is not None else f"stage {stage}"
         start_s = begun.pop(key, fact["now_s"] - fact["run_s"])
-        rows.append((
-            app, name, task, attempt, fact["node"], format_container(cluster_ts, container), "",
-            round(start_s, 6), round(fact["now_s"], 6),
-            "PREEMPTED" if fact["outcome"] == "KILLED" and container in preempted
-            else fact["outcome"],
-        ))  # fmt: skip
+        rows.append(
+            (
+                app,
+                name,
+                task,
+                attempt,
+                fact["node"],
+                format_container(cluster_ts, container),
+                "",
+                round(start_s, 6),
+                round(fact["now_s"], 6),
+                "PREEMPTED"
+                if fact["outcome"] == "KILLED" and container in preempted
+                else fact["outcome"],
+            )
+        )
     rows.sort(key=lambda row: (row[8], row[7]))
     return rows
 
@@ -59,10 +69,19 @@ def jobs_of(reports: Iterable[ApplicationReport], tasks: Sequence[Row]) -> list[
         over = r.final_status != "UNDEFINED"
         finish_s = round(r.finished_s, 6) if over else ""
         jct_s = round(r.finished_s - r.submitted_s, 6) if over else ""
-        rows.append((
-            r.app_id, r.name, r.queue, round(r.submitted_s, 6), first.get(r.app_id, ""), finish_s,
-            jct_s, r.tasks, r.final_status if over else r.state,
-        ))  # fmt: skip
+        rows.append(
+            (
+                r.app_id,
+                r.name,
+                r.queue,
+                round(r.submitted_s, 6),
+                first.get(r.app_id, ""),
+                finish_s,
+                jct_s,
+                r.tasks,
+                r.final_status if over else r.state,
+            )
+        )
     return rows
 
 
@@ -70,12 +89,15 @@ def stages_of(jobs: Mapping[int, Job]) -> list[Row]:
     """Return rows of `stages`."""
     return [
         (
-            app, stage.name, stage.tasks, stage.duration_s,
+            app,
+            stage.name,
+            stage.tasks,
+            stage.duration_s,
             ";".join(f"{edge.stage}:{edge.kind.value}" for edge in stage.parents),
         )
         for app, job in jobs.items()
         for stage in job.stages
-    ]  # fmt: skip
+    ]
 
 
 def write_tables(folder: Path, tables: Mapping[str, Sequence[Row]]) -> None:

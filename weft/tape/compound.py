@@ -209,9 +209,7 @@ class RunsColumn:
                 self._next = number + count
             at += count
 
-    def _parts(
-        self, value: tuple[Any, ...], size: int
-    ) -> tuple[list[tuple[int, int, int]], int]:  # fmt: skip
+    def _parts(self, value: tuple[Any, ...], size: int) -> tuple[list[tuple[int, int, int]], int]:
         """Return the runs of a list: each known one's number (-1: new), how many, which step."""
         runs, run_of, same = self._runs, self._run_of, self._same
         parts = list[tuple[int, int, int]]()

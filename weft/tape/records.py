@@ -275,15 +275,20 @@ def _run_of(kind: Any) -> Callable[[Sequence[Any], int, int], tuple[int, int]] |
         return None
     others = {name: hint for name, hint in hints.items() if name not in ("container_id", "task")}
     lines = [
-        "def run_of(records, at, most):", "    a = records[at]", "    at += 1",
+        "def run_of(records, at, most):",
+        "    a = records[at]",
+        "    at += 1",
         "    if at >= most: return at, 0",
         "    number, task, step = a.container_id, a.task, records[at].task - a.task",
         "    if step != 0 and step != 1: return at, 0",
         *[f"    a{place} = a.{name}" for place, name in enumerate(others)],
-        "    first = at", "    while at < most:", "        b = records[at]",
-        "        number += 1", "        task += step",
+        "    first = at",
+        "    while at < most:",
+        "        b = records[at]",
+        "        number += 1",
+        "        task += step",
         "        if b.container_id != number or b.task != task: break",
-    ]  # fmt: skip
+    ]
     signs = lines.index("    first = at")
     for place, (name, hint) in enumerate(others.items()):
         left, right = f"a{place}", "c"

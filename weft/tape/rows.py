@@ -64,9 +64,14 @@ EVENTS: Final = (*_FIRST, *sorted(_TOLD - set(_FIRST), key=lambda kind: str(kind
 _CORE, _GONE, _GIVEN, _PLACED, _CHECK, _FAILED = 255, 254, 253, 252, 251, 250
 # what reading raises where the bytes say what no tape says
 DAMAGES = (
-    LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
     struct.error,
-)  # fmt: skip
+)
 _LENGTH, _SUM = struct.Struct("<I"), struct.Struct("<I")
 FORMAT = 5  # changes with the way in which values are written
 CHECK_EVERY = 16  # events with effects: so often what a core ordered is summed up ...
@@ -214,11 +219,13 @@ def is_read(event: Any) -> bool:
 
 def placed_of(orders: Sequence[Effect]) -> tuple[Placing, ...]:
     """Return the placements among what a core ordered."""
-    return tuple([
-        Placing(container, node, ask, stage)
-        for first, count, node, ask, stage in _placed_runs(orders)
-        for container in range(first, first + count)
-    ])  # fmt: skip
+    return tuple(
+        [
+            Placing(container, node, ask, stage)
+            for first, count, node, ask, stage in _placed_runs(orders)
+            for container in range(first, first + count)
+        ]
+    )
 
 
 def _placed_runs(orders: Sequence[Effect]) -> list[tuple[ContainerId, int, NodeId, int, int]]:
@@ -269,9 +276,12 @@ class _Columns:
         # of placements: how many runs, and each field of a run
         self.counts = new()
         self.placings: list[tuple[Stream, Codec]] = [
-            (new(), codec_of(int, "container_id")), (new(), codec_of(int)), (new(), codec_of(str)),
-            (new(), codec_of(int)), (new(), codec_of(int)),
-        ]  # fmt: skip
+            (new(), codec_of(int, "container_id")),
+            (new(), codec_of(int)),
+            (new(), codec_of(str)),
+            (new(), codec_of(int)),
+            (new(), codec_of(int)),
+        ]
         self.events = [record_of(kind, context, context) for kind in EVENTS]
 
 
@@ -459,8 +469,10 @@ class TapeReader:
         ]
         for many in fields[1]:
             columns.counts.source.allowance.take(many)
-        return tuple([
-            Placing(container, *where)
-            for first, many, *where in zip(*fields, strict=True)
-            for container in range(first, first + many)
-        ])  # fmt: skip
+        return tuple(
+            [
+                Placing(container, *where)
+                for first, many, *where in zip(*fields, strict=True)
+                for container in range(first, first + many)
+            ]
+        )

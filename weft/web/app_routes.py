@@ -52,10 +52,15 @@ async def apps(request: web.Request) -> web.Response:
 def span_row(span: Span, cluster_ts: int) -> list[Any]:
     """Return a container for the pages: [stage, task, attempt, node, start, end, state, id]."""
     return [
-        span.stage, span.task, span.attempt, span.node,
-        round(span.start_s, 3), round(span.end_s, 3), span.state,
+        span.stage,
+        span.task,
+        span.attempt,
+        span.node,
+        round(span.start_s, 3),
+        round(span.end_s, 3),
+        span.state,
         format_container(cluster_ts, span.container),
-    ]  # fmt: skip
+    ]
 
 
 async def _spans(request: web.Request, report: ApplicationReport) -> tuple[list[Span], bool]:
@@ -171,8 +176,11 @@ async def stage(request: web.Request) -> web.Response:
 
 def _try(span: Span, cluster_ts: int) -> list[Any]:
     return [
-        *span_row(span, cluster_ts)[1:], span.exit_code, round(span.run_s, 3), span.message,
-    ]  # fmt: skip
+        *span_row(span, cluster_ts)[1:],
+        span.exit_code,
+        round(span.run_s, 3),
+        span.message,
+    ]
 
 
 @routes.get("/api/apps/{app}/plan")

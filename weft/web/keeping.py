@@ -117,9 +117,14 @@ class Keeper:
         return facts, changed, tracks, gone, samples, old
 
     def _write(
-        self, facts: Rows, changed: dict[int, Span], tracks: Rows, gone: Rows, samples: Rows,
+        self,
+        facts: Rows,
+        changed: dict[int, Span],
+        tracks: Rows,
+        gone: Rows,
+        samples: Rows,
         old: Rows,
-    ) -> None:  # fmt: skip
+    ) -> None:
         file = self._file
         rows = [(*astuple(span), app_of_container(number)) for number, span in changed.items()]
         file.execute("BEGIN")

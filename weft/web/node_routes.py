@@ -20,9 +20,13 @@ from weft.web.context import SETTINGS, app_of, container_of, face, find_node, so
 
 LOG_FILES = ["stdout", "stderr"]
 APP_STATES = (
-    "NEW", "INITING", "RUNNING", "FINISHING_CONTAINERS_WAIT", "APPLICATION_RESOURCES_CLEANINGUP",
+    "NEW",
+    "INITING",
+    "RUNNING",
+    "FINISHING_CONTAINERS_WAIT",
+    "APPLICATION_RESOURCES_CLEANINGUP",
     "FINISHED",
-)  # fmt: skip
+)
 ASKED_AT_ONCE = 16
 Found = tuple[ApplicationReport, list[ContainerReport]]
 
@@ -47,9 +51,7 @@ async def _held(request: web.Request, node: NodeReport, only: AppId = 0) -> list
             reports = await read.containers(report.app_id)
         return report, [c for c in reports if c.node_id == node.node_id and not c.finished_s]
 
-    alive = [
-        r for r in await read.apps() if r.state not in ENDED and only in (0, r.app_id)
-    ]  # fmt: skip
+    alive = [r for r in await read.apps() if r.state not in ENDED and only in (0, r.app_id)]
     return [found for found in await asyncio.gather(*map(ask, alive)) if found[1]]
 
 

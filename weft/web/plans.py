@@ -74,12 +74,24 @@ class Plans:
         files["job"].write_text(json.dumps(job_to_dict(job)), "utf-8")
         files["cluster"].write_text(json.dumps(cluster), "utf-8")
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", _COMMAND, "plan", str(files["job"]),
-            "--cluster", str(files["cluster"]), "--planner", self.planner,
-            "--time-limit-s", str(self.limit_s / 2), "--workers", "1",
-            "--out", str(files["plan"]),
-            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+            sys.executable,
+            "-c",
+            _COMMAND,
+            "plan",
+            str(files["job"]),
+            "--cluster",
+            str(files["cluster"]),
+            "--planner",
+            self.planner,
+            "--time-limit-s",
+            str(self.limit_s / 2),
+            "--workers",
+            "1",
+            "--out",
+            str(files["plan"]),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
         try:
             _, said = await asyncio.wait_for(process.communicate(), self.limit_s)
         except TimeoutError:

@@ -68,8 +68,10 @@ def make_app(
     app[LISTENERS] = {"count": 0}
     app[PLAYED] = played
     app[HISTORY].on_new_cluster += [
-        app[SOURCE].forget_jobs, app[PLANS].forget, partial(visitors.forget, app),
-    ]  # fmt: skip
+        app[SOURCE].forget_jobs,
+        app[PLANS].forget,
+        partial(visitors.forget, app),
+    ]
     for table in (cluster_routes, change_routes, app_routes, page_routes, proxy_routes):
         app.add_routes(table.routes)
     app.add_routes(node_routes.routes())
@@ -155,9 +157,11 @@ async def serve(settings: WebSettings) -> None:
     process = Process(settings)
     client = AsyncClient(settings.manager, settings.deadline_s)
     runner = PatientRunner(
-        make_app(settings, client), access_log=None, shutdown_timeout=ENDING_S,
+        make_app(settings, client),
+        access_log=None,
+        shutdown_timeout=ENDING_S,
         handler_cancellation=True,
-    )  # fmt: skip
+    )
     await runner.setup()
     context = None
     if settings.https:

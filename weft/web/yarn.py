@@ -37,14 +37,27 @@ BUILD = f"weft {VERSION}"
 HADOOP = "3.3.6"  # the version of the interface, not of any code here
 TYPE = "WEFT"
 APP_STATES = (
-    "NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING", "FINISHED", "FAILED", "KILLED",
-)  # fmt: skip
+    "NEW",
+    "NEW_SAVING",
+    "SUBMITTED",
+    "ACCEPTED",
+    "RUNNING",
+    "FINISHED",
+    "FAILED",
+    "KILLED",
+)
 ANY_NUMBER = 2**31 - 1
 FINAL_STATES = ("UNDEFINED", "SUCCEEDED", "FAILED", "KILLED")
 NODE_STATES = (
-    "NEW", "RUNNING", "UNHEALTHY", "DECOMMISSIONED", "LOST", "REBOOTED", "DECOMMISSIONING",
+    "NEW",
+    "RUNNING",
+    "UNHEALTHY",
+    "DECOMMISSIONED",
+    "LOST",
+    "REBOOTED",
+    "DECOMMISSIONING",
     "SHUTDOWN",
-)  # fmt: skip
+)
 _FAULTS = tuple(outcome.name for outcome in TASK_FAULTS)
 Data = dict[str, Any]
 

@@ -73,10 +73,15 @@ class ManagerConnection:
 
         try:
             answer = await wire.call(
-                getattr(dialled.stub, row.method), message, _MANAGER, self.address,
-                self.deadline_s, max(self.patience_s, patience_s), self._metadata,
+                getattr(dialled.stub, row.method),
+                message,
+                _MANAGER,
+                self.address,
+                self.deadline_s,
+                max(self.patience_s, patience_s),
+                self._metadata,
                 elsewhere if dialled.several else None,
-            )  # fmt: skip
+            )
         except grpc.aio.AioRpcError as error:
             return self._refused(error, what)
         for token in getattr(answer, "tokens", ()):
@@ -126,8 +131,9 @@ class ManagerConnection:
             if error.code() is grpc.StatusCode.CANCELLED:
                 return
             if error.code() in (
-                grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED,
-            ):  # fmt: skip
+                grpc.StatusCode.INVALID_ARGUMENT,
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+            ):
                 text = f"the {_MANAGER} at {self.address} refused: {error.details()}"
                 raise WeftError(text) from None
             self._dialled.turn(wire.leader_of(error), tried)

@@ -37,9 +37,13 @@ class Badges(NamedTuple):
 
 
 async def flood(
-    service: str, address: str, rng: random.Random, pool: Pool, count: int,
+    service: str,
+    address: str,
+    rng: random.Random,
+    pool: Pool,
+    count: int,
     badges: Badges = Badges(),  # noqa: B008 - it is never changed
-) -> int:  # fmt: skip
+) -> int:
     """Send about so many messages to `tracker`, `master`, `client`, `node` or `am host`."""
     dialled = channel.dial(address)
     try:

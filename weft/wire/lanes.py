@@ -49,8 +49,10 @@ def parts(batch: list[Any], encode: Callable[[list[Any]], Any]) -> Iterator[tupl
         limit = wire.MESSAGE_BYTES_MAX / 1e6
         _log.error(
             "a message is too large and is not sent",
-            message=type(batch[0]).__name__, mb=round(size / 1e6, 1), limit_mb=round(limit, 1),
-        )  # fmt: skip
+            message=type(batch[0]).__name__,
+            mb=round(size / 1e6, 1),
+            limit_mb=round(limit, 1),
+        )
         yield batch, None
 
 

@@ -17,9 +17,25 @@ from weft.resources import DEFAULT_RESOURCE_TYPES, ResourceTypes
 from weft.wire import rules
 
 _STRANGE = (
-    0, -1, 1, 2**31, 2**53, 2**53 + 2, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), 0.5, -0.0, 1e-320,
-    1e308, -1e308, math.nan, math.inf, -math.inf,
-)  # fmt: skip
+    0,
+    -1,
+    1,
+    2**31,
+    2**53,
+    2**53 + 2,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+    -(2**63),
+    0.5,
+    -0.0,
+    1e-320,
+    1e308,
+    -1e308,
+    math.nan,
+    math.inf,
+    -math.inf,
+)
 _TEXTS = ("", "\0", "\x1b[2J", "a\nb", "x" * 5_000, "\u202e", "\u00e9" * 600, "../..", "*")
 
 
@@ -58,10 +74,15 @@ def _job(rng: random.Random, pool: Pool) -> Job:
     demand = {"vcores": rng.choice((0.0, 0.5, 2.0)), "memory_mb": rng.choice((0.0, 64.0, 900.0))}
     known = {name: amount for name, amount in demand.items() if name in pool.types.names}
     stages = [
-        Stage(f"s{n}", rng.choice((1, 3, 40)), rng.choice((0.0, 0.01, 5.0)), known,
-              gang=rng.random() < 0.1)
+        Stage(
+            f"s{n}",
+            rng.choice((1, 3, 40)),
+            rng.choice((0.0, 0.01, 5.0)),
+            known,
+            gang=rng.random() < 0.1,
+        )
         for n in range(rng.randrange(1, 4))
-    ]  # fmt: skip
+    ]
     return Job(f"job-{rng.randrange(1000)}", tuple(stages), rng.choice(pool.queues))
 
 
@@ -94,7 +115,7 @@ _MAKERS: Mapping[str, Maker] = {
     "blacklist": lambda rng, pool: rng.choice((None, (), (rng.choice(pool.nodes),))),
     "words": lambda rng, pool: (),
     "types": lambda rng, pool: pool.types,
-}  # fmt: skip
+}
 _GIVEN: Mapping[str, Maker] = {
     "kind": lambda rng, pool: rng.choice(list(AskType)),
     "outcome": lambda rng, pool: rng.choice(list(Outcome)),

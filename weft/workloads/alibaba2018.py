@@ -23,17 +23,40 @@ from weft.workloads.table_rows import no_table
 
 FORMAT = "alibaba2018"
 BATCH_TASK = (
-    "task_name", "instance_num", "job_name", "task_type", "status",
-    "start_time", "end_time", "plan_cpu", "plan_mem",
-)  # fmt: skip
+    "task_name",
+    "instance_num",
+    "job_name",
+    "task_type",
+    "status",
+    "start_time",
+    "end_time",
+    "plan_cpu",
+    "plan_mem",
+)
 DURATIONS = ("job_name", "task_name", "mean_instance_duration_s")
 TASK_USAGE = (
-    "job", "name", "instances", "status", "start_time", "end_time", "expected_duration",
-    "actual_duration", "cpu_requested", "cpu_usage", "mem_requested", "mem_usage",
-)  # fmt: skip
+    "job",
+    "name",
+    "instances",
+    "status",
+    "start_time",
+    "end_time",
+    "expected_duration",
+    "actual_duration",
+    "cpu_requested",
+    "cpu_usage",
+    "mem_requested",
+    "mem_usage",
+)
 HOUR_SLICE = (
-    "job_submit_s", "job_name", "task_name", "duration_s", "plan_cpu", "plan_mem", "instance_num",
-)  # fmt: skip
+    "job_submit_s",
+    "job_name",
+    "task_name",
+    "duration_s",
+    "plan_cpu",
+    "plan_mem",
+    "instance_num",
+)
 STATUSES = ("Terminated", "Failed", "Running", "Waiting", "Ready", "Cancelled")
 _NAME = re.compile(r"[A-Za-z]+(\d+)((?:_\d+)*)(_.*)?")
 _CPU_PER_CORE = 100.0
@@ -224,10 +247,18 @@ def _batch_task(fields: list[str], file: int, scan: _Scan) -> _Row | _Bad:
     if status != "Terminated":
         scan.count(f"rows of status {status} are used, as they have times")
     return _Row(
-        file, job, name, _instances(instances), start_s, end_s - start_s, True,
+        file,
+        job,
+        name,
+        _instances(instances),
+        start_s,
+        end_s - start_s,
+        True,
         scan.planned(cpu, scan.plan_cpu, "plan_cpu"),
-        scan.planned(memory, scan.plan_mem, "plan_mem"), None, None,
-    )  # fmt: skip
+        scan.planned(memory, scan.plan_mem, "plan_mem"),
+        None,
+        None,
+    )
 
 
 def _duration(fields: list[str], file: int, scan: _Scan) -> _Duration:
@@ -241,13 +272,18 @@ def _task_usage(fields: list[str], file: int, scan: _Scan) -> _Row | _Bad:
         return _Bad(file, job, f"row without instances (status {status})")
     count = _instances(instances)
     return _Row(
-        file, job, name, count, text_amount(start, "start_time"),
-        text_amount(actual, "actual_duration"), False,
+        file,
+        job,
+        name,
+        count,
+        text_amount(start, "start_time"),
+        text_amount(actual, "actual_duration"),
+        False,
         scan.planned(cpu, scan.plan_cpu, "plan_cpu"),
         scan.planned(memory, scan.plan_mem, "plan_mem"),
         text_amount(cpu_used, "cpu_usage") / count if cpu_used else None,
         text_amount(memory_used, "mem_usage") / count if memory_used else None,
-    )  # fmt: skip
+    )
 
 
 def _hour_slice(fields: list[str], file: int, scan: _Scan) -> _Row | _Bad:
@@ -255,11 +291,18 @@ def _hour_slice(fields: list[str], file: int, scan: _Scan) -> _Row | _Bad:
     if not instances:
         return _Bad(file, job, "row without instances")
     return _Row(
-        file, job, name, _instances(instances), text_amount(submit, "job_submit_s"),
-        text_amount(duration, "duration_s"), True,
+        file,
+        job,
+        name,
+        _instances(instances),
+        text_amount(submit, "job_submit_s"),
+        text_amount(duration, "duration_s"),
+        True,
         scan.planned(cpu, scan.plan_cpu, "plan_cpu"),
-        scan.planned(memory, scan.plan_mem, "plan_mem"), None, None,
-    )  # fmt: skip
+        scan.planned(memory, scan.plan_mem, "plan_mem"),
+        None,
+        None,
+    )
 
 
 def _jobs(

@@ -22,14 +22,29 @@ from weft.workloads.table_rows import Row, amount, columns_of, needed, no_table,
 
 FORMAT = "alibaba_gpu2020"
 TASKS = (
-    "job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu",
-    "plan_mem", "plan_gpu", "gpu_type",
-)  # fmt: skip
+    "job_name",
+    "task_name",
+    "inst_num",
+    "status",
+    "start_time",
+    "end_time",
+    "plan_cpu",
+    "plan_mem",
+    "plan_gpu",
+    "gpu_type",
+)
 JOBS = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
 INSTANCES = (
-    "job_name", "task_name", "inst_name", "worker_name", "inst_id", "status", "start_time",
-    "end_time", "machine",
-)  # fmt: skip
+    "job_name",
+    "task_name",
+    "inst_name",
+    "worker_name",
+    "inst_id",
+    "status",
+    "start_time",
+    "end_time",
+    "machine",
+)
 FORMS = (TASKS, JOBS, INSTANCES)
 NAMES = {"pai_task_table": TASKS, "pai_job_table": JOBS, "pai_instance_table": INSTANCES}
 STATUSES = ("Terminated", "Failed", "Running", "Waiting")
@@ -236,10 +251,16 @@ def _jobs(rows: list[Any], scan: _Scan, gang: bool, instances_max: int) -> Itera
         first_s = min(task.start_s for task in group)
         taken: set[str] = set()
         stages = tuple(
-            _stage(task, unique(task.name, taken), lasted.get((name, task.name), []), scan, gang,
-                   instances_max)
+            _stage(
+                task,
+                unique(task.name, taken),
+                lasted.get((name, task.name), []),
+                scan,
+                gang,
+                instances_max,
+            )
             for task in group
-        )  # fmt: skip
+        )
         arrival_s = min(first_s, said.start_s) if said else first_s
         yield Job(name, stages, user=said.user if said else "", arrival_s=arrival_s)
 

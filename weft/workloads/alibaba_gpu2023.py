@@ -17,9 +17,18 @@ from weft.workloads.table_rows import Row, amount, columns_of, needed, rows_of, 
 
 FORMAT = "alibaba_gpu2023"
 PODS = (
-    "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "qos", "pod_phase",
-    "creation_time", "deletion_time", "scheduled_time",
-)  # fmt: skip
+    "name",
+    "cpu_milli",
+    "memory_mib",
+    "num_gpu",
+    "gpu_milli",
+    "gpu_spec",
+    "qos",
+    "pod_phase",
+    "creation_time",
+    "deletion_time",
+    "scheduled_time",
+)
 PHASES = ("Succeeded", "Running", "Pending", "Failed")
 _MILLI = 1000.0
 

@@ -76,8 +76,11 @@ def stream(
         f"host {len(scan.types[chosen])} types; a node has 1 of {', '.join(RESOURCES)}"
     )
     kinds, given = scan.types[chosen], 0
-    machines = (job for place, row in _rows(files, "vm", result)
-                if (job := _job(place, row, kinds, end_days, scan)) is not None)  # fmt: skip
+    machines = (
+        job
+        for place, row in _rows(files, "vm", result)
+        if (job := _job(place, row, kinds, end_days, scan)) is not None
+    )
     for job in in_order(machines, (0.0, _DAYS[1] * _DAY_S), jobs_max, result):
         given += 1
         yield job
@@ -145,8 +148,9 @@ def _add_type(place: str, row: Row, scan: _Scan) -> None:
             raise InputError("vmTypeId", "a type without an id or a machine")
         demand = {
             name: text_amount(str(row[name])[:400], name)
-            for name in RESOURCES if not blank(row.get(name))
-        }  # fmt: skip
+            for name in RESOURCES
+            if not blank(row.get(name))
+        }
         if not demand:
             raise InputError(RESOURCES[0], "the type takes nothing of its machine")
     except InputError as error:
@@ -200,6 +204,10 @@ def _job(
     duration_s = (end - max(start, 0.0)) * _DAY_S
     stage = Stage("vm", 1, duration_s, kinds[kind])
     return Job(
-        name, (stage,), user=text(row, "tenantId"), priority=1 - priority,
-        arrival_s=max(start, 0.0) * _DAY_S, resources=RESOURCES,
-    )  # fmt: skip
+        name,
+        (stage,),
+        user=text(row, "tenantId"),
+        priority=1 - priority,
+        arrival_s=max(start, 0.0) * _DAY_S,
+        resources=RESOURCES,
+    )

@@ -23,20 +23,52 @@ from weft.workloads.table_rows import Row, amount, columns_of, needed, rows_of, 
 
 FORMAT = "google2019"
 INSTANCE_EVENTS = (
-    "time", "type", "collection_id", "scheduling_class", "missing_type", "collection_type",
-    "priority", "alloc_collection_id", "instance_index", "machine_id", "alloc_instance_index",
-    "resource_request", "constraint",
-)  # fmt: skip
+    "time",
+    "type",
+    "collection_id",
+    "scheduling_class",
+    "missing_type",
+    "collection_type",
+    "priority",
+    "alloc_collection_id",
+    "instance_index",
+    "machine_id",
+    "alloc_instance_index",
+    "resource_request",
+    "constraint",
+)
 COLLECTION_EVENTS = (
-    "time", "type", "collection_id", "scheduling_class", "missing_type", "collection_type",
-    "priority", "alloc_collection_id", "user", "collection_name", "collection_logical_name",
-    "parent_collection_id", "start_after_collection_ids", "max_per_machine", "max_per_switch",
-    "vertical_scaling", "scheduler",
-)  # fmt: skip
+    "time",
+    "type",
+    "collection_id",
+    "scheduling_class",
+    "missing_type",
+    "collection_type",
+    "priority",
+    "alloc_collection_id",
+    "user",
+    "collection_name",
+    "collection_logical_name",
+    "parent_collection_id",
+    "start_after_collection_ids",
+    "max_per_machine",
+    "max_per_switch",
+    "vertical_scaling",
+    "scheduler",
+)
 EVENTS = (
-    "SUBMIT", "QUEUE", "ENABLE", "SCHEDULE", "EVICT", "FAIL", "FINISH", "KILL", "LOST",
-    "UPDATE_PENDING", "UPDATE_RUNNING",
-)  # fmt: skip
+    "SUBMIT",
+    "QUEUE",
+    "ENABLE",
+    "SCHEDULE",
+    "EVICT",
+    "FAIL",
+    "FINISH",
+    "KILL",
+    "LOST",
+    "UPDATE_PENDING",
+    "UPDATE_RUNNING",
+)
 SUBMIT, SCHEDULE, EVICT, FAIL, FINISH, KILL, LOST = 0, 3, 4, 5, 6, 7, 8
 _ENDS = (EVICT, FAIL, FINISH, KILL, LOST)
 _AFTER_TRACE_US = 2**63 - 1
@@ -231,8 +263,11 @@ def _read_instances(path: Path, scan: _Scan) -> None:
             event = _Event(
                 int(needed(whole(row, "collection_id"), "collection_id")),
                 int(needed(whole(row, "instance_index"), "instance_index")),
-                int(needed(whole(row, "time"), "time")), _kind(row), cpus, memory,
-            )  # fmt: skip
+                int(needed(whole(row, "time"), "time")),
+                _kind(row),
+                cpus,
+                memory,
+            )
         except InputError as error:
             scan.result.drop("malformed row of instance_events", f"{place}: {error}")
             continue
@@ -280,9 +315,10 @@ def _jobs(rows: list[Any], scan: _Scan, options: _Options) -> Iterator[Job]:
     jobs: dict[int, dict[int, list[_Task]]] = {}
     for collection, instances in events.items():
         tasks = [
-            task for index, seen in sorted(instances.items())
+            task
+            for index, seen in sorted(instances.items())
             if (task := _task(collection, index, seen, scan, options)) is not None
-        ]  # fmt: skip
+        ]
         if tasks:
             jobs.setdefault(scan.root(collection), {})[collection] = tasks
     for root, stages in jobs.items():
@@ -356,9 +392,14 @@ def _job(
     said = about.get(first)
     user, logical, priority = (said.user, said.logical_name, said.priority) if said else ("", "", 0)
     return Job(
-        str(first), tuple(made), user=user, priority=priority, arrival_s=arrival_s,
-        history_key=logical if len(made) == 1 else "", resources=tuple(made[0].demand),
-    )  # fmt: skip
+        str(first),
+        tuple(made),
+        user=user,
+        priority=priority,
+        arrival_s=arrival_s,
+        history_key=logical if len(made) == 1 else "",
+        resources=tuple(made[0].demand),
+    )
 
 
 def _stage(
@@ -373,16 +414,24 @@ def _stage(
         tasks = tasks[:most]
     ((usual, _),) = Counter(task.request for task in tasks).most_common(1)
     same = all(task.request == usual for task in tasks)
-    overrides = () if same else tuple(
-        TaskOverride(demand=None if t.request == usual else _demand(t.request, options))
-        for t in tasks
-    )  # fmt: skip
+    overrides = (
+        ()
+        if same
+        else tuple(
+            TaskOverride(demand=None if t.request == usual else _demand(t.request, options))
+            for t in tasks
+        )
+    )
     durations = tuple(task.duration_s for task in tasks)
     return Stage(
-        name, len(tasks), sum(durations) / len(durations), _demand(usual, options),
-        tuple(Edge(f"c{parent}") for parent in parents), actual_duration_s=durations,
+        name,
+        len(tasks),
+        sum(durations) / len(durations),
+        _demand(usual, options),
+        tuple(Edge(f"c{parent}") for parent in parents),
+        actual_duration_s=durations,
         overrides=overrides,
-    )  # fmt: skip
+    )
 
 
 def _demand(request: tuple[float, float], options: _Options) -> dict[str, float]:

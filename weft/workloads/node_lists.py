@@ -18,12 +18,16 @@ PAI = ("machine", "gpu_type", "cap_cpu", "cap_mem", "cap_gpu")
 # columns of vcores, memory_mb and gpus with what one of Weft's units is in each
 _UNITS: Mapping[tuple[str, ...], Mapping[str, tuple[str, float]]] = {
     OPENB: {
-        "vcores": ("cpu_milli", 1000.0), "memory_mb": ("memory_mib", 1.0), "gpus": ("gpu", 1.0),
+        "vcores": ("cpu_milli", 1000.0),
+        "memory_mb": ("memory_mib", 1.0),
+        "gpus": ("gpu", 1.0),
     },
     PAI: {
-        "vcores": ("cap_cpu", 1.0), "memory_mb": ("cap_mem", 1 / 1024.0), "gpus": ("cap_gpu", 1.0),
+        "vcores": ("cap_cpu", 1.0),
+        "memory_mb": ("cap_mem", 1 / 1024.0),
+        "gpus": ("cap_gpu", 1.0),
     },
-}  # fmt: skip
+}
 
 
 def load_node_list(path: Path) -> ClusterSpec:

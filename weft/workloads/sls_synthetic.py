@@ -129,9 +129,14 @@ def _kinds(job_class: dict[str, Any], place: str) -> list[_Kind]:
             if any(kind == known[0] for known in kinds):
                 raise InputError(f"{place}.tasks", f"task type {kind!r} occurs twice")
             kinds.append(
-                (kind, row.get("count"), row.get("time"), row.get("max_memory"),
-                 row.get("max_vcores"))
-            )  # fmt: skip
+                (
+                    kind,
+                    row.get("count"),
+                    row.get("time"),
+                    row.get("max_memory"),
+                    row.get("max_vcores"),
+                )
+            )
         return kinds
 
     def old(prefix: str) -> Any:

@@ -16,8 +16,13 @@ TASK_MS_MIN = 1  # the resolution of the log: a task's duration is never 0
 _SQL_ID = "spark.sql.execution.id"
 _MALFORMED_SHOWN = 3
 _FAULTS = (
-    AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError,
-)  # fmt: skip
+    AttributeError,
+    LookupError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 class TaskRun(NamedTuple):

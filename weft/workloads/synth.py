@@ -57,31 +57,52 @@ KINDS: dict[str, Kind] = {
         ShapeLaw(
             Marginal(13, 121), Marginal(7, 17), Marginal(4, 13), Marginal(6, 34), tree_share=0.4
         ),
-        PRIVATE_STACK, Spread(150, 1.2), Spread(15, 2.3), Spread(10, 1.2), (0.3, 0.65),
+        PRIVATE_STACK,
+        Spread(150, 1.2),
+        Spread(15, 2.3),
+        Spread(10, 1.2),
+        (0.3, 0.65),
     ),
     "graphene": Kind(
         ShapeLaw(
-            Marginal(20, 120), Marginal(6, 11.5, _Z75), Marginal(5, 20), Marginal(6, 34),
+            Marginal(20, 120),
+            Marginal(6, 11.5, _Z75),
+            Marginal(5, 20),
+            Marginal(6, 34),
             tree_share=0.4,
         ),
-        PRIVATE_STACK, Spread(150, 1.2), Spread(15, 2.3), Spread(10, 1.2), (0.3, 0.65),
+        PRIVATE_STACK,
+        Spread(150, 1.2),
+        Spread(15, 2.3),
+        Spread(10, 1.2),
+        (0.3, 0.65),
     ),
     "tpcds_like": Kind(
         ShapeLaw(Marginal(8, 23), Marginal(5, 8), Marginal(1, 4), Marginal(4, 15)),
-        HIVE, Spread(30, 1.2), Spread(5, 1.2), Spread(8, 1.1), (0.0, 0.0),
+        HIVE,
+        Spread(30, 1.2),
+        Spread(5, 1.2),
+        Spread(8, 1.1),
+        (0.0, 0.0),
     ),
     "tpch_like": Kind(
         ShapeLaw(Marginal(8, 12), Marginal(5, 7), Marginal(2, 4), Marginal(3, 7)),
-        HIVE, Spread(40, 1.0), Spread(10, 1.2), Spread(13, 1.1), (0.0, 0.0),
+        HIVE,
+        Spread(40, 1.0),
+        Spread(10, 1.2),
+        Spread(13, 1.1),
+        (0.0, 0.0),
     ),
     "bigbench_like": Kind(
         ShapeLaw(Marginal(7, 19), Marginal(5, 8), Marginal(2, 6), Marginal(2, 10)),
-        HIVE, Spread(80, 1.4), Spread(10, 1.4), Spread(6, 1.1), (0.0, 0.0),
+        HIVE,
+        Spread(80, 1.4),
+        Spread(10, 1.4),
+        Spread(6, 1.1),
+        (0.0, 0.0),
     ),
-    "mapreduce": Kind(
-        None, HIVE, Spread(40, 1.8), Spread(10, 1.2), Spread(30, 1.0), (0.0, 0.0)
-    ),
-}  # fmt: skip
+    "mapreduce": Kind(None, HIVE, Spread(40, 1.8), Spread(10, 1.2), Spread(30, 1.0), (0.0, 0.0)),
+}
 
 
 NAMES = (*KINDS, *DOMAINS)
@@ -193,10 +214,13 @@ def _spread(job: Job, spread: float, rng: Draw) -> Job:
     """Return the job with a true duration for each task."""
     if not spread:
         return job
-    return replace(job, stages=tuple(
-        replace(s, actual_duration_s=_truth(s.duration_s, s.tasks, spread, rng))
-        for s in job.stages
-    ))  # fmt: skip
+    return replace(
+        job,
+        stages=tuple(
+            replace(s, actual_duration_s=_truth(s.duration_s, s.tasks, spread, rng))
+            for s in job.stages
+        ),
+    )
 
 
 def _map_reduce(rng: Draw) -> Shape:

@@ -33,17 +33,24 @@ def build_job(name: str, rng: Draw, arrival_s: float) -> Job:
         stages += [
             _stage(rng, f"compile{number}", files, 6.0, (1, 1024, 15, 5), above),
             _stage(rng, f"analyse{number}", max(1, files // 4), 12.0, (2, 4096, 5, 2), above),
-            _stage(rng, f"archive{number}", 1, 2.0, (0.5, 1024, 200, 20),
-                   (Edge(f"compile{number}"),)),
-        ]  # fmt: skip
+            _stage(
+                rng, f"archive{number}", 1, 2.0, (0.5, 1024, 200, 20), (Edge(f"compile{number}"),)
+            ),
+        ]
     for number in range(max(1, libraries // 3)):
         used = rng.choice(libraries, min(libraries, int(rng.integers(2, 6))), replace=False)
         links = tuple(Edge(f"archive{library}") for library in sorted(used.tolist()))
         stages += [
             _stage(rng, f"link{number}", 1, 20.0, (1, 12288, 250, 40), links),
-            _stage(rng, f"test{number}", _count(rng, 8, 0.9, TASKS_MAX), 15.0, (1.5, 2048, 10, 30),
-                   (Edge(f"link{number}"),)),
-        ]  # fmt: skip
+            _stage(
+                rng,
+                f"test{number}",
+                _count(rng, 8, 0.9, TASKS_MAX),
+                15.0,
+                (1.5, 2048, 10, 30),
+                (Edge(f"link{number}"),),
+            ),
+        ]
     return Job(name, tuple(stages), arrival_s=arrival_s)
 
 
@@ -88,8 +95,9 @@ def request_job(name: str, rng: Draw, arrival_s: float) -> Job:
 
 
 DOMAINS: dict[str, Callable[[str, Draw, float], Job]] = {
-    "builds": build_job, "requests": request_job,
-}  # fmt: skip
+    "builds": build_job,
+    "requests": request_job,
+}
 
 
 def _count(rng: Draw, median: float, sigma: float, most: int) -> int:

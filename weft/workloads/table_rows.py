@@ -167,9 +167,13 @@ def _line(error: BaseException) -> str:
 
 def blank(value: object) -> bool:
     """Return whether a cell says nothing: absent, empty, or not a number where one is missing."""
-    return value is None or (isinstance(value, str) and value.strip().lower() in _BLANK) or (
-        isinstance(value, float) and value != value  # noqa: PLR0124
-    )  # fmt: skip
+    return (
+        value is None
+        or (isinstance(value, str) and value.strip().lower() in _BLANK)
+        or (
+            isinstance(value, float) and value != value  # noqa: PLR0124
+        )
+    )
 
 
 _BLANK = ("", "nan", "null", "none", "\\n")

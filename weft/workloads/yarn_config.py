@@ -20,7 +20,7 @@ from weft.workloads.yarn_queues import (
     capacity_queues,
     fair_queues,
     read_number,
-)  # fmt: skip
+)
 
 BYTES_MAX = 64 * 2**20
 _PREEMPTION = "yarn.resourcemanager.monitor.capacity.preemption."
@@ -30,8 +30,11 @@ _REPORTED = {
     "memory_mb": ("availMemoryMB", "usedMemoryMB"),
 }
 _YARN_NODE = (
-    "yarn.nodemanager.resource.cpu-vcores", "yarn.nodemanager.resource.memory-mb", 8.0, 8192.0,
-)  # fmt: skip
+    "yarn.nodemanager.resource.cpu-vcores",
+    "yarn.nodemanager.resource.memory-mb",
+    8.0,
+    8192.0,
+)
 _SLS_NODE = ("yarn.sls.nm.vcores", "yarn.sls.nm.memory.mb", 10.0, 10240.0)
 _SCHEDULERS = {"CapacityScheduler": "capacity", "FairScheduler": "fair", "FifoScheduler": "fifo"}
 

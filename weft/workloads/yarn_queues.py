@@ -9,22 +9,32 @@ from weft.errors import InputError
 
 CAPACITY = "yarn.scheduler.capacity."
 QUEUE_KEYS = {
-    "queues", "capacity", "maximum-capacity", "minimum-user-limit-percent", "user-limit-factor",
-    "state", "maximum-applications", "maximum-am-resource-percent",
-}  # fmt: skip
+    "queues",
+    "capacity",
+    "maximum-capacity",
+    "minimum-user-limit-percent",
+    "user-limit-factor",
+    "state",
+    "maximum-applications",
+    "maximum-am-resource-percent",
+}
 DEPTH_MAX = 50  # queues below each other
 _ORDERS = {
-    "fifo": "", "utilization": "",
+    "fifo": "",
+    "utilization": "",
     "fair": "applications of a queue are served by priority, then in the order of submission",
     "priority-utilization": "queues have no priorities: who uses least of its guarantee goes first",
-}  # fmt: skip
+}
 _WEIGHT = re.compile(r"(\d+(?:\.\d+)?)\s*w")
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%?")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z][\w.-]*)|([A-Za-z][\w.-]*)\s*=\s*(\d+)")
 _NAMES = {
-    "memory": "memory_mb", "memory-mb": "memory_mb", "mb": "memory_mb", "vcores": "vcores",
+    "memory": "memory_mb",
+    "memory-mb": "memory_mb",
+    "mb": "memory_mb",
+    "vcores": "vcores",
     "vcore": "vcores",
-}  # fmt: skip
+}
 
 
 def capacity_queues(

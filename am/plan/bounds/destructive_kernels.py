@@ -157,7 +157,7 @@ def _compulsory(problem: Problem, column: int, early: Ints, late: Ints) -> bool:
 
 
 @inner_kernel
-def _energy(problem: Problem, early: Ints, late: Ints) -> bool:
+def _energy(problem: Problem, early: Ints, late: Ints) -> bool:  # noqa: C901, PLR0912
     """Return whether what must run inside any interval, from a start to an end, fits into it.
 
     Energetic reasoning (Baptiste, Le Pape and Nuijten 1999): wherever a task is put, at least
