@@ -17,7 +17,7 @@ from rm.forgetting import ENDED_WHOLE_MAX
 from rm.leaving import decommission, recommission
 from rm.lifetime import limit
 from rm.masters.asking import ASKS_MIN, OPEN_ASKED
-from rm.placing.feasible import NoRoomError, fits_a_class, nodes_may_come
+from rm.placing.feasible import NoRoomError, fits_a_class, nodes_may_come, within_maximum
 from rm.placing.gang_room import check_gangs
 from rm.placing.hosting import check_master
 from rm.report import explain, reports
@@ -127,7 +127,7 @@ def _submit(books: Books, request: SubmitApplication) -> Refused | ApplicationAc
     _check_fits(books, job)
     if job.master is None:
         check_master(books)
-    check_gangs(books, job, queue)
+    _check_limits(books, job, queue)
     number = request.app_id or books.next_app
     if request.app_id and (number >= books.next_app or number in books.apps):
         raise InputError("app_id", f"{number} is not reserved, or another submission has it")
@@ -200,6 +200,22 @@ def _check_fits(books: Books, job: Job) -> None:
                 )
 
 
+def _check_limits(books: Books, job: Job, queue: int) -> None:
+    """Raise where a queue, or its users, may never hold what a task or a gang of a job needs."""
+    if not books.queues.limited or not books.classes:
+        check_gangs(books, job, queue)
+        return
+    if job.master is not None and job.master.recorded is not None:
+        for position, request in enumerate(job.master.recorded.requests):
+            place = f"master.recorded.requests[{position}].demand"
+            within_maximum(books, queue, books.types.vector(request.demand), place, "it")
+    for position, stage in enumerate(job.stages if job.master is None else ()):
+        place = f"stages[{position}].demand"
+        for demand in _demands(books, stage, place):
+            within_maximum(books, queue, demand, place, f"a task of stage {stage.name!r}")
+    check_gangs(books, job, queue)
+
+
 def _check_recording(books: Books, recording: Recording) -> None:
     """Raise unless all that a recorded master waits for is possible: it would wait without end."""
     place = "master.recorded.requests"
@@ -260,6 +276,7 @@ def _move(books: Books, request: MoveApplication) -> Refused | Done:
     if queue != app.queue:
         if full := _full(books, queue, app.job.user, app.queue):
             return Refused("resource_exhausted", "queue", full)
+        _check_limits(books, app.job, queue)
         move_masters(books, app, queue)
         app.queue = queue
         books.ledger.move_app(app.slot, queue, app.job.user)

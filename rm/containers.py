@@ -235,6 +235,7 @@ def _of_attempt(books: Books, attempt: Attempt, holding: Holding, end: Container
     app = attempt.app
     if attempt.master is holding:
         count_master(books, app.queue, -holding.demand)
+        books.ledger.count_masters(app.slot, -1)
         return
     if end.outcome is Outcome.PREEMPTED:
         app.preempted += 1

@@ -66,6 +66,7 @@ class AppColumns(Columns):
 
     held: Floats  # (slots, d)
     containers: Ints
+    masters: Ints  # of these containers
     active: Bools
     queue: Ints  # slot of its leaf queue
     user: Ints  # slot of its (leaf queue, user)
@@ -87,6 +88,7 @@ class UserColumns(Columns):
 
     held: Floats  # (slots, d)
     containers: Ints
+    masters: Ints  # of these containers
     apps: Ints  # active applications
     queue: Ints
 
@@ -100,6 +102,7 @@ class QueueColumns(Columns):
 
     held: Floats  # (queues, d)
     containers: Ints
+    masters: Ints  # of these containers
     apps: Ints
     users: Ints  # active users of a leaf
     pending: Ints
@@ -129,6 +132,7 @@ class Ledger:
             {
                 "held": (np.float64, d),
                 "containers": (np.int64, 0),
+                "masters": (np.int64, 0),
                 "active": (np.bool_, 0),
                 "queue": (np.int64, 0),
                 "user": (np.int64, 0),
@@ -145,6 +149,7 @@ class Ledger:
             {
                 "held": (np.float64, d),
                 "containers": (np.int64, 0),
+                "masters": (np.int64, 0),
                 "apps": (np.int64, 0),
                 "queue": (np.int64, 0),
             }
@@ -153,6 +158,7 @@ class Ledger:
             {
                 "held": (np.float64, d),
                 "containers": (np.int64, 0),
+                "masters": (np.int64, 0),
                 "apps": (np.int64, 0),
                 "users": (np.int64, 0),
                 "pending": (np.int64, 0),
@@ -272,11 +278,11 @@ class Ledger:
     def move_app(self, slot: int, queue: int, user: str) -> None:
         """Move what an application holds and asks to another leaf queue."""
         held, count = self.apps.held[slot].copy(), int(self.apps.containers[slot])
-        pending = int(self.apps.pending[slot])
-        self._shift(slot, -held, -count, -pending)
+        pending, masters = int(self.apps.pending[slot]), int(self.apps.masters[slot])
+        self._shift(slot, -held, -count, -pending, -masters)
         self._leave(slot)
         self._join(slot, queue, user)
-        self._shift(slot, held, count, pending)
+        self._shift(slot, held, count, pending, masters)
 
     def set_priority(self, slot: int, priority: int) -> None:
         """Set an application's priority; larger goes first."""
@@ -285,6 +291,13 @@ class Ledger:
     def set_work_left(self, slot: int, work: float, path_s: float) -> None:
         """Set what a master says is left of its job: work not started, the longest path (s)."""
         self._remaining[slot], self._path[slot] = work, path_s
+
+    def count_masters(self, slot: int, count: int) -> None:
+        """Count containers of an application as its masters'; negative for those that ended."""
+        self.apps.w["masters"][slot] += count
+        self.users.w["masters"][self.apps.user[slot]] += count
+        for above in self.queues.chains[self.apps.queue[slot]]:
+            self.by_queue.w["masters"][above] += count
 
     def no_work_left(self, slot: int) -> None:
         """Set the work left of an application to 0."""
@@ -451,14 +464,16 @@ class Ledger:
         for above in self.queues.chains[queue]:
             self.by_queue.w["apps"][above] -= 1
 
-    def _shift(self, slot: int, held: Floats, count: int, pending: int) -> None:
+    def _shift(self, slot: int, held: Floats, count: int, pending: int, masters: int) -> None:
         user = int(self.apps.user[slot])
         self.users.w["held"][user] += held
         self.users.w["containers"][user] += count
+        self.users.w["masters"][user] += masters
         queues = self.by_queue.w
         for above in self.queues.chains[self.apps.queue[slot]]:
             queues["held"][above] += held
             queues["containers"][above] += count
+            queues["masters"][above] += masters
             queues["pending"][above] += pending
             if not queues["containers"][above]:
                 queues["held"][above] = 0.0

@@ -171,6 +171,10 @@ def limits_of(view: View, *, keeps: bool = False, follows: bool = False) -> Limi
     by_queue, users, keeps = view.by_queue, view.users, keeps and tree.several
     queue_held = _over.code(by_queue.held, view.total) if moves else _UNSEEN
     user_held = _over.code(users.held, view.total) if moves else _UNSEEN
+    queue_tasks = user_tasks = _NO_ROWS
+    if tree.limited:
+        queue_tasks = by_queue.containers - by_queue.masters
+        user_tasks = users.containers - users.masters
     queues = len(tree.parent) if tree.several else 0
     limits = Limits(
         tree.several,
@@ -188,6 +192,8 @@ def limits_of(view: View, *, keeps: bool = False, follows: bool = False) -> Limi
         tree.user_limit_factor,
         queue_held,
         user_held,
+        queue_tasks,
+        user_tasks,
         np.empty((4, queues), np.bool_),
         np.empty(queues, np.int64),
     )
@@ -196,9 +202,16 @@ def limits_of(view: View, *, keeps: bool = False, follows: bool = False) -> Limi
     return limits
 
 
-def limit_of(view: View, app: int, demand: Floats) -> int:
-    """Return what holds back a demand (d,), absolute, of an application slot: as `held_back`."""
-    return held_back(limits_of(view), app, shares_of(demand, view.total))
+def limit_of(view: View, app: int, demand: Floats, master: bool = False) -> int:
+    """Return what holds back a demand (d,), absolute, of an application slot: as `held_back`.
+
+    Only who holds no container at all may start a `master` in any case.
+    """
+    limits = limits_of(view)
+    if master and limits.binds:
+        every = view.by_queue.containers, view.users.containers
+        limits = limits._replace(queue_tasks=every[0], user_tasks=every[1])
+    return held_back(limits, app, shares_of(demand, view.total))
 
 
 def shares_of(amounts: Floats, by: Floats) -> Floats:

@@ -1,5 +1,9 @@
 """Limits of queues and users, and their guarantees, as YARN's Capacity Scheduler sets them.
 
+A queue's maximum is never passed. A user whose holdings are within his limit may take one more
+container, however large. And whoever has no task running, a queue or a user, may start one: masters
+alone never use a limit up, so nobody waits for room that nobody else may use.
+
 They hold before every policy. Every policy's loop asks `admits` for each row, calls `take` for each
 pick, and passes what is left through `keep_guarantees`. What holds in one matcher so holds in all.
 """
@@ -35,6 +39,8 @@ class Limits(NamedTuple):
     user_limit_factor: Floats
     queue_held: Floats  # (queues, d) over C
     user_held: Floats  # (users, d) over C
+    queue_tasks: Ints  # (queues,) containers held that are no masters'; where limits bind
+    user_tasks: Ints  # (users,)
     marks: Bools  # (4, queues), scratch
     first: Ints  # (queues,), scratch
 
@@ -45,14 +51,14 @@ def held_back(limits: Limits, app: int, work: Floats) -> int:
 
     `work` (d,) is the demand over C. Each of n users may hold max(1/n, user_limit) of what the leaf
     queue is guaranteed (or holds, if that is more), none more than user_limit_factor times the
-    guarantee.
+    guarantee: who holds more than that takes nothing (YARN's LeafQueue.canAssignToUser).
     """
     if not limits.binds:
         return ADMITTED
     leaf = limits.queue[app]
     queue = leaf
     while queue >= 0:
-        for r in range(work.shape[0]):
+        for r in range(work.shape[0] if limits.queue_tasks[queue] > 0 else 0):
             limit = limits.most[queue] * (1 + TOLERANCE)
             if work[r] > 0.0 and limits.queue_held[queue, r] + work[r] > limit:
                 return int(queue)
@@ -62,11 +68,13 @@ def held_back(limits: Limits, app: int, work: Floats) -> int:
         return ADMITTED
     part = max(1.0 / max(users, 1), limits.user_limit[leaf])
     guarantee, user = limits.capacity[leaf], limits.user[app]
+    if limits.user_tasks[user] <= 0:
+        return ADMITTED
     for r in range(work.shape[0]):
         if work[r] > 0.0:
             limit = max(guarantee, limits.queue_held[leaf, r] + work[r]) * part
             limit = min(limit, guarantee * factor)
-            if limits.user_held[user, r] + work[r] > limit * (1 + TOLERANCE):
+            if limits.user_held[user, r] > limit * (1 + TOLERANCE):
                 return USER
     return ADMITTED
 
@@ -83,6 +91,12 @@ def take(limits: Limits, app: int, work: Floats) -> None:
     if not limits.moves:
         return
     user = limits.user[app]
+    if limits.binds:
+        limits.user_tasks[user] += 1
+        queue = limits.queue[app]
+        while queue >= 0:
+            limits.queue_tasks[queue] += 1
+            queue = limits.parent[queue]
     for r in range(work.shape[0]):
         limits.user_held[user, r] += work[r]
         queue = limits.queue[app]

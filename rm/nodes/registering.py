@@ -217,6 +217,7 @@ def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
         attempt.master = holding
         attempt.seen_s = books.now
         count_master(books, attempt.app.queue, holding.demand)
+        books.ledger.count_masters(attempt.app.slot, 1)
         return
     if item.tasks and 0 <= item.tasks[0][0] < len(attempt.app.running):
         holding.stage = item.tasks[0][0]

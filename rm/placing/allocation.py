@@ -15,7 +15,7 @@ from rm.ledger.columns import Bools
 from rm.ledger.ledger_kernels import with_room
 from rm.match.candidates import limit_of
 from rm.match.filter_kernels import fits
-from rm.match.limit_kernels import ADMITTED, USER
+from rm.match.limit_kernels import ADMITTED
 from rm.match.protocol import Placement
 from rm.placing.gang_room import spoils
 from rm.placing.hosting import full_of_masters, hosts, masters_may_grow
@@ -219,13 +219,7 @@ def may_start(books: Books, attempt: Attempt, node: Node, up: int) -> bool:
 
 def _within_limits(books: Books, attempt: Attempt) -> bool:
     """Return whether queues and user may hold another master; who holds nothing may start one."""
-    ledger, slot = books.ledger, attempt.app.slot
-    full = limit_of(books.view, slot, attempt.demand)
-    if full == ADMITTED:
-        return True
-    if full == USER:
-        return not ledger.users.containers[ledger.apps.user[slot]]
-    return not ledger.by_queue.held[full].any()
+    return limit_of(books.view, attempt.app.slot, attempt.demand, master=True) == ADMITTED
 
 
 def kept_for_master(attempt: Attempt) -> int:
@@ -271,6 +265,7 @@ def _start_master(books: Books, node: Node, attempt: Attempt) -> None:
     demand, vector, spec = attempt.demand, attempt.vector, attempt.app.job.master
     books.ledger.book(node.slot, attempt.app.slot, demand, 1)
     count_master(books, attempt.app.queue, demand)
+    books.ledger.count_masters(attempt.app.slot, 1)
     number = next_ids(books, attempt, 1)
     now = books.now
     holding = Holding(number, node, attempt, None, demand, vector, now, ALLOCATED, -1, now)

@@ -24,7 +24,7 @@ from rm.state.books import Books
 from weft.compiled import steady
 from weft.dag import Floats, Ints
 from weft.errors import InputError
-from weft.resources import Vector
+from weft.resources import TOLERANCE, Vector
 
 _blocked_on, _copies_on = steady(blocked_on), steady(copies_on)
 
@@ -103,6 +103,19 @@ def fits_empty(demand: Floats, vector: Vector) -> bool:
     """Return whether a demand (d,) fits on an empty node."""
     capacity = np.array(vector)
     return fits(demand, capacity, capacity)
+
+
+def within_maximum(books: Books, queue: int, demand: Vector, place: str, what: str) -> None:
+    """Raise NoRoomError where a demand alone passes the maximum of a queue or of one above it."""
+    tree, total = books.queues, books.ledger.total
+    for at in tree.chains[queue]:
+        for r, most in enumerate((tree.most[at] * total).tolist()):
+            if demand[r] > most * (1 + TOLERANCE):
+                name, path = books.types.names[r], tree.paths[at]
+                raise NoRoomError(
+                    place,
+                    f"{what} needs {demand[r]:g} {name}; queue {path} may hold {most:g} at most",
+                )
 
 
 def banned_for(books: Books, app: int) -> Collection[str]:

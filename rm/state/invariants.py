@@ -39,7 +39,7 @@ def _check_node(books: Books, node: Node) -> None:
 
 def _check_containers(books: Books) -> None:
     held = []
-    masters = np.zeros_like(books.master_usage)
+    masters, count = np.zeros_like(books.master_usage), np.zeros(len(books.queues), np.int64)
     for number, holding in books.holdings.runs():
         if holding.node.holdings.peek(number) is not holding:
             raise InvariantError(f"container {number} is not on its node")
@@ -52,8 +52,10 @@ def _check_containers(books: Books) -> None:
         if attempt is not None and attempt.master is holding:
             for queue in books.queues.chains[attempt.app.queue]:
                 masters[queue] += holding.demand
+                count[queue] += 1
         held.append((holding.node.slot, slot, holding.vector))
-    if not np.allclose(masters, books.master_usage, atol=1e-6):
+    counted = books.ledger.by_queue.masters[: len(count)]
+    if not np.allclose(masters, books.master_usage, atol=1e-6) or (count != counted).any():
         raise InvariantError("the books of what masters hold contradict their containers")
     on_nodes = sum(len(node.holdings) for node in books.node_at)
     if on_nodes != len(books.holdings):

@@ -318,7 +318,7 @@ def test_capacity_shares_queues_and_limits_users() -> None:
     rig.beat()
     for master in masters:
         rig.allocate(master)
-    assert [len(m.containers) for m in masters] == [6, 6, 4]
+    assert [len(m.containers) for m in masters] == [7, 5, 4], "who is at his limit may take one"
 
 
 @pytest.mark.parametrize("matcher", ["capacity"])
