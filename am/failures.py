@@ -5,6 +5,7 @@ from collections.abc import Set
 from weft.ids import NodeId
 from weft.messages import Outcome
 
+FAULTS = 5  # times as many faults of nodes are a task's, if all are of few nodes
 REFUSED_MIN = 10  # fewer starts refused in a row say nothing, however long they take
 
 
@@ -80,11 +81,12 @@ class Refusals:
 class NodeEnds:
     """Counts how often the node that ran a task ended under it: a task may be what ends them."""
 
-    __slots__ = ("_ends", "_most")
+    __slots__ = ("_ends", "_faults", "_most")
 
     def __init__(self, most: int) -> None:
         self._most = most  # 0: any number
         self._ends: dict[tuple[int, int], list[NodeId]] = {}
+        self._faults: dict[tuple[int, int], list[NodeId]] = {}
 
     def count(self, stage: int, task: int, node: NodeId) -> tuple[NodeId, ...]:
         """Count one more node that ended under a task; return the nodes when they are too many."""
@@ -92,11 +94,25 @@ class NodeEnds:
         nodes.append(node)
         return tuple(nodes) if 0 < self._most <= len(nodes) else ()
 
+    def fault(self, stage: int, task: int, node: NodeId) -> tuple[NodeId, ...]:
+        """Count one more node that failed a task for reasons of its own; return them when too many.
 
-def blame(stage: str, task: int, nodes: tuple[NodeId, ...], text: str) -> str:
+        The same node counts once: it is not fit for work soon. Where tries go on all the same, they
+        are limited, too.
+        """
+        nodes = self._faults.setdefault((stage, task), [])
+        nodes.append(node)
+        most = self._most
+        found = tuple(dict.fromkeys(nodes))
+        return found if 0 < most <= len(found) or 0 < FAULTS * most <= len(nodes) else ()
+
+
+def blame(
+    stage: str, task: int, nodes: tuple[NodeId, ...], text: str, how: str = "ended with"
+) -> str:
     """Return why a job failed whose task took its nodes along, in one line."""
     return (
-        f"stage {stage!r} task {task} ended with its node {len(nodes)} times "
+        f"stage {stage!r} task {task} {how} its node {len(nodes)} times "
         f"({', '.join(nodes)}), which it may have caused; the last: {text}"
     )
 

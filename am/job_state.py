@@ -241,6 +241,19 @@ class JobState:
             name = self.job.stages[stage].name
             self.verdict = (False, blame(name, held.task, nodes, why))
 
+    def node_failed(self, held: LaunchedTask, why: str) -> None:
+        """Count a failure of a node's own on a task that ran there; the task is tried elsewhere.
+
+        One that meets it on one node after the other may be what fills their disks.
+        """
+        if self.nodes.count(held.node):
+            self._avoid(held.node, "faults of its own")
+        stage = held.stage.position
+        nodes = self.node_ends.fault(stage, held.task, held.node)
+        if nodes and self.verdict is None:
+            name = self.job.stages[stage].name
+            self.verdict = (False, blame(name, held.task, nodes, why, "was failed by"))
+
     def unknown_ended(self, end: ContainerEnd) -> None:
         """Handle an unknown container's end: doubled, before its grant, or an earlier attempt's."""
         attempt = attempt_of_container(end.container_id)

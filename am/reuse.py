@@ -22,6 +22,7 @@ from weft.errors import InvariantError
 from weft.ids import ContainerId, NodeId
 from weft.job import NO_PREFERENCE
 from weft.messages import (
+    NODE_FAULT,
     AskType,
     Container,
     ContainerEnd,
@@ -484,6 +485,9 @@ class PoolExecution:
             self.state.failed(held, how)
         else:
             self.progress.give_back(held.stage, held.task)
+            if end.exit_code == NODE_FAULT:
+                self.state.node_failed(held, end.message)
+                pooled.notice = True  # nothing more is started there
 
     def preempted(self, notices: tuple[Preemption, ...]) -> None:
         """Start no task in a container that is taken back; one that is idle goes at once."""

@@ -302,6 +302,8 @@ class SingleTasks:
             self.progress.give_back(held.stage, held.task)
             if end.with_node:
                 state.ended_node(held, end.message, now)
+            elif end.by_node:
+                state.node_failed(held, end.message)
         else:
             state.failed(held, end)
         if state.follows_share:

@@ -160,6 +160,7 @@ class PretendedCluster:
         self._plan_after_s = plan_after_s
         self._luck = luck or {}
         self._outcome_of = outcome_of
+        self.lost_code = 1  # exit code of what is LOST
         self._check = check
         self._chaos = chaos
         self._heap: list[tuple[float, int, Any]] = []
@@ -332,7 +333,7 @@ class PretendedCluster:
             return
         node = self.granted[container]
         how = self._outcome_of(launch, node) if outcome is None else outcome
-        code = int(how is not Outcome.SUCCEEDED)
+        code = self._code(how)
         self.ends.append((self.now, launch, how))
         use = self.uses(launch)
         direct = TaskEnd(container, *key, how, code, launch.duration_s, use=use)
@@ -352,7 +353,7 @@ class PretendedCluster:
             end = ContainerEnd(
                 container,
                 outcome,
-                int(outcome is not Outcome.SUCCEEDED),
+                self._code(outcome),
                 launch.stage,
                 launch.task,
                 launch.attempt,
@@ -361,6 +362,9 @@ class PretendedCluster:
         self._owed.put(("end", container), end)
         self._grant()
         self._flush()
+
+    def _code(self, outcome: Outcome) -> int:
+        return self.lost_code if outcome is Outcome.LOST else int(outcome is not Outcome.SUCCEEDED)
 
     def _flush(self) -> None:
         response, items = self._owed.take(self.now)

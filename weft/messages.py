@@ -71,6 +71,7 @@ TASK_FAULTS = (Outcome.FAILED, Outcome.OUT_OF_MEMORY)
 
 
 NODE_ENDED = -100  # exit code of what the end of its node took along (YARN's ABORTED)
+NODE_FAULT = -101  # of what failed for want of room or the like on its node (YARN's DISKS_FAILED)
 
 
 @record
@@ -225,6 +226,11 @@ class ContainerEnd:
     def with_node(self) -> bool:
         """Whether the end of its node took it along."""
         return self.outcome is Outcome.LOST and self.exit_code == NODE_ENDED
+
+    @property
+    def by_node(self) -> bool:
+        """Whether it failed for its node's own reasons: no room, no descriptors and the like."""
+        return self.outcome is Outcome.LOST and self.exit_code == NODE_FAULT
 
 
 def ends_of(end: ContainerEnd) -> tuple[ContainerEnd, ...]:

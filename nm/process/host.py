@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nm.process.disks import EXHAUSTED, OWN_FOLDERS, Disk
 from nm.process.folders import KEPT, clean, log_size, logs, read_log, share
 from nm.process.isolation import Isolation, hindrance, steers
 from nm.process.leftovers import ROOT_VARIABLE, kill_orphans
@@ -33,6 +34,7 @@ from nm.process.records import (
 )
 from nm.process.running import RunningProcess, TaskKey
 from nm.process.signals import how, is_there, send
+from nm.process.spawner import INSIDE, LIMITED, OUTSIDE
 from nm.process.spawning import One, Run, Spawners, Spawning, Words
 from weft.effects import ProcessEnded
 from weft.ids import (
@@ -44,7 +46,7 @@ from weft.ids import (
     format_container,
     format_containers,
 )
-from weft.messages import NODE_ENDED, MasterLaunch, Outcome, TaskLaunch, started_by
+from weft.messages import NODE_ENDED, NODE_FAULT, MasterLaunch, Outcome, TaskLaunch, started_by
 from weft.resources import Vector
 
 LAUNCHER = "weft.hadoop.launcher"  # it keeps files for all containers of an application
@@ -61,7 +63,8 @@ Each = Sequence[tuple[ContainerId, TaskKey]]  # containers, each with the task t
 class ProcessHost:
     """The processes of one host's containers. Use it on the event loop's thread only.
 
-    `on_ended` is told of every end, of several at once. Folders:
+    `on_ended` is told of every end, of several at once; before them `on_fault` of why this host
+    could not start something that another one could. Folders:
     `<root>/<application>/<container>/` with `stdout` and `stderr`; in reusable containers one
     sub-folder a task. Stopping is SIGTERM to the group, then SIGKILL after `grace_s` of wall-clock
     time. Choose a root on a quick file system: two files and a folder a task can cost more than
@@ -80,7 +83,9 @@ class ProcessHost:
         records: Records | None = None,
         isolation: Isolation | None = None,
         spawners: int = 1,
+        on_fault: Callable[[str], None] = lambda why: None,
     ) -> None:
+        self._on_fault = on_fault
         self._records = records if hasattr(os, "pidfd_open") and host_boot() else None
         self.root = root.resolve()
         self.cluster_ts = cluster_ts
@@ -105,6 +110,7 @@ class ProcessHost:
         self._number = 0  # of the newest order to the spawner, and ...
         self._by_number: dict[int, RunningProcess] = {}  # ... what did not end yet
         self.root.mkdir(parents=True, exist_ok=True)
+        self._disk = Disk(self.root)
         share(self.root, self._isolation.own if self._isolation is not None else None)
         parts = (self.root, self._environment, self._hear, self._lost)
         self._spawning = Spawners(lambda: Spawning(*parts), spawners)
@@ -226,7 +232,7 @@ class ProcessHost:
             self._number += 1
             self._by_number[self._number] = process
             if problem:  # the tools that keep it apart would not say so in these words
-                self._loop.call_soon(self._hear, ([], [(self._number, problem)], []))
+                self._loop.call_soon(self._hear, ([], [(self._number, problem, INSIDE)], []))
                 continue
             text = ""
             if records is not None:
@@ -238,7 +244,9 @@ class ProcessHost:
         owner = None if account is None else (account.uid, account.gid)
         home = "" if limits is None else limits.home
         run = Run(command, variables, app, note, owner, 0o700, home, file, after)
-        self._spawning.run(run, orders)
+        failed = self._spawning.run(run, orders)
+        if failed:
+            self._loop.call_soon(self._hear, ([], failed, []))
 
     def _seen(self, container_id: ContainerId, command: Sequence[str]) -> list[Path]:
         """Return the folders that a container's tasks share: its own, and its application's."""
@@ -414,15 +422,25 @@ class ProcessHost:
         if ends:
             self._on_ended(ends)
 
-    def _failed(self, number: int, problem: int) -> ProcessEnded:
-        """Return the end of a process that could not be started; `problem` is the system's."""
+    def _failed(self, number: int, problem: int, where: int) -> ProcessEnded:
+        """Return the end of a process that could not be started; `problem` is the system's.
+
+        What this host lacks is not held against the task: its end counts as the node's fault.
+        """
         process = self._by_number.pop(number)
         if process.written and self._records is not None:
             self._records.never(process.written)
         self._left(process)
+        container, key, why = process.container_id, process.key, os.strerror(problem)
+        ours = OWN_FOLDERS if where == OUTSIDE else EXHAUSTED
+        # in a group of so little memory no process can be made
+        if problem in ours and (where != LIMITED or problem != errno.ENOMEM):
+            self._on_fault(f"tasks cannot be started: {why}")
+            text = f"its node could not start it: {why}"
+            return ProcessEnded(container, Outcome.LOST, NODE_FAULT, text, (), *key)
         code = NOT_FOUND if problem == errno.ENOENT else NOT_EXECUTABLE
-        text = f"{process.program}: cannot be started: {os.strerror(problem)}"
-        return ProcessEnded(process.container_id, Outcome.FAILED, code, text, (), *process.key)
+        text = f"{process.program}: cannot be started: {why}"
+        return ProcessEnded(container, Outcome.FAILED, code, text, (), *key)
 
     def _lost(self, numbers: Sequence[int]) -> None:
         """End the processes of a spawner that is gone: nobody would know how they end.
@@ -483,6 +501,10 @@ class ProcessHost:
             if for_memory and not process.stopping:
                 outcome = Outcome.OUT_OF_MEMORY
                 message = f"out of memory: over the container's limit ({message})"
+            elif outcome is Outcome.FAILED and self._disk.full:
+                outcome, message = Outcome.LOST, f"its node's disk is full ({message})"
+                code = NODE_FAULT
+                self._on_fault("tasks fail on a full disk")
         use = self._unknown if spent is None else self._use(*spent)
         return ProcessEnded(process.container_id, outcome, code, message, use, *process.key)
 

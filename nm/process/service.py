@@ -13,6 +13,7 @@ from typing import Any
 from nm.core import ASKED, BOOT_MAX, NodeManager
 from nm.making import NodeParts
 from nm.process.cgroups import find
+from nm.process.disks import HOLD_S, Disk, Health
 from nm.process.folders import clean_all
 from nm.process.health import RUNNING, examine
 from nm.process.host import ProcessHost
@@ -69,6 +70,7 @@ from weft.wire.tokens import KeysTold, Shown, TimeTold
 FOLLOWED_MAX = 10_000  # attempts whose callers are remembered
 MEASURE_S = 1.0  # wall clock, between looks at what containers use
 LACKING_MAX = 2_000  # characters
+LOOK_S = 10.0  # wall clock: a disk that says nothing for so long is none
 LOG_CHUNK = 1 << 18  # bytes of one message
 
 
@@ -109,6 +111,8 @@ class NodeService(Outside):
         self._launched: dict[ContainerId, tuple[Address, int]] = {}  # node, processes not ended
         self._masters: HostedMasters | ProcessMasters
         self._processes: ProcessHost | None = None
+        self._health = Health((), self._examined)
+        self._faulty_until_s = 0.0  # by the loop's clock: until then starts fail here
         self._isolation = kept_apart
         self._lacking = list(kept_apart.lacking) if kept_apart is not None else []
         for problem in self._lacking:
@@ -124,6 +128,7 @@ class NodeService(Outside):
         settings = self._settings
         found: list[Record] = []
         ends: list[ProcessEnded] = []
+        self._health = Health([spec.node_id for spec in specs], self._examined)
         if settings.mode == "process" or settings.launch == "process":
             root = Path(settings.work_dir) / specs[0].node_id
             records = Records(root.resolve()) if settings.recovery else None
@@ -134,7 +139,10 @@ class NodeService(Outside):
                 records=records,
                 isolation=self._isolation,
                 spawners=settings.spawners or usual_spawners(),
+                on_fault=self._at_fault,
             )
+            disk = Disk(root.resolve(), settings.disk_full_percent, settings.disk_free_mb)
+            self._process.spawn(self._look_at(disk))
             found, ends = self._processes.find()
             killed = kill_orphans(root, {record.pid for record in found})
             if killed:
@@ -228,20 +236,38 @@ class NodeService(Outside):
     async def _examine(self, script: Path, names: Sequence[str]) -> None:
         """Have the health script look at every node now and then, one after the other."""
         settings, clock = self._settings, self._process.clock
-        known = dict.fromkeys(names, "")
         while True:
             for name in names:
                 environment = {**os.environ, "WEFT_NODE": name}
                 timeout_s = clock.wall_s(settings.health_timeout_s)
                 report = await examine(script, settings.health_args, timeout_s, environment)
-                if report != known[name]:
-                    known[name] = report
-                    if report:
-                        self._process.log.warning("unhealthy", node=name, report=report)
-                    else:
-                        self._process.log.info("healthy again", node=name)
-                    self.shell.post(node_address(name), NodeExamined(report))
+                self._health.say("script", report, name)
             await asyncio.sleep(clock.wall_s(settings.health_interval_s))
+
+    async def _look_at(self, disk: Disk) -> None:
+        """Have a node without room for what tasks write start none, until there is room again."""
+        loop = asyncio.get_running_loop()
+        while True:
+            look = loop.run_in_executor(None, disk.look)
+            done, _ = await asyncio.wait([look], timeout=LOOK_S)
+            self._health.say("disk", look.result() if done else "its disk does not answer")
+            if loop.time() >= self._faulty_until_s:
+                self._health.say("starts", "")
+            await look
+            await asyncio.sleep(MEASURE_S)
+
+    def _at_fault(self, why: str) -> None:
+        """Have the nodes be unhealthy for a while: something could not be started here."""
+        self._faulty_until_s = asyncio.get_running_loop().time() + HOLD_S
+        self._health.say("starts", why)
+
+    def _examined(self, name: str, report: str) -> None:
+        """Tell a node that its health is another one."""
+        if report:
+            self._process.log.warning("unhealthy", node=name, report=report)
+        else:
+            self._process.log.info("healthy again", node=name)
+        self.shell.post(node_address(name), NodeExamined(report))
 
     async def _forget(self) -> None:
         """Forget what is written down of ended processes once the manager has heard of them."""

@@ -8,9 +8,9 @@ manager for as long as its tasks run.
 
 It hears and says plain tuples (`marshal`, each message after its length). Orders, a list:
 `("run", Run, list of One)` and `("environment", variables)`. Words, three lists: of those that
-began `(number, pid)`, of those that could not `(number, errno)`, and of those that ended `(number,
-exit code, CPU s, memory kB or -1, how long in s, pid)`: the last is 0 where it was said before that
-it began.
+began `(number, pid)`, of those that could not `(number, errno, where)` with one of `OUTSIDE`,
+`INSIDE`, `LIMITED`, and of those that ended `(number, exit code, CPU s, memory kB or -1, how long
+in s, pid)`: the last is 0 where it was said before that it began.
 
 Run by `nm.process.spawning`; it imports next to nothing.
 """
@@ -41,6 +41,8 @@ APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 TOGETHER = 8  # processes that are started before it is said and written down that they were
 APPS_MAX = 8  # applications whose folders stay open
 GATHER_S = 0.005  # between two times that it says something, unless nothing runs any more
+# Where a start failed: in the node's folders, in what is started, or there under limits.
+OUTSIDE, INSIDE, LIMITED = 0, 1, 2
 DOORS_MAX = 100  # control groups whose files stay open: tasks need files, too
 Run = tuple[Any, ...]  # as `nm.process.spawning.Run` gives it
 One = tuple[Any, ...]  # the same
@@ -160,7 +162,8 @@ class Spawner:
             try:
                 ready.append((run, one, self._files_of(run, one)))
             except (OSError, ValueError) as error:
-                self._failed(one[0], error)
+                # a folder inside a container's is the business of what runs there
+                self._failed(one[0], error, INSIDE if one[2] else OUTSIDE)
         lines: dict[str, str] = {}
         for run, one, files in ready:
             if os.getppid() != self._parent:
@@ -169,7 +172,7 @@ class Spawner:
             try:
                 pid, start = self._spawn(run, one, files)
             except (OSError, ValueError) as error:
-                self._failed(number, error)
+                self._failed(number, error, LIMITED if one[4] else INSIDE)
                 continue
             if file:
                 line = f'\nS {one[6]}"pid":{pid},"start":{start}{run[8]}'
@@ -183,10 +186,10 @@ class Spawner:
         for file, text in lines.items():
             self._write(file, text)
 
-    def _failed(self, number: int, error: OSError | ValueError) -> None:
+    def _failed(self, number: int, error: OSError | ValueError, where: int) -> None:
         """Say that a process could not be started; a zero byte in a word is a ValueError."""
-        code = errno.EINVAL if isinstance(error, ValueError) else error.errno or errno.EIO
-        self._failures.append((number, code))
+        code = errno.EINVAL if isinstance(error, ValueError) else error.errno or errno.EINVAL
+        self._failures.append((number, code, where))
 
     def _files_of(self, run: Run, one: One) -> list[int]:
         """Return a task's folder and log files, open; raises OSError.

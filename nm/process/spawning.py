@@ -1,6 +1,8 @@
 """The node manager's end of the processes that start tasks (`nm.process.spawner`)."""
 
 import asyncio
+import contextlib
+import errno
 import marshal
 import os
 import signal
@@ -11,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nm.process.spawner import LENGTH, READ, packed
+from nm.process.spawner import LENGTH, OUTSIDE, READ, packed
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = "import sys; sys.path.insert(0, sys.argv[1]); from nm.process.spawner import main; main()"
@@ -84,7 +86,10 @@ class Spawning:
         return 0 if self._process is None else self._process.pid
 
     def run(self, run: Run, each: Sequence[One]) -> None:
-        """Start processes; words of their beginning and end follow, or of their failure."""
+        """Start processes; words of their beginning and end follow, or of their failure.
+
+        Raises OSError where this host has no process, descriptor or room for who would start them.
+        """
         if self._link is None:
             self._start()
         self._open.update([one[0] for one in each])
@@ -113,7 +118,8 @@ class Spawning:
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
         # it may outlive this process, whose output must not stay open
-        with theirs, (self._root / LOG).open("ab") as log:
+        with contextlib.ExitStack() as kept, theirs, (self._root / LOG).open("ab") as log:
+            kept.callback(ours.close)
             self._process = subprocess.Popen(
                 [
                     sys.executable,
@@ -134,6 +140,7 @@ class Spawning:
                 pass_fds=(theirs.fileno(),),
                 process_group=0,
             )
+            kept.pop_all()
         ours.setblocking(False)
         self._link = ours
         self._unsent.clear()
@@ -228,13 +235,21 @@ class Spawners:
         """The spawners' processes."""
         return {one.pid for one in self._all} - {0}
 
-    def run(self, run: Run, each: Sequence[One]) -> None:
-        """Have processes started; words of their beginning and end follow, or of their failure."""
+    def run(self, run: Run, each: Sequence[One]) -> Numbered:
+        """Have processes started; words of their beginning and end follow, or of their failure.
+
+        Return the words of the failure of those that no spawner could be had for.
+        """
         first = 0
         while first < len(each):
             chosen, room = self._next(len(each) - first)
-            chosen.run(run, each[first : first + room])
+            try:
+                chosen.run(run, each[first : first + room])
+            except OSError as error:
+                problem = error.errno or errno.EIO
+                return [(one.number, problem, OUTSIDE) for one in each[first:]]
             first += room
+        return []
 
     def _next(self, count: int) -> tuple[Spawning, int]:
         """Return who is to start something, and how much of so many before another one helps."""

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from nm.process.disks import Disk
 from nm.process.host import ProcessHost
 from nm.process.leftovers import ROOT_VARIABLE, kill_orphans
 from nm.process.places import OpenFiles, read
 from nm.process.records import FOLDER, Records, before_start, named, of_run, started
 from weft.effects import ProcessEnded
 from weft.ids import attempt_id, container_id
-from weft.messages import Outcome, TaskLaunch
+from weft.messages import NODE_FAULT, Outcome, TaskLaunch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
@@ -81,6 +82,64 @@ def test_a_command_gets_its_environment_its_folder_and_its_log_files(tmp_path: P
             host.read_log(item.container_id, "../../secret")
 
     drive(tmp_path, read, 0)
+
+
+def test_what_a_host_cannot_start_for_its_own_reasons_is_its_own_fault(tmp_path: Path) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    said: list[str] = []
+
+    async def main() -> dict[int, ProcessEnded]:
+        ends: list[ProcessEnded] = []
+        host = ProcessHost(tmp_path / "root", ends.extend, grace_s=0.3, on_fault=said.append)
+
+        async def run(item: TaskLaunch) -> None:
+            count = len(ends)
+            host.start(item, "n1")
+            while len(ends) == count:
+                await asyncio.sleep(0.01)
+
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1, limit[1]))
+        try:
+            await run(launch(1, "true"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+        (tmp_path / "root").rename(tmp_path / "away")
+        (tmp_path / "root").mkdir(mode=0o700)
+        (tmp_path / "root" / ".spawner.log").touch()
+        await run(launch(2, "true"))
+        await run(replace(launch(3, ""), command=("no-such-program",)))
+        (tmp_path / "root").rename(tmp_path / "gone")
+        await run(replace(launch(4, "true"), container_id=container_id(attempt_id(2, 1), 4)))
+        (tmp_path / "gone").rename(tmp_path / "root")
+        await host.close(0.1)
+        return {end.task: end for end in ends}
+
+    ends = asyncio.run(main())
+    assert ends[2].outcome is Outcome.SUCCEEDED
+    assert (ends[3].outcome, ends[3].exit_code) == (Outcome.FAILED, 127)
+    for number, why in (1, "Too many open files"), (4, "No such file or directory"):
+        end = ends[number]
+        assert (end.outcome, end.exit_code) == (Outcome.LOST, NODE_FAULT)
+        assert why in end.message
+    assert [why.partition(": ")[2] for why in said] == [
+        "Too many open files",
+        "No such file or directory",
+    ]
+
+
+def test_a_task_that_fails_on_a_full_disk_is_not_to_blame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Disk, "full", True)
+
+    async def act(host: ProcessHost) -> None:
+        for item in launch(1, "exit 1"), launch(2, "exit 0"):
+            host.start(item, "n1")
+
+    ends = {end.task: end for end in drive(tmp_path, act, 2)}
+    assert (ends[1].outcome, ends[1].exit_code) == (Outcome.LOST, NODE_FAULT)
+    assert "disk is full (exit code 1)" in ends[1].message
+    assert ends[2].outcome is Outcome.SUCCEEDED
 
 
 @pytest.mark.parametrize(("here", "there"), [("NONE", "unset"), ("DEBUG", "DEBUG")])

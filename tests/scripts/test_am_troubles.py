@@ -25,6 +25,7 @@ from weft.ids import attempt_id, container_id
 from weft.job import Edge, Job, Preference, TaskOverride
 from weft.messages import (
     NO_TOKEN,
+    NODE_FAULT,
     AttemptFinished,
     AttemptRegistered,
     AttemptStopped,
@@ -120,6 +121,32 @@ def test_ends_that_are_not_the_tasks_fault_do_not_count(outcome: Outcome) -> Non
     cluster = PretendedCluster(job, outcome_of=outcome_of).run(10_000)
     assert cluster.verdict is not None
     assert cluster.verdict.succeeded
+
+
+@pytest.mark.parametrize("policy", ["all_ready", "cobra"])
+def test_a_nodes_own_fault_is_no_failure_of_its_task_and_is_limited(policy: str) -> None:
+    options = {"container": {"vcores": 1.0, "memory_mb": 1024.0}} if policy == "cobra" else {}
+    job = Job("j", (stage("a", 6),), max_task_attempts=1)
+
+    def outcome_of(launch: TaskLaunch, node: str) -> Outcome:
+        return Outcome.LOST if node == "n4" else Outcome.SUCCEEDED
+
+    cluster = PretendedCluster(job, asker_name=asker(policy, options), outcome_of=outcome_of)
+    cluster.lost_code = NODE_FAULT
+    cluster.run(10_000)
+    assert cluster.verdict is not None
+    assert cluster.verdict.succeeded, cluster.verdict.diagnostics
+    faults = [how for _, _, how in cluster.ends if how is Outcome.LOST]
+    assert 0 < len(faults) <= 20, "a container of such a node starts nothing more"
+
+    cluster = PretendedCluster(
+        job, asker_name=asker(policy, options), outcome_of=lambda *_: Outcome.LOST
+    )
+    cluster.lost_code = NODE_FAULT
+    cluster.run(10_000)
+    assert cluster.verdict is not None
+    assert not cluster.verdict.succeeded
+    assert "was failed by its node 4 times" in cluster.verdict.diagnostics
 
 
 def test_out_of_memory_is_named() -> None:

@@ -22,7 +22,7 @@ from weft.ids import (
     number_of_attempt,
     number_of_container,
 )
-from weft.messages import ContainerEnd, Outcome
+from weft.messages import NODE_FAULT, ContainerEnd, Outcome
 from weft.reading import name_problem
 from weft.requests import ApplicationReport, NodeReport, QueueReport
 
@@ -168,6 +168,8 @@ def exit_status(end: ContainerEnd, *, released: bool, stopped: bool) -> tuple[in
         return KILLED_BY_MASTER, "Container killed by the ApplicationMaster."
     if outcome is Outcome.SUCCEEDED:
         return 0, ""
+    if outcome is Outcome.LOST and end.exit_code == NODE_FAULT:
+        return NODE_FAULT, end.message
     if outcome is Outcome.LOST:
         return RELEASED, "Container released on a *lost* node"
     if outcome is Outcome.OUT_OF_MEMORY:

@@ -198,6 +198,16 @@ class NmSettings(TapedSettings):
     hide: list[str] = Field(
         [], description="File or folder that no task in a sandbox may see; may be repeated."
     )
+    disk_full_percent: float = Field(
+        90.0,
+        ge=0,
+        le=100,
+        description="More than that of the tasks' disk in use makes the node unhealthy, as YARN's "
+        "disk checker (process); 100: nothing does.",
+    )
+    disk_free_mb: float = Field(
+        100.0, ge=0, description="Less than that left there makes it unhealthy, too, MB (process)."
+    )
     health_script: Path | None = Field(
         None, description="Program whose lines that begin with ERROR make the node unhealthy."
     )
