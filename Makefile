@@ -53,8 +53,8 @@ format: $(VENV)/.dev ## format and mend what the linter can
 	$(BIN)/ruff check --fix .
 
 fuzz-messages: $(VENV)/.run ## hostile messages to the cores (SECONDS=600) and live services (LIVE=60000)
-	$(BIN)/python -m lab.message_fuzz --seconds $(or $(SECONDS),600)
-	$(BIN)/python -m lab.message_fuzz --live $(or $(LIVE),60000)
+	$(BIN)/python -m tools.message_fuzz --seconds $(or $(SECONDS),600)
+	$(BIN)/python -m tools.message_fuzz --live $(or $(LIVE),60000)
 
 proto: $(VENV)/.dev ## regenerate the stubs
 	$(BIN)/python tools/make_proto.py
@@ -162,7 +162,7 @@ native-test: native ## does the native build decide as plain Python does?
 	$(BIN)/python -m tools.check_native
 
 bench-check: $(VENV)/.dev ## is anything 15 % slower than docs/bench.jsonl says? (WRITE=1 adds a line)
-	$(BIN)/python -m lab.bench_check $(if $(WRITE),--write)
+	$(BIN)/python -m lab.bench.check $(if $(WRITE),--write)
 
 first-minute: $(VENV)/.run ## does a process of a fresh cluster stall? each preset for a minute (PRESETS=, SECONDS=60)
 	$(BIN)/python -m tools.first_minute $(PRESETS) --seconds $(or $(SECONDS),60)

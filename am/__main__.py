@@ -3,18 +3,18 @@
 import gc
 
 if __name__ == "__main__":  # before anything is imported: a process that starts makes no garbage
-    gc.disable()  # until it is ready (weft.live.process.quiet_collector)
+    gc.disable()  # until it is ready (weft.runtime.process.quiet_collector)
 
 import sys
 from pathlib import Path
 
 from am.process.service import HostService, MasterService
-from weft.errors import InputError, WeftError
-from weft.ids import AttemptId
-from weft.live.process import Process, found, run
-from weft.live.role_settings import AmSettings
-from weft.live.settings import fail, load
-from weft.messages import Outcome
+from weft.model.errors import InputError, WeftError
+from weft.model.ids import AttemptId
+from weft.protocol.messages import Outcome
+from weft.runtime.process import Process, found, run
+from weft.runtime.role_settings import AmSettings
+from weft.runtime.settings import fail, load
 from weft.wire.server import Server
 from weft.wire.tokens import Shown
 

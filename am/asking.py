@@ -7,10 +7,10 @@ impossible. A total may fall when less is wanted; the newest request then counts
 from collections.abc import Callable
 
 from am.task_groups import AskRow, TaskGroup
-from weft.errors import InvariantError
-from weft.ids import ContainerId, NodeId
-from weft.messages import Ask, AskType, ContainersAsked
-from weft.outbox import Outbox
+from weft.model.errors import InvariantError
+from weft.model.ids import ContainerId, NodeId
+from weft.protocol.messages import Ask, AskType, ContainersAsked
+from weft.protocol.outbox import Outbox
 
 BLACKLIST = 0  # the outbox key of the blacklist; asks are keyed by id, releases by container
 

@@ -16,8 +16,9 @@ from am.recorded import RecordedExecution
 from am.reuse import PoolExecution
 from am.settings import MasterSettings
 from am.work import JobExecution
-from weft.doors import MasterTold, UnknownEventError
-from weft.effects import (
+from weft.model.ids import AttemptId
+from weft.model.job import Job
+from weft.protocol.effects import (
     Effect,
     Note,
     PlanReady,
@@ -28,10 +29,9 @@ from weft.effects import (
     StopRequested,
     TimerFired,
 )
-from weft.facts import JobProgressed, MasterPlanned, Remark
-from weft.ids import AttemptId
-from weft.job import Job
-from weft.messages import (
+from weft.protocol.event_unions import MasterTold, UnknownEventError
+from weft.protocol.facts import JobProgressed, MasterPlanned, Remark
+from weft.protocol.messages import (
     MANAGER,
     AttemptAccepted,
     AttemptFinished,

@@ -6,7 +6,7 @@ that any of its tasks was measured to use counts.
 
 from am.sizes import Machines, held_by_some
 from am.task_groups import TaskGroup
-from weft.resources import Vector
+from weft.model.resources import Vector
 
 MEASURED_MIN = 3  # "the first few executions" (COBRA section VI-B)
 

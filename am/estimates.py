@@ -7,8 +7,8 @@ job file declares, so that tasks of different length keep their proportions.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from weft.job import Job, Stage
-from weft.plain import Json, Table
+from weft.model.job import Job, Stage
+from weft.model.json_types import Json, Table
 
 History = Mapping[str, Mapping[str, Mapping[str, float]]]  # history_key -> stage -> PastStage data
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Set
 
-from weft.ids import NodeId
-from weft.messages import Outcome
+from weft.model.ids import NodeId
+from weft.protocol.messages import Outcome
 
 FAULTS = 5  # times as many faults of nodes are a task's, if all are of few nodes
 REFUSED_MIN = 10  # fewer starts refused in a row say nothing, however long they take

@@ -9,9 +9,9 @@ from collections.abc import Collection, Sequence
 from am.asking import AskTable
 from am.progress import WAITING, Progress
 from am.task_groups import TaskGroup
-from weft.ids import ContainerId, NodeId
-from weft.job import Job
-from weft.messages import AskType, Container
+from weft.model.ids import ContainerId, NodeId
+from weft.model.job import Job
+from weft.protocol.messages import AskType, Container
 
 
 class Gangs:

@@ -16,10 +16,12 @@ from am.progress import Progress, StageProgress
 from am.settings import MasterSettings
 from am.sizes import Machines, Wanted, count_of, size_containers, totals
 from am.task_groups import TaskGroup, build_groups
-from weft.effects import MakePlan
-from weft.facts import Fact, Remark
-from weft.ids import AttemptId, ContainerId, NodeId, app_of_attempt, attempt_of_container
-from weft.messages import (
+from weft.model.ids import AttemptId, ContainerId, NodeId, app_of_attempt, attempt_of_container
+from weft.model.plan import Plan
+from weft.model.resources import Vector
+from weft.protocol.effects import MakePlan
+from weft.protocol.facts import Fact, Remark
+from weft.protocol.messages import (
     NO_TOKEN,
     NODE_FULL,
     AttemptAccepted,
@@ -27,8 +29,6 @@ from weft.messages import (
     FinishedTask,
     Outcome,
 )
-from weft.plan import Plan
-from weft.resources import Vector
 
 
 class JobState:

@@ -7,18 +7,18 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from am.progress import StageProgress
 from am.task_groups import TaskGroup
-from weft.effects import Effect, Send
-from weft.ids import AttemptId, ContainerId, NodeId
-from weft.job import Job, Stage
-from weft.messages import (
+from weft.model.ids import AttemptId, ContainerId, NodeId
+from weft.model.job import Job, Stage
+from weft.model.resources import ResourceTypes, Vector
+from weft.protocol.effects import Effect, Send
+from weft.protocol.messages import (
     QueryContainers,
     StartContainers,
     StopContainers,
     TaskLaunch,
     node_address,
 )
-from weft.record import slotted
-from weft.resources import ResourceTypes, Vector
+from weft.protocol.record import slotted
 
 
 @slotted

@@ -2,7 +2,7 @@
 
 from enum import Enum, auto
 
-from weft.lifecycle import Lifecycle
+from weft.protocol.lifecycle import Lifecycle
 
 
 class MasterState(Enum):

@@ -9,8 +9,8 @@ from am.ask.registry import Asker, HoldAsker, asker
 from am.core import ApplicationMaster
 from am.estimates import History
 from am.settings import MasterSettings
-from weft.ids import AttemptId
-from weft.plain import Options
+from weft.model.ids import AttemptId
+from weft.model.json_types import Options
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from am.launching import LaunchedTask
 from am.progress import RUNNING, Progress
-from weft.errors import InvariantError
-from weft.ids import ContainerId, NodeId
-from weft.resources import Vector
+from weft.model.errors import InvariantError
+from weft.model.ids import ContainerId, NodeId
+from weft.model.resources import Vector
 
 
 class Pooled:

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
 from am.task_groups import TaskGroup
-from weft.errors import InvariantError
-from weft.job import Edge, EdgeKind, Job, TaskPairs, one_to_one_children
-from weft.messages import FinishedTask
+from weft.model.errors import InvariantError
+from weft.model.job import Edge, EdgeKind, Job, TaskPairs, one_to_one_children
+from weft.protocol.messages import FinishedTask
 
 WAITING, READY, RUNNING, DONE = range(4)
 

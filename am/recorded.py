@@ -1,6 +1,6 @@
 """A foreign master's run once more: its asks at their times, its containers held as long as then.
 
-In the place of `am.work` where the job brings a recording (`weft.recording`). What a container is
+In the place of `am.work` where the job brings a recording (`weft.model.recording`). What a container is
 for is not known, so one that is lost is wanted again for as long, and one beyond those that the
 recorded run was granted is given back. The master ends when all were held and everything is said.
 """
@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from am.settings import MasterSettings
-from weft.effects import Effect, Send
-from weft.errors import InvariantError
-from weft.facts import Fact
-from weft.ids import AttemptId, ContainerId, NodeId
-from weft.messages import (
+from weft.model.errors import InvariantError
+from weft.model.ids import AttemptId, ContainerId, NodeId
+from weft.model.plan import Plan
+from weft.model.recording import Asked, Recording, Request, Told
+from weft.model.resources import ResourceTypes, Vector
+from weft.protocol.effects import Effect, Send
+from weft.protocol.facts import Fact
+from weft.protocol.messages import (
     Ask,
     AskType,
     AttemptAccepted,
@@ -33,10 +36,7 @@ from weft.messages import (
     ends_of,
     node_address,
 )
-from weft.outbox import Outbox
-from weft.plan import Plan
-from weft.recording import Asked, Recording, Request, Told
-from weft.resources import ResourceTypes, Vector
+from weft.protocol.outbox import Outbox
 
 _NO_TASK: Final = -1  # what runs in an open job's container is nobody's task
 

@@ -18,10 +18,12 @@ from am.single import SingleTasks
 from am.sizes import at_least, held_by_some, pool_max, pool_size
 from am.takeover import Kept, PoolTakeover
 from am.task_groups import TaskGroup
-from weft.errors import InvariantError
-from weft.ids import ContainerId, NodeId
-from weft.job import NO_PREFERENCE
-from weft.messages import (
+from weft.model.errors import InvariantError
+from weft.model.ids import ContainerId, NodeId
+from weft.model.job import NO_PREFERENCE
+from weft.model.plan import Plan
+from weft.model.resources import Vector
+from weft.protocol.messages import (
     NODE_FAULT,
     AskType,
     Container,
@@ -36,8 +38,6 @@ from weft.messages import (
     containers_of,
     ends_of,
 )
-from weft.plan import Plan
-from weft.resources import Vector
 
 
 class PoolExecution:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from am.estimates import EstimateSettings, History
 from am.task_groups import GroupLimits
-from weft.plain import Options
+from weft.model.json_types import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class MasterSettings:
     node_ends_max: int = 4  # times that a task may end with its node; 0: any number
     node_ends_within_s: float = 3600.0  # of its start; later its node ended by itself
     speculate: bool = False
-    buggify: Callable[[str], bool] | None = None  # rare paths on purpose (`weft.buggify`)
+    buggify: Callable[[str], bool] | None = None  # rare paths on purpose (`weft.protocol.buggify`)
     lossless: bool = False  # links lose and delay nothing, so nothing is acknowledged
     straggler_factor: float = 1.5
     straggler_finished_min: float = 0.75

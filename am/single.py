@@ -12,8 +12,8 @@ from am.launching import LaunchedTask
 from am.progress import RUNNING
 from am.takeover import Found, Takeover
 from am.task_groups import TaskGroup
-from weft.ids import ContainerId
-from weft.messages import (
+from weft.model.ids import ContainerId
+from weft.protocol.messages import (
     Container,
     ContainerEnd,
     Outcome,

@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from am.task_groups import TaskGroup
-from weft.errors import InputError
-from weft.job import Job
-from weft.resources import TOLERANCE, ResourceTypes, Vector, read_amount
+from weft.model.errors import InputError
+from weft.model.job import Job
+from weft.model.resources import TOLERANCE, ResourceTypes, Vector, read_amount
 
 Wanted = Mapping[str, float] | float | str  # a container's size, as an asker's option says it
 Machines = Sequence[tuple[Vector, int]]  # capacity and count

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from am.asking import AskTable
 from am.launching import Launcher
 from am.progress import DONE, READY, Progress
-from weft.ids import ContainerId
-from weft.messages import Container, ItemAnswer, StartAnswered
-from weft.resources import Vector
+from weft.model.ids import ContainerId
+from weft.model.resources import Vector
+from weft.protocol.messages import Container, ItemAnswer, StartAnswered
 
 Found = Mapping[int, list[tuple[Container, int]]]  # by stage: containers and the tasks they run
 TRIES_MAX = 1_000_000  # of a task: a node that tells of more leaves no numbers for those to come

@@ -10,11 +10,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from weft.dag import Floats, Ints
-from weft.job import Job, Preference, Stage
-from weft.messages import AskType
-from weft.plan import Plan
-from weft.resources import ResourceTypes, Vector
+from weft.model.dag import Floats, Ints
+from weft.model.job import Job, Preference, Stage
+from weft.model.plan import Plan
+from weft.model.resources import ResourceTypes, Vector
+from weft.protocol.messages import AskType
 
 
 @dataclass(frozen=True, slots=True)

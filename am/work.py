@@ -16,10 +16,12 @@ from am.progress import RUNNING, Progress, RemainingPath
 from am.single import SingleTasks
 from am.sizes import Wanted
 from am.takeover import Takeover
-from weft.errors import InvariantError
-from weft.ids import ContainerId, NodeId
-from weft.job import EdgeKind
-from weft.messages import (
+from weft.model.errors import InvariantError
+from weft.model.ids import ContainerId, NodeId
+from weft.model.job import EdgeKind
+from weft.model.plan import Plan
+from weft.model.resources import Vector
+from weft.protocol.messages import (
     Container,
     ContainerEnd,
     ContainersAsked,
@@ -27,8 +29,6 @@ from weft.messages import (
     StartAnswered,
     TasksEnded,
 )
-from weft.plan import Plan
-from weft.resources import Vector
 
 _BY_TASK = (EdgeKind.ONE_TO_ONE, EdgeKind.PAIRS)  # a task waits for tasks, not for a stage
 TELL_BELOW = 0.9  # remaining work is told again when it fell below this part of the last told

@@ -1,6 +1,6 @@
 """`weft.simulate(...)` and `weft.plan(...)`: the commands of the same names, for scripts.
 
-Jobs and clusters are files, data as in the files, or objects of `weft.job` and `weft.cluster`.
+Jobs and clusters are files, data as in the files, or objects of `weft.model.job` and `weft.model.cluster`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,16 +11,16 @@ from typing import Any
 
 from am.plan.bounds.bounds import bounds_of
 from am.plan.registry import planner_parameters
-from lab.commands_plan import run_planner
-from lab.plan_file import plan_data
+from lab.commands.plan import run_planner
+from lab.commands.plan_file import plan_data
 from sim.process.command import simulated
 from sim.request import Request
 from sim.results import job_rows, node_rows, stage_rows, task_rows
-from weft.cluster import ClusterSpec, cluster_from_dict
-from weft.dag import dag_of_job
-from weft.errors import InputError
-from weft.job import Job
-from weft.jobfile import job_from_dict
+from weft.model.cluster import ClusterSpec, cluster_from_dict
+from weft.model.dag import dag_of_job
+from weft.model.errors import InputError
+from weft.model.job import Job
+from weft.model.jobfile import job_from_dict
 from weft.results import Results, table_of
 from weft.workloads.cluster_file import load_cluster
 from weft.workloads.jobs_file import read_jobs

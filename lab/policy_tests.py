@@ -25,11 +25,11 @@ from sim.process.gang_walk import gang_walk
 from sim.process.walk import jobs_of, walk
 from sim.recorder import Recorder
 from sim.settings import SimSettings
-from weft.cluster import cluster_from_dict
-from weft.dag import Machines, dag_of_job
-from weft.job import Job, Stage
-from weft.jobfile import job_from_dict, job_to_dict
-from weft.presets import Preset, choose
+from weft.model.cluster import cluster_from_dict
+from weft.model.dag import Machines, dag_of_job
+from weft.model.job import Job, Stage
+from weft.model.jobfile import job_from_dict, job_to_dict
+from weft.policies.presets import Preset, choose
 from weft.workloads.imported import Imported
 from weft.workloads.registry import import_jobs
 from weft.workloads.synth import generate

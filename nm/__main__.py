@@ -3,7 +3,7 @@
 import gc
 
 if __name__ == "__main__":  # before anything is imported: a process that starts makes no garbage
-    gc.disable()  # until it is ready (weft.live.process.quiet_collector)
+    gc.disable()  # until it is ready (weft.runtime.process.quiet_collector)
 
 import sys
 from dataclasses import replace
@@ -11,11 +11,11 @@ from dataclasses import replace
 from nm.process.health import check_script
 from nm.process.isolation import Isolation
 from nm.process.service import NodeService, isolation_of
-from weft.cluster import ClusterSpec, NodeSpec
-from weft.errors import InputError, WeftError
-from weft.live.process import Process, found, run
-from weft.live.role_settings import NmSettings
-from weft.live.settings import fail, load
+from weft.model.cluster import ClusterSpec, NodeSpec
+from weft.model.errors import InputError, WeftError
+from weft.runtime.process import Process, found, run
+from weft.runtime.role_settings import NmSettings
+from weft.runtime.settings import fail, load
 from weft.wire.server import Server
 from weft.workloads.cluster_file import load_cluster
 

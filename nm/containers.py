@@ -5,15 +5,16 @@ from collections.abc import Iterable, Mapping
 
 from nm.emulation import RunningTask
 from nm.lifecycle import CONTAINER, ContainerEvent, ContainerState
-from weft.errors import InvariantError
-from weft.ids import (
+from weft.model.errors import InvariantError
+from weft.model.ids import (
     AttemptId,
     ContainerId,
     app_of_attempt,
     app_of_container,
     attempt_of_container,
 )
-from weft.messages import (
+from weft.model.resources import TOLERANCE, Vector
+from weft.protocol.messages import (
     ContainerEnd,
     ContainerUse,
     Outcome,
@@ -22,8 +23,7 @@ from weft.messages import (
     TaskLaunch,
     end_of,
 )
-from weft.record import slotted
-from weft.resources import TOLERANCE, Vector
+from weft.protocol.record import slotted
 
 TaskKey = tuple[int, int, int]  # stage, task, attempt
 _LAUNCHED = CONTAINER.next(ContainerState.NEW, ContainerEvent.LAUNCH)

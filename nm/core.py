@@ -13,8 +13,9 @@ import numpy as np
 from nm.lifecycle import NODE, NodeAction, NodeEvent, NodeState
 from nm.runner import TAKEN_OVER, Runner
 from nm.settings import NodeSettings
-from weft.doors import NodeTold, UnknownEventError
-from weft.effects import (
+from weft.model.ids import AttemptId, ContainerId, NodeId
+from weft.model.resources import ResourceTypes, Vector
+from weft.protocol.effects import (
     Clean,
     ContainersMeasured,
     Effect,
@@ -31,9 +32,9 @@ from weft.effects import (
     StopRequested,
     TimerFired,
 )
-from weft.facts import Remark
-from weft.ids import AttemptId, ContainerId, NodeId
-from weft.messages import (
+from weft.protocol.event_unions import NodeTold, UnknownEventError
+from weft.protocol.facts import Remark
+from weft.protocol.messages import (
     MANAGER,
     ContainerEnd,
     ContainerUse,
@@ -51,8 +52,7 @@ from weft.messages import (
     TasksEnded,
     launches_of,
 )
-from weft.outbox import Outbox
-from weft.resources import ResourceTypes, Vector
+from weft.protocol.outbox import Outbox
 
 _RUNNING: Final = NodeState.RUNNING
 _STOPPED: Final = NodeState.STOPPED

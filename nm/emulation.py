@@ -11,10 +11,10 @@ pop from a heap. Rates are worked out again only when a total crosses or leaves 
 from heapq import heapify, heappop, heappush
 from math import inf
 
-from weft.errors import InvariantError
-from weft.messages import TaskLaunch, launches_of
-from weft.record import slotted
-from weft.resources import Vector
+from weft.model.errors import InvariantError
+from weft.model.resources import Vector
+from weft.protocol.messages import TaskLaunch, launches_of
+from weft.protocol.record import slotted
 
 SLACK = 1e-9  # relative; sums of floats must not count as contention
 

@@ -3,7 +3,7 @@
 from enum import IntEnum, auto
 from typing import Never
 
-from weft.lifecycle import Lifecycle
+from weft.protocol.lifecycle import Lifecycle
 
 
 class NodeState(IntEnum):

@@ -6,7 +6,7 @@ import numpy as np
 
 from nm.core import NodeManager
 from nm.settings import NodeSettings
-from weft.ids import NodeId
+from weft.model.ids import NodeId
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from math import exp, log, sqrt
 import numpy as np
 
 from nm.settings import NodeSettings
-from weft.ids import attempt_of_container
-from weft.messages import TaskLaunch
+from weft.model.ids import attempt_of_container
+from weft.protocol.messages import TaskLaunch
 
 FAILED_BY_CHANCE = "failed by chance (node.failure_share)"
 

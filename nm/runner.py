@@ -7,7 +7,10 @@ from nm.emulation import Emulation, RunningTask, real_task
 from nm.lifecycle import ContainerEvent, ContainerState
 from nm.mishaps import FAILED_BY_CHANCE, Mishaps
 from nm.settings import Mode, NodeSettings
-from weft.effects import (
+from weft.model.errors import InvariantError
+from weft.model.ids import AttemptId, ContainerId, NodeId, granted_before
+from weft.model.resources import ResourceTypes, Vector
+from weft.protocol.effects import (
     ContainersMeasured,
     Effect,
     Kill,
@@ -17,10 +20,8 @@ from weft.effects import (
     ProcessesFound,
     Send,
 )
-from weft.errors import InvariantError
-from weft.facts import StartedRun, StoppedRun, TaskStarted, TaskStopped
-from weft.ids import AttemptId, ContainerId, NodeId, granted_before
-from weft.messages import (
+from weft.protocol.facts import StartedRun, StoppedRun, TaskStarted, TaskStopped
+from weft.protocol.messages import (
     NODE_FULL,
     Address,
     ContainerEnd,
@@ -33,8 +34,7 @@ from weft.messages import (
     launches_of,
     master_address,
 )
-from weft.outbox import Outbox
-from weft.resources import ResourceTypes, Vector
+from weft.protocol.outbox import Outbox
 
 _SUCCEEDED: Final = Outcome.SUCCEEDED
 _FAILED: Final = Outcome.FAILED

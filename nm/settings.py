@@ -29,7 +29,7 @@ class NodeSettings:
     straggler_share: float = 0.0  # of the emulated tasks last ...
     straggler_factor: float = 3.0  # ... so many times as long
     failure_share: float = 0.0  # of the tries of emulated tasks fail, anywhere in their run
-    buggify: Callable[[str], bool] | None = None  # rare paths on purpose (`weft.buggify`)
+    buggify: Callable[[str], bool] | None = None  # rare paths on purpose (`weft.protocol.buggify`)
     lossless: bool = False  # links lose and delay nothing, so nothing is acknowledged
     lease: bool = True  # start nothing when no report was answered for the manager's expiry
     report_use: bool = True  # heartbeats carry the node's measured use when it changed

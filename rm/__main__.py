@@ -3,7 +3,7 @@
 import gc
 
 if __name__ == "__main__":  # before anything is imported: a process that starts makes no garbage
-    gc.disable()  # until it is ready (weft.live.process.quiet_collector)
+    gc.disable()  # until it is ready (weft.runtime.process.quiet_collector)
 
 import asyncio
 import sys
@@ -20,13 +20,13 @@ from rm.process.service import ManagerService
 from rm.process.state import State, from_folder
 from rm.process.warm import warm
 from rm.settings import ManagerSettings
-from weft.cluster import DEFAULT_QUEUES, QueueSpec
-from weft.errors import WeftError
-from weft.live.process import Process, run
-from weft.live.role_settings import RmSettings
-from weft.live.settings import fail, load, pairs
-from weft.presets import Preset, choose, with_options
-from weft.resources import DEFAULT_RESOURCE_TYPES, ResourceTypes
+from weft.model.cluster import DEFAULT_QUEUES, QueueSpec
+from weft.model.errors import WeftError
+from weft.model.resources import DEFAULT_RESOURCE_TYPES, ResourceTypes
+from weft.policies.presets import Preset, choose, with_options
+from weft.runtime.process import Process, run
+from weft.runtime.role_settings import RmSettings
+from weft.runtime.settings import fail, load, pairs
 from weft.wire.server import Server
 
 

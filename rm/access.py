@@ -6,8 +6,8 @@ that says anything, and whoever administers a queue may submit to it.
 
 from rm.state.books import Books
 from rm.state.records import App
-from weft.access import Caller, Who, may
-from weft.requests import ClientRequest, MoveApplication, Refused, SubmitApplication
+from weft.protocol.access import Caller, Who, may
+from weft.protocol.requests import ClientRequest, MoveApplication, Refused, SubmitApplication
 
 
 def problem(books: Books, request: ClientRequest, caller: Caller) -> Refused | None:

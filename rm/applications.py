@@ -17,13 +17,13 @@ from rm.state.lifecycle import (
     reported,
 )
 from rm.state.records import App, ApplicationOver, Attempt, Holding, Holdings
-from weft.effects import Send, SetTimer
-from weft.facts import AppChanged, AttemptChanged
-from weft.ids import NodeId, attempt_id, attempt_of_container, container_id, number_in_life
-from weft.job import Job
-from weft.messages import AttemptStopped, ContainerEnd, Outcome, master_address
-from weft.plain import Json
-from weft.resources import ResourceTypes, Vector
+from weft.model.ids import NodeId, attempt_id, attempt_of_container, container_id, number_in_life
+from weft.model.job import Job
+from weft.model.json_types import Json
+from weft.model.resources import ResourceTypes, Vector
+from weft.protocol.effects import Send, SetTimer
+from weft.protocol.facts import AppChanged, AttemptChanged
+from weft.protocol.messages import AttemptStopped, ContainerEnd, Outcome, master_address
 
 OVER = (*ENDED_APPS, AppState.FINISHING, AppState.KILLING)
 ATTEMPTS_MAX = 255  # an attempt's number is one byte of its id

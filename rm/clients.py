@@ -24,16 +24,17 @@ from rm.report import explain, reports
 from rm.state.books import Books
 from rm.state.lifecycle import AppEvent, RmNodeState, reported
 from rm.state.records import App, Node
-from weft.access import Caller
-from weft.effects import ClientRequested, Send
-from weft.errors import InputError
-from weft.facts import Remark
-from weft.ids import AppId, NodeId
-from weft.job import Job, Stage
-from weft.jobfile import job_to_dict
-from weft.messages import client_address
-from weft.recording import Recording
-from weft.requests import (
+from weft.model.errors import InputError
+from weft.model.ids import AppId, NodeId
+from weft.model.job import Job, Stage
+from weft.model.jobfile import job_to_dict
+from weft.model.recording import Recording
+from weft.model.resources import Vector
+from weft.protocol.access import Caller
+from weft.protocol.effects import ClientRequested, Send
+from weft.protocol.facts import Remark
+from weft.protocol.messages import client_address
+from weft.protocol.requests import (
     READS,
     ApplicationAccepted,
     ApplicationJob,
@@ -66,7 +67,6 @@ from weft.requests import (
     SetPriority,
     SubmitApplication,
 )
-from weft.resources import Vector
 
 
 class NotFoundError(Exception):

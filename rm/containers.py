@@ -5,10 +5,8 @@ from typing import Final
 from rm.state.books import Books
 from rm.state.lifecycle import CONTAINER, AttemptState, ContainerEvent, RmContainerState
 from rm.state.records import App, Attempt, Holding, Node, Spared
-from weft.dag import Floats
-from weft.effects import Note
-from weft.facts import Closed, ClosedRun, Remark
-from weft.ids import (
+from weft.model.dag import Floats
+from weft.model.ids import (
     EPOCHS,
     ContainerId,
     app_of_container,
@@ -16,8 +14,10 @@ from weft.ids import (
     format_container,
     life_of_container,
 )
-from weft.messages import NODE_ENDED, ContainerEnd, Outcome, TaskEnd
-from weft.record import changed
+from weft.protocol.effects import Note
+from weft.protocol.facts import Closed, ClosedRun, Remark
+from weft.protocol.messages import NODE_ENDED, ContainerEnd, Outcome, TaskEnd
+from weft.protocol.record import changed
 
 PREEMPTED = "it was taken back for another queue or application"
 MESSAGE_MAX = 200  # characters of an end's reason in a fact

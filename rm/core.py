@@ -15,12 +15,20 @@ from rm.settings import ManagerSettings
 from rm.state.books import Books, Handler
 from rm.state.invariants import check
 from rm.state.lifecycle import AttemptState
-from weft.cluster import QueueSpec
-from weft.doors import ManagerTold, UnknownEventError
-from weft.effects import ClientRequested, Effect, NodesIdle, Recovered, SetTimer, TimerFired
-from weft.errors import InvariantError
-from weft.facts import Gauge
-from weft.messages import (
+from weft.model.cluster import QueueSpec
+from weft.model.errors import InvariantError
+from weft.model.resources import ResourceTypes
+from weft.protocol.effects import (
+    ClientRequested,
+    Effect,
+    NodesIdle,
+    Recovered,
+    SetTimer,
+    TimerFired,
+)
+from weft.protocol.event_unions import ManagerTold, UnknownEventError
+from weft.protocol.facts import Gauge
+from weft.protocol.messages import (
     AttemptFinished,
     AttemptRegistered,
     ContainersAsked,
@@ -28,7 +36,6 @@ from weft.messages import (
     NodeRegistered,
     NodeUnregistered,
 )
-from weft.resources import ResourceTypes
 
 MATCH, LIVENESS, PREEMPT = "match", "liveness", "preempt"  # keys of timers
 CLAIM, DUE = "claim", "due"  # of rounds of preemption between those of PREEMPT

@@ -12,10 +12,10 @@ import numpy as np
 from rm.state.books import Books
 from rm.state.lifecycle import ENDED_APPS, RmNodeState
 from rm.state.records import App, Holding, Node
-from weft.ids import app_of_container
-from weft.job import Job, Stage
-from weft.jobfile import TASKS_MAX
-from weft.messages import ContainerEnd
+from weft.model.ids import app_of_container
+from weft.model.job import Job, Stage
+from weft.model.jobfile import TASKS_MAX
+from weft.protocol.messages import ContainerEnd
 
 RACKS_KEPT: Final = 100  # before the places of racks without nodes are used again
 ENDED_WHOLE_MAX = 200  # ended applications with all that is known of them

@@ -23,9 +23,9 @@ from rm.state.lifecycle import (
     RmNodeState,
 )
 from rm.state.records import NEVER, Node
-from weft.effects import SetTimer
-from weft.facts import NodeChanged
-from weft.ids import NodeId
+from weft.model.ids import NodeId
+from weft.protocol.effects import SetTimer
+from weft.protocol.facts import NodeChanged
 
 DECOMMISSION = "decommission"  # first half of a timer's key; the second is the node's name
 FOR_EVER = -1.0

@@ -5,8 +5,8 @@ from math import inf
 from rm.applications import OVER, kill_app
 from rm.state.books import Books
 from rm.state.records import App
-from weft.effects import SetTimer
-from weft.ids import AppId
+from weft.model.ids import AppId
+from weft.protocol.effects import SetTimer
 
 LIFETIME = "lifetime"  # first half of a timer's key; the second is the application's number
 

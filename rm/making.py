@@ -7,9 +7,9 @@ import numpy as np
 from rm.core import ResourceManager
 from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
-from weft.cluster import QueueSpec
-from weft.plain import Options
-from weft.resources import ResourceTypes
+from weft.model.cluster import QueueSpec
+from weft.model.json_types import Options
+from weft.model.resources import ResourceTypes
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,13 @@ from rm.nodes.registering import recover_leaving
 from rm.state.books import Books
 from rm.state.lifecycle import AppEvent, AttemptEvent
 from rm.state.records import App
-from weft.effects import Recovered
-from weft.errors import InputError
-from weft.facts import Remark
-from weft.ids import number_of_attempt
-from weft.job import Job, Stage
-from weft.jobfile import TASKS_MAX, job_from_dict
-from weft.plain import Json, Table
+from weft.model.errors import InputError
+from weft.model.ids import number_of_attempt
+from weft.model.job import Job, Stage
+from weft.model.jobfile import TASKS_MAX, job_from_dict
+from weft.model.json_types import Json, Table
+from weft.protocol.effects import Recovered
+from weft.protocol.facts import Remark
 
 Record = Table
 

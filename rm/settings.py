@@ -49,6 +49,6 @@ class ManagerSettings:
     user_apps_max: int = 0  # those of a user in a leaf queue; 0: any number
     gone_nodes_max: int = 1000  # nodes that are LOST or left and are kept for reports
     completed_apps_max: int = 10_000  # ended applications kept for reports
-    buggify: Callable[[str], bool] | None = None  # rare paths on purpose (`weft.buggify`)
+    buggify: Callable[[str], bool] | None = None  # rare paths on purpose (`weft.protocol.buggify`)
     lossless: bool = False  # links lose and delay nothing, so nothing is acknowledged
     recovery: bool = True  # write what a restarted manager needs

@@ -5,8 +5,8 @@ from typing import Protocol, cast
 
 from sim.engine import Effects
 from sim.faults import Fault, FaultKind, Faults
-from weft.effects import SetTimer, Started, TimerFired
-from weft.ids import NodeId
+from weft.model.ids import NodeId
+from weft.protocol.effects import SetTimer, Started, TimerFired
 
 REPEAT = "repeat"  # key of the timer after which an operator's order is given again
 _WAYS = {

@@ -8,13 +8,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from weft.cluster import ClusterSpec
-from weft.errors import InvariantError
-from weft.facts import Closed, Fact, NodeChanged, Placed, TaskStarted, TaskStopped
-from weft.ids import AppId, ContainerId, NodeId, app_of_container
-from weft.job import EdgeKind, Job
-from weft.messages import Outcome
-from weft.resources import Vector
+from weft.model.cluster import ClusterSpec
+from weft.model.errors import InvariantError
+from weft.model.ids import AppId, ContainerId, NodeId, app_of_container
+from weft.model.job import EdgeKind, Job
+from weft.model.resources import Vector
+from weft.protocol.facts import Closed, Fact, NodeChanged, Placed, TaskStarted, TaskStopped
+from weft.protocol.messages import Outcome
 
 SLACK = 1e-6
 JobOf = Callable[[AppId], Job | None]

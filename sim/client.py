@@ -5,10 +5,10 @@ from typing import cast
 
 from sim.engine import Effects
 from sim.recorder import JobRow, Recorder
-from weft.effects import ClientRequested, Send, SetTimer, Started, TimerFired
-from weft.job import Job
-from weft.messages import MANAGER, Address, client_address
-from weft.requests import ApplicationAccepted, Refused, SubmitApplication
+from weft.model.job import Job
+from weft.protocol.effects import ClientRequested, Send, SetTimer, Started, TimerFired
+from weft.protocol.messages import MANAGER, Address, client_address
+from weft.protocol.requests import ApplicationAccepted, Refused, SubmitApplication
 
 RETRY_S = 5.0  # a client that is not answered asks again
 

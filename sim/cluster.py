@@ -16,18 +16,23 @@ from nm.settings import NodeSettings
 from rm.core import LIVENESS, ResourceManager
 from rm.match.registry import make_matcher
 from rm.state.lifecycle import LEAVING
-from sim.breakdown import OPERATOR, Breakdown
 from sim.checkers import Checkers
 from sim.client import Client
 from sim.engine import Actor, Engine
-from sim.idle import AT_END, IdleBeats
+from sim.fault_executor import OPERATOR, Breakdown
+from sim.heartbeat_elision import AT_END, IdleBeats
 from sim.network import Network
-from sim.outages import Die
+from sim.process_faults import Die
 from sim.recorder import Recorder
 from sim.settings import SimSettings, manager_settings, master_settings
-from weft.cluster import ClusterSpec, NodeSpec
-from weft.dag import Dag, Machines, dag_of_job
-from weft.effects import (
+from weft.model.cluster import ClusterSpec, NodeSpec
+from weft.model.dag import Dag, Machines, dag_of_job
+from weft.model.errors import InputError, WeftError
+from weft.model.ids import AppId, ContainerId, NodeId, app_of_container
+from weft.model.job import Job
+from weft.model.json_types import Table
+from weft.model.plan import Plan
+from weft.protocol.effects import (
     Clean,
     Kill,
     Launch,
@@ -42,11 +47,8 @@ from weft.effects import (
     Started,
     Stop,
 )
-from weft.errors import InputError, WeftError
-from weft.facts import Fact, facts_of
-from weft.ids import AppId, ContainerId, NodeId, app_of_container
-from weft.job import Job
-from weft.messages import (
+from weft.protocol.facts import Fact, facts_of
+from weft.protocol.messages import (
     MANAGER,
     Address,
     MasterLaunch,
@@ -55,8 +57,6 @@ from weft.messages import (
     master_address,
     node_address,
 )
-from weft.plain import Table
-from weft.plan import Plan
 
 
 class Simulation:
@@ -453,7 +453,7 @@ class Simulation:
             self._machines = (told, machines_of(effect))
         return self._machines[1]
 
-    # -- what breaks (`sim.breakdown`) -------------------------------------------------------------
+    # -- what breaks (`sim.fault_executor`) -------------------------------------------------------------
 
     def crash_node(self, node: NodeId) -> None:
         """Remove a node and the masters on it."""

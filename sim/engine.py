@@ -14,13 +14,13 @@ from heapq import heappop, heappush
 from math import inf, nextafter
 from typing import Any, Protocol
 
-from weft.effects import TimerFired
-from weft.errors import InvariantError
-from weft.ids import AttemptId, NodeId
+from weft.model.errors import InvariantError
+from weft.model.ids import AttemptId, NodeId
+from weft.protocol.effects import TimerFired
 
 SLICES = 16  # of the calendar, a second
 HEAP_FROM = 4096  # entries of the present slice: so many make it a heap, which a list in order is
-Effects = list[Any]  # of a core, and of `sim.outages`, which puts one of its own among them
+Effects = list[Any]  # of a core, and of `sim.process_faults`, which puts one of its own among them
 Key = NodeId | AttemptId  # of what beats
 Door = Callable[[Any, float], Effects]
 
@@ -59,7 +59,7 @@ class Actor:
         self.core = core
         self.handle: Door = core.handle
         self.alive = True
-        self.parked = False  # its heartbeats are left out (`sim.idle`)
+        self.parked = False  # its heartbeats are left out (`sim.heartbeat_elision`)
         self.beat: Beat | None = None  # when they fall due
         self.timers: dict[Hashable, int] = {}  # key -> serial of its entry in the heap
 

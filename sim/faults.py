@@ -8,10 +8,10 @@ from math import isfinite
 import numpy as np
 
 from sim.network import LinkSettings
-from weft.errors import InputError
-from weft.plain import Json, Table
-from weft.reading import read_integer, read_table, read_text
-from weft.resources import read_amount
+from weft.model.errors import InputError
+from weft.model.json_types import Json, Table
+from weft.model.reading import read_integer, read_table, read_text
+from weft.model.resources import read_amount
 
 
 class FaultKind(StrEnum):
@@ -57,7 +57,9 @@ class Faults:
 
     script: tuple[Fault, ...] = ()
     network: LinkSettings = field(default_factory=LinkSettings)
-    rare: float = 0.0  # how often cores take rare paths (`weft.buggify`); of the fault search
+    rare: float = (
+        0.0  # how often cores take rare paths (`weft.protocol.buggify`); of the fault search
+    )
 
     @property
     def restarts(self) -> bool:

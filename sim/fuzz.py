@@ -18,9 +18,9 @@ from sim.promises import Promises
 from sim.recorder import Recorder
 from sim.settings import SimSettings
 from sim.swarm import Case
-from weft.buggify import Buggify
-from weft.messages import MANAGER
-from weft.presets import choose
+from weft.policies.presets import choose
+from weft.protocol.buggify import Buggify
+from weft.protocol.messages import MANAGER
 
 BAD_S = 900.0  # links stay bad and rare paths are taken for so long;
 CALM_S = 300.0  # a job that has not ended by so much later hangs

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.ids import attempt_id, container_id, number_in_life
-from weft.messages import (
+from weft.model.ids import attempt_id, container_id, number_in_life
+from weft.protocol.messages import (
     MANAGER,
     Address,
     AttemptFinished,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.errors import InputError
-from weft.messages import MANAGER, Address
+from weft.model.errors import InputError
+from weft.protocol.messages import MANAGER, Address
 
 NOW = (0.0,)
 NEVER: tuple[float, ...] = ()

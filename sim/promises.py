@@ -1,10 +1,10 @@
 """Promises that need more than facts to be judged: what was said, and what waits to be heard."""
 
 from sim.cluster import Simulation
-from weft.errors import InvariantError
-from weft.facts import Closed, Fact, NodeChanged, Placed, TaskStarted
-from weft.ids import AppId, ContainerId, NodeId, app_of_attempt
-from weft.messages import Address, AttemptAccepted, ContainersGranted, Outcome, ends_of
+from weft.model.errors import InvariantError
+from weft.model.ids import AppId, ContainerId, NodeId, app_of_attempt
+from weft.protocol.facts import Closed, Fact, NodeChanged, Placed, TaskStarted
+from weft.protocol.messages import Address, AttemptAccepted, ContainersGranted, Outcome, ends_of
 
 
 class Promises:

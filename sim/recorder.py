@@ -14,8 +14,21 @@ from typing import Any, Final, get_args
 
 import numpy as np
 
-from weft.dag import Floats, Ints
-from weft.facts import (
+from weft.model.dag import Floats, Ints
+from weft.model.ids import (
+    ATTEMPT_BITS,
+    CONTAINER_BITS,
+    AppId,
+    AttemptId,
+    ContainerId,
+    NodeId,
+    app_of_attempt,
+    attempt_of_container,
+    number_of_container,
+)
+from weft.model.job import Job
+from weft.model.json_types import Json, Table
+from weft.protocol.facts import (
     AppChanged,
     AttemptChanged,
     Closed,
@@ -32,21 +45,8 @@ from weft.facts import (
     TaskStopped,
     facts_of,
 )
-from weft.ids import (
-    ATTEMPT_BITS,
-    CONTAINER_BITS,
-    AppId,
-    AttemptId,
-    ContainerId,
-    NodeId,
-    app_of_attempt,
-    attempt_of_container,
-    number_of_container,
-)
-from weft.job import Job
-from weft.messages import AskType, Outcome
-from weft.plain import Json, Table
-from weft.record import as_dict
+from weft.protocol.messages import AskType, Outcome
+from weft.protocol.record import as_dict
 
 CHUNK = 1 << 20  # bytes of decisions that are hashed in one go
 _STOPPED = struct.Struct("<qqqqqqdd")

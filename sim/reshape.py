@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.cluster import ClusterSpec
-from weft.errors import InputError
-from weft.job import Job, Stage, TaskOverride
+from weft.model.cluster import ClusterSpec
+from weft.model.errors import InputError
+from weft.model.job import Job, Stage, TaskOverride
 
 
 def parse_error(text: str) -> tuple[float, float]:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.recorder import JobRow, TaskColumns
-from weft.cluster import ClusterSpec
-from weft.dag import Floats, Ints
-from weft.ids import format_container
-from weft.job import EdgeKind, Job, one_to_one_parents
-from weft.messages import Outcome
+from weft.model.cluster import ClusterSpec
+from weft.model.dag import Floats, Ints
+from weft.model.ids import format_container
+from weft.model.job import EdgeKind, Job, one_to_one_parents
+from weft.protocol.messages import Outcome
 
 Row = tuple[str | int | float, ...]
 WINDOWS_S = (10, 60, 240)

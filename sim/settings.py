@@ -7,17 +7,17 @@ from am.settings import MasterSettings
 from nm.settings import NodeSettings
 from rm.settings import ManagerSettings
 from sim.faults import NO_FAULTS, Faults
-from weft.errors import InputError
-from weft.parameters import read_parameters
-from weft.plain import Arguments, Options, Table
-from weft.presets import Preset, preset
+from weft.model.errors import InputError
+from weft.model.json_types import Arguments, Options, Table
+from weft.policies.parameters import read_parameters
+from weft.policies.presets import Preset, preset
 
 
 @dataclass(frozen=True, slots=True)
 class SimSettings:
     """One run's settings; the same settings, cluster, jobs and seed give the same run.
 
-    `skip_idle` leaves out heartbeats that would change nothing (`sim.idle`) and, as then no message
+    `skip_idle` leaves out heartbeats that would change nothing (`sim.heartbeat_elision`) and, as then no message
     is lost, acknowledgements: the result is the same, only faster. `manager` and `master` override
     fields of the roles' own settings.
     """

@@ -11,13 +11,13 @@ import numpy as np
 
 from am.ask.registry import HoldAsker
 from am.ask.registry import asker as asker_named
+from sim.case_generator import varied
 from sim.faults import Fault, FaultKind, Faults
 from sim.network import LinkSettings
-from sim.variety import varied
-from weft.cluster import ClusterSpec, cluster_from_text
-from weft.job import Edge, EdgeKind, Job, Stage
-from weft.plain import Table
-from weft.presets import PRESETS
+from weft.model.cluster import ClusterSpec, cluster_from_text
+from weft.model.job import Edge, EdgeKind, Job, Stage
+from weft.model.json_types import Table
+from weft.policies.presets import PRESETS
 
 HORIZON_S = 45.0  # faults begin before
 IN_NO_PRESET, OWN_ASKER = "reuse", 0.08  # the asker of this part of the seeds
@@ -50,7 +50,7 @@ def case(
     """Return the case of a seed; what is given replaces the seed's own (`pace`: yarn, prompt).
 
     `asker` takes the place of the preset's; the one that no preset has is some seeds' own, where
-    no preset is given. `plain`: without what `sim.variety` adds to it.
+    no preset is given. `plain`: without what `sim.case_generator` adds to it.
     """
     rng = np.random.default_rng([seed, 21])
     names = list(PRESETS)

@@ -9,7 +9,7 @@ from am.plan import run_kernels as runs
 from am.plan.board import space_of
 from am.plan.board_kernels import FAR
 from am.plan.part import Grid
-from weft.dag import Ints, Machines
+from weft.model.dag import Ints, Machines
 
 
 class Board:

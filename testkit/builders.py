@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from weft.effects import Effect, Note, Persist, Send, SetTimer
-from weft.facts import facts_of
-from weft.ids import AttemptId, ContainerId, NodeId
-from weft.job import Edge, Job, Stage
-from weft.messages import (
+from weft.model.ids import AttemptId, ContainerId, NodeId
+from weft.model.job import Edge, Job, Stage
+from weft.model.resources import Kind, ResourceType, ResourceTypes
+from weft.protocol.effects import Effect, Note, Persist, Send, SetTimer
+from weft.protocol.facts import facts_of
+from weft.protocol.messages import (
     Ask,
     AskType,
     AttemptAccepted,
@@ -24,7 +25,6 @@ from weft.messages import (
     RunningContainer,
     containers_of,
 )
-from weft.resources import Kind, ResourceType, ResourceTypes
 
 TWO_TYPES = ResourceTypes(
     (ResourceType("vcores", Kind.DIVISIBLE), ResourceType("memory_mb", Kind.RIGID))

@@ -2,7 +2,7 @@
 
 import random
 
-from weft.job import Edge, EdgeKind, Job, Stage
+from weft.model.job import Edge, EdgeKind, Job, Stage
 
 DEMAND = {"vcores": 1.0, "memory_mb": 2048.0}
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from testkit.live import PATIENCE_S
-from weft.errors import WeftError
-from weft.wire.etcd import Etcd, EtcdSettings
+from weft.ha.etcd import Etcd, EtcdSettings
+from weft.model.errors import WeftError
 
 MISSING = "etcd is not installed (Debian's etcd-server)"
 

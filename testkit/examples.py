@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weft.dag import Dag, Link, Machines, StageEdge
-from weft.resources import Kind, ResourceType, ResourceTypes
+from weft.model.dag import Dag, Link, Machines, StageEdge
+from weft.model.resources import Kind, ResourceType, ResourceTypes
 
 FOLDER = Path(
     os.environ.get("WEFT_GOLDEN") or Path(__file__).resolve().parents[1] / "tests/golden/data"

@@ -25,7 +25,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, NotRequired, TypedDict, Unpack
 
-ROLES = ("rm", "am", "nm", "weft.web", "weft.hadoop")
+ROLES = ("rm", "am", "nm", "weft.web", "weft.yarn")
 # what tests alone read, what every role sets itself, and what is told to each
 _NOT_SEEN = {"PYTEST_CURRENT_TEST", "GRPC_VERBOSITY", "PYTHONUNBUFFERED"}
 _MESSAGE_MAX = 1 << 20
@@ -193,8 +193,8 @@ def load() -> None:
         import_module(f"{role}.__main__")
     from rm.match.registry import make_matcher
     from rm.process.warm import warm
-    from weft.presets import preset
-    from weft.resources import DEFAULT_RESOURCE_TYPES
+    from weft.model.resources import DEFAULT_RESOURCE_TYPES
+    from weft.policies.presets import preset
 
     for name in ("capacity", "graphene"):
         chosen = preset(name)

@@ -8,13 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from testkit.builders import TWO_TYPES
-from weft.hadoop import hadoop_pb2 as pb
-from weft.hadoop import rpc, sasl
-from weft.hadoop.masters import ForeignMaster, Site
-from weft.hadoop.tokens import TokenKeeper
-from weft.ids import attempt_id
-from weft.job import Job, MasterSpec
-from weft.messages import (
+from weft.model.ids import attempt_id
+from weft.model.job import Job, MasterSpec
+from weft.protocol.messages import (
     AttemptAccepted,
     AttemptFinished,
     AttemptRegistered,
@@ -22,6 +18,10 @@ from weft.messages import (
     ContainersAsked,
     ContainersGranted,
 )
+from weft.yarn import hadoop_pb2 as pb
+from weft.yarn import rpc, sasl
+from weft.yarn.masters import ForeignMaster, Site
+from weft.yarn.tokens import TokenKeeper
 
 CLIENTS = "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB"
 MASTERS = "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB"

@@ -15,8 +15,8 @@ import psutil
 
 from testkit import forked
 from weft.client.api import Client
-from weft.ids import app_of_container
-from weft.job import Edge, Job, Stage
+from weft.model.ids import app_of_container
+from weft.model.job import Edge, Job, Stage
 
 PATIENCE_S = 120.0  # a limit for what must happen, never a measure: the machine may be busy
 

@@ -21,14 +21,14 @@ from testkit.builders import (
     stage,
     timers,
 )
-from weft.cluster import DEFAULT_QUEUES, QueueSpec
-from weft.doors import ManagerTold
-from weft.effects import ClientRequested, Effect, Recovered, Send, TimerFired
-from weft.ids import attempt_id
-from weft.job import Job
-from weft.messages import Ask, AttemptRegistered, ContainerEnd, NodeAnswered
-from weft.requests import ApplicationAccepted, ClientRequest, SubmitApplication
-from weft.resources import ResourceTypes
+from weft.model.cluster import DEFAULT_QUEUES, QueueSpec
+from weft.model.ids import attempt_id
+from weft.model.job import Job
+from weft.model.resources import ResourceTypes
+from weft.protocol.effects import ClientRequested, Effect, Recovered, Send, TimerFired
+from weft.protocol.event_unions import ManagerTold
+from weft.protocol.messages import Ask, AttemptRegistered, ContainerEnd, NodeAnswered
+from weft.protocol.requests import ApplicationAccepted, ClientRequest, SubmitApplication
 
 
 class Rig:

@@ -12,10 +12,21 @@ from am.ask.registry import Asker, HoldAsker, asker
 from am.core import ApplicationMaster, MasterSettings
 from am.job_state import JobState
 from am.work import JobExecution
-from weft.effects import MakePlan, Note, PlanReady, Send, SetTimer, Started, Stop, TimerFired
-from weft.ids import attempt_id, container_id
-from weft.job import Edge, EdgeKind, Job, Stage, TaskPairs
-from weft.messages import (
+from weft.model.ids import attempt_id, container_id
+from weft.model.job import Edge, EdgeKind, Job, Stage, TaskPairs
+from weft.model.plan import Plan
+from weft.model.resources import DEFAULT_RESOURCE_TYPES, Vector
+from weft.protocol.effects import (
+    MakePlan,
+    Note,
+    PlanReady,
+    Send,
+    SetTimer,
+    Started,
+    Stop,
+    TimerFired,
+)
+from weft.protocol.messages import (
     Ask,
     AttemptAccepted,
     AttemptFinished,
@@ -36,9 +47,7 @@ from weft.messages import (
     TasksEnded,
     launches_of,
 )
-from weft.outbox import Outbox
-from weft.plan import Plan
-from weft.resources import DEFAULT_RESOURCE_TYPES, Vector
+from weft.protocol.outbox import Outbox
 
 ATTEMPT = attempt_id(1, 1)
 TaskKey = tuple[int, int, int]  # stage, task, attempt

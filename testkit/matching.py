@@ -12,9 +12,9 @@ from rm.ledger.running import RunningByEnd
 from rm.ledger.view import View
 from rm.match.protocol import Match, Matcher
 from rm.match.registry import make_matcher
-from weft.cluster import QueueSpec
-from weft.messages import Ask
-from weft.resources import Kind, ResourceType, ResourceTypes, Vector
+from weft.model.cluster import QueueSpec
+from weft.model.resources import Kind, ResourceType, ResourceTypes, Vector
+from weft.protocol.messages import Ask
 
 THREE = ResourceTypes(
     (

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weft.ids import app_of_container
-from weft.job import EdgeKind, Job
+from weft.model.ids import app_of_container
+from weft.model.job import EdgeKind, Job
 
 TOLERANCE_S = 1e-3  # clocks of two processes are read at slightly different instants, x time scale
 

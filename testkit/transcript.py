@@ -28,9 +28,9 @@ from nm.settings import Mode, NodeSettings
 from rm.core import ResourceManager
 from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
-from weft import effects, facts, job, messages, requests
-from weft.cluster import DEFAULT_QUEUES
-from weft.ids import (
+from weft.model import job
+from weft.model.cluster import DEFAULT_QUEUES
+from weft.model.ids import (
     app_of_attempt,
     app_of_container,
     attempt_id,
@@ -39,9 +39,10 @@ from weft.ids import (
     number_of_attempt,
     number_of_container,
 )
-from weft.job import Job
-from weft.plan import Plan
-from weft.resources import DEFAULT_RESOURCE_TYPES, ResourceTypes
+from weft.model.job import Job
+from weft.model.plan import Plan
+from weft.model.resources import DEFAULT_RESOURCE_TYPES, ResourceTypes
+from weft.protocol import effects, facts, messages, requests
 
 NODE_CAPACITY = {"vcores": 4.0, "memory_mb": 8192.0, "disk_mbps": 100.0, "network_mbps": 100.0}
 

@@ -11,10 +11,10 @@ from typing import Any, get_args, get_origin
 import numpy as np
 from hypothesis import strategies as st
 
-from weft import requests
-from weft.job import Edge, EdgeKind, Job, Preference, Stage, TaskOverride, TaskPairs
-from weft.plan import Plan, pri_scores
-from weft.resources import Kind, ResourceType, ResourceTypes
+from weft.model.job import Edge, EdgeKind, Job, Preference, Stage, TaskOverride, TaskPairs
+from weft.model.plan import Plan, pri_scores
+from weft.model.resources import Kind, ResourceType, ResourceTypes
+from weft.protocol import requests
 from weft.tape.records import hints_of
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from weft.client.api import ENDED, RefusedError
-from weft.errors import WeftError
-from weft.ids import AppId, attempt_id, container_id
-from weft.job import Edge, EdgeKind, Job, Stage
-from weft.requests import (
+from weft.model.errors import WeftError
+from weft.model.ids import AppId, attempt_id, container_id
+from weft.model.job import Edge, EdgeKind, Job, Stage
+from weft.protocol.requests import (
     ApplicationReport,
     ClusterMetrics,
     ContainerReport,

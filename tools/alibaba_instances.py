@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.errors import InputError
-from weft.job import Job
+from weft.model.errors import InputError
+from weft.model.job import Job
 from weft.workloads.imported import Imported
 from weft.workloads.registry import import_jobs
 

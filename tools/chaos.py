@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 
 from testkit.live import Cluster, Part, until, wait_for_nodes
 from weft.client.api import Client
-from weft.job import Edge, Job, Stage
+from weft.model.job import Edge, Job, Stage
 
 EXPIRY_S = 6.0
 KILLS, LONG_PAUSES = 0.65, 0.175  # parts of the breaks; the rest are pauses of 1 s

@@ -1,6 +1,6 @@
 """Does the native build decide as plain Python does? `make native-test`
 
-Every preset in both paces and under random faults (`lab.digests`), in both builds, each in a
+Every preset in both paces and under random faults (`lab.studies.digests`), in both builds, each in a
 process of its own; the digests of the decision logs have to be the same, and those that are kept.
 So have those of a matcher that is loaded by its name: it is never compiled, its base class is.
 And what processes hand to each other comes through whole: jobs and settings.
@@ -12,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lab.digests import kept
 from lab.native import ROOT, native_build
+from lab.studies.digests import kept
 
 LOADED = """
 import numpy
@@ -36,7 +36,7 @@ assert all(pickle.loads(pickle.dumps(one)) == one for one in handed)
 def in_build(root: Path) -> dict[str, str]:
     """Return the digests of a build, and which files the engine came from."""
     code = (
-        "import json, sim.engine; from lab.digests import long, quick; found = quick() | long()\n"
+        "import json, sim.engine; from lab.studies.digests import long, quick; found = quick() | long()\n"
         f"{LOADED}\n{PICKLED}\n"
         "print(json.dumps(found | {'engine': sim.engine.__file__}))"
     )

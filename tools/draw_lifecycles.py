@@ -4,7 +4,7 @@ import importlib
 import sys
 
 from tools import drawn
-from weft.lifecycle import mermaid
+from weft.protocol.lifecycle import mermaid
 
 ROLES = {
     "rm.state.lifecycle": "Resource Manager",

@@ -18,14 +18,20 @@ from rm.match.registry import CARBON, MATCHERS, Parameter
 from rm.settings import ManagerSettings
 from sim.settings import ELSEWHERE
 from tools import drawn
-from weft.live.role_settings import AmSettings, HadoopSettings, NmSettings, RmSettings, WebSettings
+from weft.runtime.role_settings import (
+    AmSettings,
+    HadoopSettings,
+    NmSettings,
+    RmSettings,
+    WebSettings,
+)
 
 PROCESSES = {
     "Resource Manager": ("rm", RmSettings),
     "Node Manager": ("nm", NmSettings),
     "Application Masters' host": ("am", AmSettings),
     "Pages and REST": ("weft.web", WebSettings),
-    "YARN's wire": ("weft.hadoop", HadoopSettings),
+    "YARN's wire": ("weft.yarn", HadoopSettings),
 }
 CORES = {"manager": ManagerSettings, "master": MasterSettings, "node": NodeSettings}
 HEAD = """# Settings

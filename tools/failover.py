@@ -20,9 +20,9 @@ from testkit.live import recorded
 from tools.waiting import wait
 from weft.client.api import Client, RefusedError
 from weft.client.local import LocalCluster, LocalSettings
-from weft.errors import WeftError
-from weft.ids import app_of_container
-from weft.job import Edge, Job, Stage
+from weft.model.errors import WeftError
+from weft.model.ids import app_of_container
+from weft.model.job import Edge, Job, Stage
 
 PROMISED_S = 10.0  # from the loss of the leader to an accepted job
 PAUSE_S = 30.0

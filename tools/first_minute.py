@@ -23,9 +23,9 @@ from prometheus_client.samples import Sample
 
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
-from weft.ids import AppId
-from weft.job import Job
-from weft.presets import PRESETS
+from weft.model.ids import AppId
+from weft.model.job import Job
+from weft.policies.presets import PRESETS
 from weft.workloads.jobs_file import load_jobs
 
 LATE_S = 0.05  # more is a stall

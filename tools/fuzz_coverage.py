@@ -2,7 +2,7 @@
 
 `make fuzz-coverage` (SEEDS=A:B). Of the pure code of the Resource Manager, the Node Manager and the
 masters: processes, planners (which see no faults) and compiled kernels are left out. Beside it, how
-often each rare path was taken (`weft.buggify`).
+often each rare path was taken (`weft.protocol.buggify`).
 """
 
 import argparse
@@ -12,7 +12,14 @@ from collections import Counter
 
 import coverage
 
-CORES = ["rm/*", "nm/*", "am/*", "weft/outbox.py", "weft/lifecycle.py", "weft/ids.py"]
+CORES = [
+    "rm/*",
+    "nm/*",
+    "am/*",
+    "weft/protocol/outbox.py",
+    "weft/protocol/lifecycle.py",
+    "weft/model/ids.py",
+]
 OMITTED = ["*/process/*", "*_kernels.py", "am/plan/*", "*/__main__.py", "*/__init__.py"]
 
 
@@ -21,7 +28,7 @@ def search(first: int, last: int) -> Counter[str]:
     from sim import fuzz  # the cores are imported under measurement: a `def` is a line as well
     from sim.cluster import Simulation
     from sim.swarm import case
-    from weft.buggify import Buggify
+    from weft.protocol.buggify import Buggify
 
     taken: Counter[str] = Counter()
     run = Simulation.run

@@ -1,4 +1,4 @@
-"""Generate the stubs in weft/wire and weft/hadoop from proto/*.proto; `--check` fails on drift.
+"""Generate the stubs in weft/wire and weft/yarn from proto/*.proto; `--check` fails on drift.
 
 The sources import each other by bare name, so that `protoc -I proto` works for anybody in any
 language. Our own stubs lie in a package, so the lines in which they name each other are mended.

@@ -24,10 +24,10 @@ from am.launching import Launcher
 from am.reuse import PoolExecution
 from sim import fuzz
 from sim.swarm import Case, case
-from weft.effects import Persist
-from weft.ids import container_id
-from weft.messages import ContainerEnd, NodeHeartbeated, Outcome, StartAnswered
-from weft.outbox import Outbox
+from weft.model.ids import container_id
+from weft.protocol.effects import Persist
+from weft.protocol.messages import ContainerEnd, NodeHeartbeated, Outcome, StartAnswered
+from weft.protocol.outbox import Outbox
 
 SEEDS_MAX, FAULTS_MAX = 1000, 5
 Patch = Any

@@ -202,7 +202,7 @@ def _java_version() -> str:
 
 def convert(recording: Path, target: Path) -> None:
     """Write one job file a query from the stripped logs, through Weft's own importer."""
-    from weft.jobfile import job_to_dict
+    from weft.model.jobfile import job_to_dict
     from weft.workloads.spark_log import read
 
     about = json.loads((recording / "recording.json").read_text(encoding="utf-8"))

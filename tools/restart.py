@@ -19,7 +19,7 @@ import psutil
 from tools.waiting import wait
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
-from weft.job import Job, Stage
+from weft.model.job import Job, Stage
 
 TASKS = 40  # of a job
 NODE = "24vcores,65536memory_mb"

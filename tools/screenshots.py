@@ -95,13 +95,13 @@ def own_player(schedulers: list[str]) -> Iterator[str]:
     import numpy as np
 
     from lab.functions import cluster_of
-    from lab.player import make_player
-    from lab.playing import Run
-    from sim.played import Watched, of_simulation
+    from lab.play.server import make_player
+    from lab.play.views import Run
+    from sim.replay.recorded_run import Watched, of_simulation
     from sim.settings import SimSettings
     from testkit.browser import Served
-    from weft.live.role_settings import WebSettings
-    from weft.presets import preset
+    from weft.policies.presets import preset
+    from weft.runtime.role_settings import WebSettings
     from weft.workloads.synth import generate
 
     jobs = []
@@ -132,7 +132,7 @@ def own_cluster() -> Iterator[str]:
     from weft.client.api import Client
     from weft.client.local import LocalCluster, LocalSettings
     from weft.client.submitting import read_jobs
-    from weft.job import Job
+    from weft.model.job import Job
 
     with tempfile.TemporaryDirectory(prefix="weft-pictures-") as folder:
         file = Path(folder) / "cluster.yaml"

@@ -17,7 +17,7 @@ import psutil
 
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
-from weft.job import Edge, Job, Stage
+from weft.model.job import Edge, Job, Stage
 
 SAMPLES = 40  # of a run
 LIVE_MAX = 400  # applications that are not yet over; more wait with the client

@@ -12,14 +12,14 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab.fidelity import demo_jobs
-from sim.replay import Replay
+from lab.studies.fidelity import demo_jobs
+from sim.replay.verify import Replay
 from testkit.live import Cluster, Part, chain, until, wait_for_nodes
 from testkit.relay import Relay, cutting
 from weft.client.api import Client
 from weft.client.tables import table
-from weft.job import Job
-from weft.live.tapefile import find_tapes
+from weft.model.job import Job
+from weft.runtime.tapefile import find_tapes
 
 SCALE = 4.0
 NODE = "1x16vcores,65536memory_mb,800disk_mbps,1000network_mbps"

@@ -5,7 +5,7 @@ events, calls, functions and files, and how many of the calls leave the file, an
 they are made in. Files differ in size from one project to the next: the share that leaves a file is
 also one of how long files are.
 The simulator's own files do not count, nor do compiled kernels and the way into them
-(`weft.compiled`).
+(`weft.policies.compiled`).
 """
 
 import argparse
@@ -20,12 +20,12 @@ from sim.cluster import Simulation
 from sim.engine import Actor, Effects
 from sim.recorder import Recorder
 from sim.settings import SimSettings
-from weft.cluster import cluster_from_text
-from weft.effects import Note, Send
-from weft.facts import Placed, PlacedRun, TaskStopped, facts_of
-from weft.job import Edge, Job, Stage
-from weft.messages import MANAGER, NodeHeartbeated, StartContainers
-from weft.presets import preset
+from weft.model.cluster import cluster_from_text
+from weft.model.job import Edge, Job, Stage
+from weft.policies.presets import preset
+from weft.protocol.effects import Note, Send
+from weft.protocol.facts import Placed, PlacedRun, TaskStopped, facts_of
+from weft.protocol.messages import MANAGER, NodeHeartbeated, StartContainers
 
 ROOT = Path(__file__).resolve().parents[1]
 CORES = tuple(f"{ROOT}/{name}/" for name in ("rm", "am", "nm", "weft"))
@@ -84,7 +84,9 @@ class Watched(Simulation):
 
 
 def _counts(file: str) -> bool:
-    return file.startswith(CORES) and not file.endswith(("_kernels.py", "weft/compiled.py"))
+    return file.startswith(CORES) and not file.endswith(
+        ("_kernels.py", "weft/policies/compiled.py")
+    )
 
 
 def watched(scheduler: str, *, prompt: bool) -> list[Event]:

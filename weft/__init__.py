@@ -8,7 +8,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """Import `weft.simulate`, `weft.plan` and `weft.results` when they are first used."""
+    """Import `weft.simulate`, `weft.model.plan` and `weft.results` when they are first used."""
     if name in ("plan", "results"):
         return import_module(f"weft.{name}")
     if name == "simulate":

@@ -4,7 +4,7 @@ import numpy as np
 
 from am.ask.view import JobView, Wanted, Wish
 from am.sizes import UNIFORM
-from weft.errors import InputError
+from weft.model.errors import InputError
 
 
 class AllReady:

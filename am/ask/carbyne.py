@@ -21,10 +21,10 @@ from am.ask.justify_kernels import justify
 from am.ask.packing_kernels import HeldOverTime, Shape, pack
 from am.ask.remaining import Remaining, declared_s, pool_of, shape_of, states_of
 from am.ask.view import JobView, Wanted, Wish
-from weft.dag import Floats
-from weft.errors import InputError
-from weft.messages import AskType
-from weft.resources import Vector
+from weft.model.dag import Floats
+from weft.model.errors import InputError
+from weft.model.resources import Vector
+from weft.protocol.messages import AskType
 
 READY = 1
 PACKERS = ("tetris", "plan")

@@ -12,7 +12,7 @@ import numpy as np
 from am.ask.af import AfSettings, next_desire, request_of
 from am.ask.holding import Filling, idle_containers, surplus, useless
 from am.ask.view import HoldView, HoldWish
-from weft.errors import InputError
+from weft.model.errors import InputError
 
 
 class _Seen(NamedTuple):

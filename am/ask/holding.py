@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from am.ask.pdelay import Spot, Waiting, assign_left, empty_after_packing, fits, next_threshold_s
 from am.ask.view import ContainerView, GroupView, HoldView
-from weft.resources import Vector
+from weft.model.resources import Vector
 
 
 def parts(amounts: Sequence[float], size: Sequence[float]) -> tuple[float, ...]:

@@ -8,8 +8,8 @@ there and the schedule's end holds.
 import numpy as np
 
 from am.ask.packing_kernels import TOLERANCE, Shape
-from weft.compiled import inner_kernel, making_kernel
-from weft.dag import Floats, Ints
+from weft.model.dag import Floats, Ints
+from weft.policies.compiled import inner_kernel, making_kernel
 
 
 @inner_kernel

@@ -17,8 +17,8 @@ import numpy as np
 
 from am.plan.heap_kernels import pop_pair, push_pair
 from am.plan.link_kernels import Links, Waits, ended, sources
-from weft.compiled import inner_kernel, making_kernel
-from weft.dag import Floats, Ints
+from weft.model.dag import Floats, Ints
+from weft.policies.compiled import inner_kernel, making_kernel
 
 TOLERANCE = 1e-9
 

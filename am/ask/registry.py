@@ -1,4 +1,4 @@
-"""The askers by name: one file and one row here, or another package's (`weft.plugins`)."""
+"""The askers by name: one file and one row here, or another package's (`weft.policies.plugins`)."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -7,10 +7,10 @@ from typing import Protocol, cast, runtime_checkable
 import numpy as np
 
 from am.ask.view import HoldView, HoldWish, JobView, Wish
-from weft import plugins
-from weft.errors import InputError
-from weft.parameters import known_parameters, read_parameters
-from weft.plain import Arguments, Options
+from weft.model.errors import InputError
+from weft.model.json_types import Arguments, Options
+from weft.policies import plugins
+from weft.policies.parameters import known_parameters, read_parameters
 
 
 class Asker(Protocol):

@@ -9,9 +9,9 @@ from am.ask.packing_kernels import HeldOverTime, Run, Shape
 from am.ask.view import JobView
 from am.plan.link_kernels import Ends, Links, barrier_ends, joined, links_of
 from am.plan.paths import one_to_one_pairs
-from weft.dag import Floats, Ints
-from weft.job import parents_first
-from weft.resources import Vector
+from weft.model.dag import Floats, Ints
+from weft.model.job import parents_first
+from weft.model.resources import Vector
 
 READY, RUNNING, DONE = 1, 2, 3
 OVERDUE_SHARE = 0.05  # of its expected duration that a task which overran is given yet

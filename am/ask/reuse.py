@@ -7,7 +7,7 @@ import numpy as np
 from am.ask.holding import Filling, idle_containers, useless
 from am.ask.view import HoldView, HoldWish
 from am.sizes import UNIFORM
-from weft.errors import InputError
+from weft.model.errors import InputError
 
 
 class Reuse:

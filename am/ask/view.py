@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from weft.ids import NodeId
-from weft.job import TaskPairs
-from weft.messages import AskType
-from weft.resources import Vector
+from weft.model.ids import NodeId
+from weft.model.job import TaskPairs
+from weft.model.resources import Vector
+from weft.protocol.messages import AskType
 
 
 class GroupView(Protocol):

@@ -2,7 +2,7 @@
 
 from am.plan.list_schedule import by_level
 from am.plan.registry import PlanRequest
-from weft.plan import Plan, plan_of_starts
+from weft.model.plan import Plan, plan_of_starts
 
 
 def plan(request: PlanRequest) -> Plan:

@@ -12,7 +12,7 @@ from am.plan.board_kernels import LEVELS, Space
 from am.plan.link_kernels import Waits
 from am.plan.part_kernels import Part
 from am.plan.placing_kernels import Scratch
-from weft.dag import Ints
+from weft.model.dag import Ints
 
 Labels = NDArray[np.int8]
 

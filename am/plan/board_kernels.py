@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.compiled import inner_kernel, kernel
+from weft.policies.compiled import inner_kernel, kernel
 
 Ints = NDArray[np.int64]
 

@@ -12,9 +12,9 @@ import numpy as np
 from am.plan.list_schedule import in_order
 from am.plan.paths import Dependencies, Dependency, dependencies_of, precede, whole_ancestors
 from am.plan.registry import PlanRequest
-from weft.dag import Dag, Flags, Ints
-from weft.errors import InputError
-from weft.plan import Plan, plan_of_starts
+from weft.model.dag import Dag, Flags, Ints
+from weft.model.errors import InputError
+from weft.model.plan import Plan, plan_of_starts
 
 _STAGES_MAX = 2000  # beyond that the transitive edges stay: they only move labels
 Ranges = tuple[tuple[int, int], ...]  # (highest, minus the lowest), in falling order

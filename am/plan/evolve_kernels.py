@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from am.plan.board_kernels import BEGIN, END, FAR, OVERFLOW, Space, clear
 from am.plan.part_kernels import Part, Ranks
 from am.plan.placing_kernels import Scratch, place
-from weft.compiled import inner_kernel, kernel
+from weft.policies.compiled import inner_kernel, kernel
 
 Ints = NDArray[np.int64]
 Labels = NDArray[np.int8]

@@ -8,8 +8,8 @@ import numpy as np
 
 from am.plan.list_schedule import Placement
 from am.plan.paths import dependencies_of
-from weft.dag import Dag, Floats, Ints, Machines
-from weft.errors import InputError
+from weft.model.dag import Dag, Floats, Ints, Machines
+from weft.model.errors import InputError
 
 _UNITS = 1_000_000_000  # a machine's capacity in whole units
 _SLACK = 50  # units of rounding that a full machine may hold: 5e-8 of it, half the tolerance

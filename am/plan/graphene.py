@@ -11,8 +11,8 @@ import numpy as np
 from am.plan.options import read_options
 from am.plan.registry import PlanRequest
 from am.plan.search import PreparedPart, in_waves, parts_of, search
-from weft.plain import Arguments, Options
-from weft.plan import Plan, plan_of_starts
+from weft.model.json_types import Arguments, Options
+from weft.model.plan import Plan, plan_of_starts
 
 
 def parameters(options: Options) -> Arguments:

@@ -19,10 +19,10 @@ from am.plan.paths import dependencies_of
 from am.plan.population import Inserter, evolve
 from am.plan.registry import PlanRequest, planner
 from am.plan.search import PreparedPart, Schedule, prepared_parts, search, simple
-from weft.dag import Dag, Ints, Link, StageEdge
-from weft.errors import InputError
-from weft.plain import Arguments, Options
-from weft.plan import Plan, plan_of_starts
+from weft.model.dag import Dag, Ints, Link, StageEdge
+from weft.model.errors import InputError
+from weft.model.json_types import Arguments, Options
+from weft.model.plan import Plan, plan_of_starts
 
 _STARTS = ("tetris", "coffman_graham")  # besides the lists that Graphene's search ends with
 _ITERATIONS = 1000

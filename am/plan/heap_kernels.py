@@ -1,7 +1,7 @@
 """Binary heaps in plain arrays, compiled: of ranks, and of pairs by (key, item)."""
 
-from weft.compiled import inner_kernel
-from weft.dag import Floats, Ints
+from weft.model.dag import Floats, Ints
+from weft.policies.compiled import inner_kernel
 
 
 @inner_kernel

@@ -15,10 +15,10 @@ from am.plan.heft_kernels import Chains, Wants, insert_all
 from am.plan.options import read_value
 from am.plan.paths import Dependencies, Dependency, dependencies_of, levels
 from am.plan.registry import PlanRequest
-from weft.dag import Dag, Floats, Ints, Machines
-from weft.errors import InputError
-from weft.plain import Arguments, Options
-from weft.plan import Plan, plan_of_starts
+from weft.model.dag import Dag, Floats, Ints, Machines
+from weft.model.errors import InputError
+from weft.model.json_types import Arguments, Options
+from weft.model.plan import Plan, plan_of_starts
 
 Waits = Mapping[tuple[int, int], float]  # (parent stage, child stage) -> s between machines
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from am.plan.list_kernels import fits
-from weft.compiled import inner_kernel, kernel
-from weft.dag import Floats, Ints
+from weft.model.dag import Floats, Ints
+from weft.policies.compiled import inner_kernel, kernel
 
 
 class Chains(NamedTuple):

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.compiled import inner_kernel, kernel
-from weft.dag import Flags, Ints
+from weft.model.dag import Flags, Ints
+from weft.policies.compiled import inner_kernel, kernel
 
 Ends = tuple[Ints, Ints]  # of edges: the parents, and the child of each
 

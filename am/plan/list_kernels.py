@@ -10,8 +10,8 @@ import numpy as np
 
 from am.plan.heap_kernels import pop, pop_pair, push, push_pair
 from am.plan.link_kernels import Links, Waits, ended, sources
-from weft.compiled import inner_kernel, making_kernel
-from weft.dag import Flags, Floats, Ints
+from weft.model.dag import Flags, Floats, Ints
+from weft.policies.compiled import inner_kernel, making_kernel
 
 
 class Flow(NamedTuple):

@@ -4,7 +4,7 @@ import numpy as np
 
 from am.plan.list_kernels import Flow, run_in_order, run_packing
 from am.plan.paths import Dependencies, demand_classes, dependencies_of, heads, levels, tails
-from weft.dag import Dag, Floats, Ints, Machines
+from weft.model.dag import Dag, Floats, Ints, Machines
 
 _LEAVES_MAX = 1 << 24  # scores kept at once, 8 bytes each and as much again above them
 

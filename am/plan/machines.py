@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from weft.dag import Machines
-from weft.effects import MakePlan
-from weft.errors import InputError
+from weft.model.dag import Machines
+from weft.model.errors import InputError
+from weft.protocol.effects import MakePlan
 
 
 def machines_of(order: MakePlan) -> Machines:

@@ -12,9 +12,9 @@ from am.plan.exact_model import ExactModel
 from am.plan.list_schedule import Placement, by_key, in_order
 from am.plan.paths import dependencies_of, tails
 from am.plan.registry import PlanRequest
-from weft.errors import InputError
-from weft.plain import Options, Table
-from weft.plan import Plan, plan_of_starts
+from weft.model.errors import InputError
+from weft.model.json_types import Options, Table
+from weft.model.plan import Plan, plan_of_starts
 
 _OPTIONS = {"time_limit_s": 60.0, "effort": 0.0}
 _CHOICES_MAX = 400_000  # tasks times machines that a model may hold

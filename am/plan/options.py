@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from am.plan.search_kernels import WAY_NAMES
-from weft.errors import InputError
-from weft.plain import Json, Options
+from weft.model.errors import InputError
+from weft.model.json_types import Json, Options
 
 T = TypeVar("T")
 _CHOICES = {

@@ -8,8 +8,8 @@ import numpy as np
 from am.plan.link_kernels import topological
 from am.plan.part_kernels import Part, Ranks
 from am.plan.paths import dependencies_of
-from weft.dag import Dag, Floats, Ints, Machines, holds
-from weft.errors import InputError
+from weft.model.dag import Dag, Floats, Ints, Machines, holds
+from weft.model.errors import InputError
 
 _SPAN_BITS = 59  # every time of the space stays below 2 ** 60 ticks
 _UNIT_BITS = 40  # the largest machine has 2 ** 40 units of each resource

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from am.plan.link_kernels import Links
-from weft.compiled import making_kernel
+from weft.policies.compiled import making_kernel
 
 Ints = NDArray[np.int64]
 Labels = NDArray[np.int8]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from am.plan.link_kernels import Links, barrier_ends, joined, links_of
-from weft.dag import Dag, Flags, Floats, Ints, Link, StageEdge, by_resource
-from weft.errors import InputError
-from weft.job import parents_first
+from weft.model.dag import Dag, Flags, Floats, Ints, Link, StageEdge, by_resource
+from weft.model.errors import InputError
+from weft.model.job import parents_first
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,7 +181,7 @@ def all_met(dependencies: Dependencies, stage: int, tasks: Ints) -> bool:
 
 
 def one_to_one_pairs(parents: int, children: int) -> tuple[Ints, Ints]:
-    """Return a one_to_one edge's index pairs, as `weft.job.one_to_one_parents` but all at once."""
+    """Return a one_to_one edge's index pairs, as `weft.model.job.one_to_one_parents` but all at once."""
     if parents >= children:
         parent = np.arange(parents, dtype=np.int64)
         return parent, ((parent + 1) * children - 1) // parents

@@ -25,7 +25,7 @@ from am.plan.heap_kernels import pop, push
 from am.plan.link_kernels import Waits, ended
 from am.plan.part_kernels import Part, Ranks
 from am.plan.run_kernels import open_run, place_batch, top_segment
-from weft.compiled import inner_kernel
+from weft.policies.compiled import inner_kernel
 
 Ints = NDArray[np.int64]
 Labels = NDArray[np.int8]

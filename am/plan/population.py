@@ -16,7 +16,7 @@ from am.plan.evolve_kernels import Brood, Desk, Luck, Sorter
 from am.plan.part_kernels import Ranks, longest
 from am.plan.registry import PlanRequest
 from am.plan.search import SMALL, PreparedPart, Schedule
-from weft.dag import Floats, Ints
+from weft.model.dag import Floats, Ints
 
 _SIZE_MAX, _SIZE_MIN = 36, 8
 _WIDEST, _NARROWEST = 36, 120  # insertions in all for each schedule of the first, last population

@@ -1,4 +1,4 @@
-"""The planners by name: one file and one row here, or another package's (`weft.plugins`)."""
+"""The planners by name: one file and one row here, or another package's (`weft.policies.plugins`)."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -7,11 +7,11 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from weft import plugins
-from weft.dag import Dag, Machines
-from weft.errors import InputError
-from weft.plain import Arguments, Options
-from weft.plan import Plan
+from weft.model.dag import Dag, Machines
+from weft.model.errors import InputError
+from weft.model.json_types import Arguments, Options
+from weft.model.plan import Plan
+from weft.policies import plugins
 
 Answer = TypeVar("Answer")
 

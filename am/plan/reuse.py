@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.dag import Dag, Machines
-from weft.errors import InputError
-from weft.plain import Json, Options, Table
-from weft.plan import Plan, pri_scores
+from weft.model.dag import Dag, Machines
+from weft.model.errors import InputError
+from weft.model.json_types import Json, Options, Table
+from weft.model.plan import Plan, pri_scores
 
 SEARCH = 2  # counts up when planners answer differently: plans of the older ones are not theirs
 

@@ -25,7 +25,7 @@ from am.plan.board_kernels import (
     split,
 )
 from am.plan.heap_kernels import push_pair, sink_pair
-from weft.compiled import inner_kernel, kernel
+from weft.policies.compiled import inner_kernel, kernel
 
 Ints = NDArray[np.int64]
 

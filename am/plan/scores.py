@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from am.plan import run_kernels as kernels
 from am.plan.board import grown, space_of
 from am.plan.part import Grid
-from weft.dag import Dag, Floats, Ints, Machines
-from weft.resources import TOLERANCE
+from weft.model.dag import Dag, Floats, Ints, Machines
+from weft.model.resources import TOLERANCE
 
 
 def long_scores(dag: Dag) -> Floats:

@@ -26,9 +26,9 @@ from am.plan.scores import (
     steady_scores,
 )
 from am.plan.subsets import Candidate, Labels, candidates
-from weft.dag import Dag, Floats, Ints, Machines
-from weft.plain import Json, Table
-from weft.plan import ranges_of
+from weft.model.dag import Dag, Floats, Ints, Machines
+from weft.model.json_types import Json, Table
+from weft.model.plan import ranges_of
 
 SMALL = 200  # parts of fewer tasks are searched on one core: threads would cost more than they save
 _HALF = len(kernels.WAYS) // 2  # the ways before this one place T forward

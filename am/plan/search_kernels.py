@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from am.plan.board_kernels import BEGIN, END, FAR, OVERFLOW, Space, clear, mark, undo
 from am.plan.part_kernels import C, P, Part, Ranks, S, T
 from am.plan.placing_kernels import BACKWARD, FORWARD, Scratch, place
-from weft.compiled import inner_kernel, kernel
+from weft.policies.compiled import inner_kernel, kernel
 
 Ints = NDArray[np.int64]
 Labels = NDArray[np.int8]

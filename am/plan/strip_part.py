@@ -11,8 +11,8 @@ from am.plan.bounds.cuts import split
 from am.plan.list_schedule import by_key, in_order
 from am.plan.paths import dependencies_of, heads
 from am.plan.registry import PlanRequest
-from weft.dag import Dag, Ints, Machines
-from weft.plan import Plan, plan_of_starts
+from weft.model.dag import Dag, Ints, Machines
+from weft.model.plan import Plan, plan_of_starts
 
 
 def plan(request: PlanRequest) -> Plan:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from am.plan.part_kernels import Part, T, divide
-from weft.dag import Floats
+from weft.model.dag import Floats
 
 Labels = NDArray[np.int8]
 

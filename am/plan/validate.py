@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from weft.dag import Dag, Floats, Ints, Link, Machines, StageEdge, holds
-from weft.resources import TOLERANCE
+from weft.model.dag import Dag, Floats, Ints, Link, Machines, StageEdge, holds
+from weft.model.resources import TOLERANCE
 
 _NAMED_MAX = 20  # violations of one kind that are spelled out
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from am.estimates import History, merge_history
-from weft.errors import WeftError
-from weft.live.tape import Tape
-from weft.messages import Address
+from weft.model.errors import WeftError
+from weft.protocol.messages import Address
+from weft.runtime.tape import Tape
 
 KEYS_MAX = 10_000  # recurring jobs; the longest unseen is forgotten
 

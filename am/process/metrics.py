@@ -6,9 +6,9 @@ import numpy as np
 
 from am.ask.registry import HoldAsker
 from am.ask.view import HoldView, HoldWish
-from weft.facts import Fact, Gauge, JobProgressed, MasterPlanned, Remark, RunFact
-from weft.ids import AttemptId
-from weft.live.exposition import DURATION_BUCKETS_S, Exposition
+from weft.model.ids import AttemptId
+from weft.protocol.facts import Fact, Gauge, JobProgressed, MasterPlanned, Remark, RunFact
+from weft.runtime.exposition import DURATION_BUCKETS_S, Exposition
 
 _STATES = ("pending", "running", "finished", "failed")
 

@@ -19,9 +19,9 @@ import numpy as np
 from am.plan.machines import machines_of
 from am.plan.registry import QUICK, PlanRequest, planned
 from am.plan.reuse import PlanShelf, structure_key
-from weft.dag import Dag, Machines, dag_of_job
-from weft.effects import MakePlan, PlanReady
-from weft.errors import WeftError
+from weft.model.dag import Dag, Machines, dag_of_job
+from weft.model.errors import WeftError
+from weft.protocol.effects import MakePlan, PlanReady
 
 _IMPROVED = frozenset({"graphene", "graphene_plus"})
 _TRIES = 4  # for a plan, after each run of its job

@@ -15,16 +15,13 @@ from am.process.planning import Planning
 from am.process.shelf import DiskShelf
 from am.process.warm import order_of, warm
 from am.settings import MasterSettings
-from weft.effects import MakePlan, Started
-from weft.errors import InputError, WeftError
-from weft.facts import Fact, RunFact
-from weft.ids import AttemptId, ContainerId
-from weft.live.outside import Outside
-from weft.live.process import Process
-from weft.live.role_settings import AmSettings
-from weft.live.settings import pairs
-from weft.live.shell import Shell
-from weft.messages import (
+from weft.model.errors import InputError, WeftError
+from weft.model.ids import AttemptId, ContainerId
+from weft.model.resources import DEFAULT_RESOURCE_TYPES
+from weft.policies.presets import Preset, choose, with_options
+from weft.protocol.effects import MakePlan, Started
+from weft.protocol.facts import Fact, RunFact
+from weft.protocol.messages import (
     MANAGER,
     Address,
     AttemptAccepted,
@@ -35,16 +32,19 @@ from weft.messages import (
     TasksEnded,
     master_address,
 )
-from weft.presets import Preset, choose, with_options
-from weft.resources import DEFAULT_RESOURCE_TYPES
+from weft.runtime.interfaces import Outside
+from weft.runtime.process import Process
+from weft.runtime.role_settings import AmSettings
+from weft.runtime.settings import pairs
+from weft.runtime.shell import Shell
 from weft.wire.codec import MasterEnded
-from weft.wire.gate import Gate
-from weft.wire.lanes import Lane
-from weft.wire.links import NodeLink, master_stream
+from weft.wire.connections import NodeLink, master_stream
+from weft.wire.outbound_queues import Lane
 from weft.wire.server import Server
 from weft.wire.services import add_host_service
+from weft.wire.token_store import Wallet
 from weft.wire.tokens import Shown, numbered
-from weft.wire.wallet import Wallet
+from weft.wire.validator import Gate
 
 KILLED, BUG = 137, 70  # exit codes: as a shell shows SIGKILL; EX_SOFTWARE
 LINK_DOWN_S = 60.0  # wall clock: the link to a node manager that is gone so long is closed

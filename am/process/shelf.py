@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 
 from am.plan.reuse import Kept, PlanShelf, plan_from_data, plan_to_data
-from weft.errors import InputError
-from weft.plan import Plan
+from weft.model.errors import InputError
+from weft.model.plan import Plan
 
 
 class DiskShelf(PlanShelf):

@@ -13,10 +13,12 @@ from am.ask.registry import asker
 from am.core import ASK, HEARTBEAT, ApplicationMaster
 from am.process.planning import make_plan
 from am.settings import MasterSettings
-from weft.effects import MakePlan, PlanReady, Send, Started, TimerFired
-from weft.ids import attempt_id, container_id
-from weft.job import Edge, Job, Stage
-from weft.messages import (
+from weft.model.ids import attempt_id, container_id
+from weft.model.job import Edge, Job, Stage
+from weft.model.resources import ResourceTypes
+from weft.policies.presets import Preset
+from weft.protocol.effects import MakePlan, PlanReady, Send, Started, TimerFired
+from weft.protocol.messages import (
     AttemptAccepted,
     Container,
     ContainerEnd,
@@ -26,8 +28,6 @@ from weft.messages import (
     StartContainers,
     launches_of,
 )
-from weft.presets import Preset
-from weft.resources import ResourceTypes
 
 _ATTEMPT, _TASKS, _NODE = attempt_id(1, 1), 3, "warm"
 _FIRST = 2  # number of the first container, after the master's own

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.analysis.tables import Table, Trace, edges_of, ibis_module, with_numbers
-from weft.errors import InputError
+from weft.model.errors import InputError
 
 MACHINES = 4023  # of the published cluster
 CORES = 96.0  # of a machine

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from weft.errors import InputError
+from weft.model.errors import InputError
 from weft.workloads.alibaba2018 import BATCH_TASK, DURATIONS, HOUR_SLICE, STATUSES, TASK_USAGE
 from weft.workloads.documents import read_head
 from weft.workloads.table_rows import PARQUET_MAGIC, columns_of

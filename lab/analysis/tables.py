@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.analysis.files import FORMS, TEXT, clear_errors, form_of, groups_of
-from weft.errors import InputError, WeftError
+from weft.model.errors import InputError, WeftError
 
 _NAME = r"^[A-Za-z]+([0-9]{1,9})((_[0-9]{1,9})*)(_.*)?$"  # `J3_1_2`: task 3 waits for 1 and 2
 _MOST = 1e12  # of a time in s or an amount: what is above is a mistake, and NaN counts as that

@@ -12,11 +12,11 @@ import numpy as np
 
 from lab.papers.page import Figure, Line, Paper, against, bars, over, told
 from lab.papers.runs import jct_factor, span_gain
-from lab.study_runs import simulate
-from lab.trials import Rows, Trial
-from weft.cluster import cluster_from_text
-from weft.errors import InputError
-from weft.job import Job
+from lab.studies.runs import simulate
+from lab.studies.trials import Rows, Trial
+from weft.model.cluster import cluster_from_text
+from weft.model.errors import InputError
+from weft.model.job import Job
 from weft.workloads.imported import Imported
 from weft.workloads.registry import import_jobs
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from lab.carbyne_study import PERCENTILES, TABLE_3, TABLE_4
 from lab.papers.carbyne_sweeps import FEW, LENDS, ONLINE_JOBS, ONLINE_S, STRICT
 from lab.papers.carbyne_sweeps import FIGURES as SWEEPS
 from lab.papers.page import Figure, Line, Paper, against, bars, near, over, told
@@ -19,7 +18,8 @@ from lab.papers.runs import (
     span_factor,
     trials,
 )
-from lab.trials import Rows, Trial
+from lab.studies.carbyne import PERCENTILES, TABLE_3, TABLE_4
+from lab.studies.trials import Rows, Trial
 
 EQUAL = "drf_strict, equal"
 JOBS, NODES = 40, 12  # at once; 48 machines of the paper's 100, divided as the tasks are

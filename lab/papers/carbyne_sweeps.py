@@ -8,7 +8,7 @@ import numpy as np
 
 from lab.papers.page import Figure, Line, against, bars, over, told
 from lab.papers.runs import SCALE, jct, jct_factor, job_factor, trials
-from lab.trials import Rows, Trial
+from lab.studies.trials import Rows, Trial
 
 NODES = 12
 LOADS = {1: 24, 2: NODES, 4: 6, 6: 4}  # machines: 24 stand for the paper's 100

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from lab.cobra_study import CORES, MEMORY_MB, PART, alibaba, data
 from lab.papers.page import Figure, Line, Paper, against, bars, near, over, told
 from lab.papers.runs import mean_jct, span_gain
-from lab.study_runs import simulate, spread
-from lab.trials import Rows, Trial
-from weft.cluster import cluster_from_text
-from weft.job import Job, Preference, Stage
+from lab.studies.cobra import CORES, MEMORY_MB, PART, alibaba, data
+from lab.studies.runs import simulate, spread
+from lab.studies.trials import Rows, Trial
+from weft.model.cluster import cluster_from_text
+from weft.model.job import Job, Preference, Stage
 from weft.workloads.imported import Imported
 from weft.workloads.registry import import_jobs
 
@@ -427,7 +427,7 @@ saves.
         "architecture",
         "figure 6": "one run's timeline: `weft simulate ... --out DIR` writes it as `report.html`",
         "figure 8, table III": "their 28 hosts and inputs; docs/cobra.md has a live run's numbers",
-        "table I": "live: `python -m lab.cobra_study response`; docs/cobra.md",
+        "table I": "live: `python -m lab.studies.cobra response`; docs/cobra.md",
         "table II": "a glossary",
         "table IV": "live, from the processes' metrics; docs/cobra.md",
     },

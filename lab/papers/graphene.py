@@ -12,16 +12,16 @@ from am.plan.bounds.bounds import bounds_of
 from am.plan.registry import PlanRequest, planner
 from am.plan.validate import violations
 from am.sizes import UNIFORM
-from lab.graphene_study import ARRIVALS_S, BURST_S
-from lab.graphene_study import PAPER as PUBLISHED
 from lab.papers.graphene_dags import FIGURE_5, FIGURE_25
 from lab.papers.graphene_runs import FIGURES as SMALL_FIGURES
 from lab.papers.page import Figure, Line, Paper, against, bars, near, over, told
 from lab.papers.runs import jct_gain, span_gain, trials
-from lab.trials import Rows, Trial
-from weft.dag import Dag, Machines, dag_of_job
-from weft.errors import InvariantError
-from weft.resources import ResourceType, ResourceTypes, guess_kind
+from lab.studies.graphene import ARRIVALS_S, BURST_S
+from lab.studies.graphene import PAPER as PUBLISHED
+from lab.studies.trials import Rows, Trial
+from weft.model.dag import Dag, Machines, dag_of_job
+from weft.model.errors import InvariantError
+from weft.model.resources import ResourceType, ResourceTypes, guess_kind
 from weft.workloads.synth import generate
 
 NUMBERS: Any = PUBLISHED  # by workload: figure 19 b at three percentiles, then table 4
@@ -408,7 +408,7 @@ PAGE_ABSENT = {
     "figures 2, 11 to 17": "the algorithm: docs/planning.md, docs/rules.md say how each is read",
     "figures 4, 7, table 2": "of Microsoft's production DAGs and cluster, which are not public",
     "figure 20": "one run's timeline: `weft simulate ... --out DIR` writes it as `report.html`",
-    "figure 22": "m and rp by `python -m lab.matching_study eta`; docs/matching.md has the table",
+    "figure 22": "m and rp by `python -m lab.studies.matching eta`; docs/matching.md has the table",
     "table 3": "a glossary: docs/glossary.md",
 }
 

@@ -11,11 +11,11 @@ from am.plan.bounds.cuts import cut
 from am.plan.registry import PlanRequest, planner
 from am.plan.validate import violations
 from lab.papers.page import Figure, Line, against, bars, over, told
-from lab.trials import Rows, Trial
-from weft.dag import Dag, Machines, dag_of_job
-from weft.errors import InvariantError
-from weft.job import EdgeKind, Job
-from weft.resources import ResourceType, ResourceTypes, guess_kind
+from lab.studies.trials import Rows, Trial
+from weft.model.dag import Dag, Machines, dag_of_job
+from weft.model.errors import InvariantError
+from weft.model.job import EdgeKind, Job
+from weft.model.resources import ResourceType, ResourceTypes, guess_kind
 from weft.workloads.synth import MACHINE, PRIVATE_STACK, generate
 
 JOBS = 200  # drawn a seed, for figure 5

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from lab.graphene_study import ARRIVALS_S
-from lab.matching_study import thinned
 from lab.papers.page import Figure, Line, against, bars, over, told
 from lab.papers.runs import SCALE, SCHEMES, jct_gain, span_gain
-from lab.study_runs import finished, machines, picked_jobs, spread
-from lab.trials import Rows, Trial, interval
+from lab.studies.graphene import ARRIVALS_S
+from lab.studies.matching import thinned
+from lab.studies.runs import finished, machines, picked_jobs, spread
+from lab.studies.trials import Rows, Trial, interval
 from sim.reshape import fit, misestimate
 from sim.results import dominant_shares, jain_index, jct_s, makespan_s
-from weft.cluster import QueueSpec
+from weft.model.cluster import QueueSpec
 
 JOBS, NODES = 20, 6  # of 120 and 200; tasks are divided by SCALE as well
 LOADS = {1: 12, 2: 6, 4: 3, 6: 2}  # machines: the same work on fewer

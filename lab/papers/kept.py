@@ -11,9 +11,9 @@ from typing import Any, BinaryIO, Protocol
 
 from numba.core.event import Listener, install_listener
 
-from lab.study import read_rows
-from lab.trials import Rows, Trial
-from weft.errors import InputError
+from lab.studies.grid import read_rows
+from lab.studies.trials import Rows, Trial
+from weft.model.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 

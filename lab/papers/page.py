@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.papers.kept import Kept
-from lab.trials import Rows, Trial, interval, told
-from weft.errors import InputError, WeftError
+from lab.studies.trials import Rows, Trial, interval, told
+from weft.model.errors import InputError, WeftError
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from lab.matching_study import thinned
-from lab.study_runs import machines, picked_jobs, simulate, spread
-from lab.trials import Trial
+from lab.studies.matching import thinned
+from lab.studies.runs import machines, picked_jobs, simulate, spread
+from lab.studies.trials import Trial
 from sim.reshape import fit, misestimate
-from weft.dag import Floats
-from weft.presets import Preset, choose
+from weft.model.dag import Floats
+from weft.policies.presets import Preset, choose
 
 SCALE = 4  # divides the tasks of every stage and the machines: a run takes a second
 OVERBOOK = {"matcher.overbook": "r3,r4,r5,r6"}  # disk and network, in and out

@@ -12,7 +12,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from weft.errors import InputError
+from weft.model.errors import InputError
 
 ERROR = b"ERROR"
 REPORT_MAX = 1_000  # characters

@@ -36,8 +36,7 @@ from nm.process.running import RunningProcess, TaskKey
 from nm.process.signals import how, is_there, send
 from nm.process.spawner import INSIDE, LIMITED, OUTSIDE
 from nm.process.spawning import One, Run, Spawners, Spawning, Words
-from weft.effects import ProcessEnded
-from weft.ids import (
+from weft.model.ids import (
     AppId,
     AttemptId,
     ContainerId,
@@ -46,10 +45,18 @@ from weft.ids import (
     format_container,
     format_containers,
 )
-from weft.messages import NODE_ENDED, NODE_FAULT, MasterLaunch, Outcome, TaskLaunch, started_by
-from weft.resources import Vector
+from weft.model.resources import Vector
+from weft.protocol.effects import ProcessEnded
+from weft.protocol.messages import (
+    NODE_ENDED,
+    NODE_FAULT,
+    MasterLaunch,
+    Outcome,
+    TaskLaunch,
+    started_by,
+)
 
-LAUNCHER = "weft.hadoop.launcher"  # it keeps files for all containers of an application
+LAUNCHER = "weft.yarn.launcher"  # it keeps files for all containers of an application
 SECRET = ("WEFT_TLS_", "WEFT_TOKEN", "WEFT_NM_")
 SILENCED = ("GRPC_VERBOSITY", "NONE")  # as `weft.wire` has it here: a task's gRPC may speak
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells answer

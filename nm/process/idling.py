@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from weft.messages import Address, node_address
+from weft.protocol.messages import Address, node_address
 from weft.wire.idle import IDLE_MAX, IdleHeard, IdleTold
 
 TOLD_MAX = 1_000  # messages whose answers are waited for

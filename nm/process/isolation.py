@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from weft.errors import InputError
+from weft.model.errors import InputError
 
 Sandbox = Literal["off", "auto", "on"]
 SHELL = "/bin/sh"

@@ -16,8 +16,8 @@ import psutil
 
 from nm.process.cgroups import Cgroups, Use
 from nm.process.records import started
-from weft.ids import ContainerId
-from weft.resources import Vector
+from weft.model.ids import ContainerId
+from weft.model.resources import Vector
 
 GROUP = "container-group"  # what the names of groups begin with
 FREE_MAX, FREE_S = 256, 60.0  # groups that may wait for a container, and how long

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nm.process.host import ProcessHost
-from weft.effects import ProcessEnded
-from weft.ids import AttemptId, ContainerId, NodeId
-from weft.live.role_settings import NmSettings
-from weft.messages import MasterLaunch, Outcome
+from weft.model.ids import AttemptId, ContainerId, NodeId
+from weft.protocol.effects import ProcessEnded
+from weft.protocol.messages import MasterLaunch, Outcome
+from weft.runtime.role_settings import NmSettings
 from weft.wire.codec import MasterEnded
-from weft.wire.lanes import Stream
-from weft.wire.links import host_stream
+from weft.wire.connections import host_stream
+from weft.wire.outbound_queues import Stream
 
 OnEnded = Callable[[Sequence[ProcessEnded]], None]
 TokenOf = Callable[[AttemptId], bytes]  # empty: there is none

@@ -1,6 +1,7 @@
 """A Node Manager process's series, from its nodes' facts."""
 
-from weft.facts import (
+from weft.model.ids import NodeId
+from weft.protocol.facts import (
     Fact,
     Gauge,
     RunFact,
@@ -10,9 +11,8 @@ from weft.facts import (
     TaskStopped,
     count_of,
 )
-from weft.ids import NodeId
-from weft.live.exposition import DURATION_BUCKETS_S, Exposition, Histogram
-from weft.messages import Outcome
+from weft.protocol.messages import Outcome
+from weft.runtime.exposition import DURATION_BUCKETS_S, Exposition, Histogram
 
 ENDED = "Tasks and masters that ended"
 RUNNING = "Tasks and masters that run now"

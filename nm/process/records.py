@@ -21,10 +21,10 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from weft.ids import AttemptId, ContainerId, NodeId
-from weft.messages import MasterLaunch, TaskLaunch
-from weft.record import changed, record
-from weft.resources import Vector
+from weft.model.ids import AttemptId, ContainerId, NodeId
+from weft.model.resources import Vector
+from weft.protocol.messages import MasterLaunch, TaskLaunch
+from weft.protocol.record import changed, record
 
 FOLDER = ".processes"
 SIGNALLED = 128  # a shell tells the end by signal n as this much more

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from weft.ids import ContainerId
+from weft.model.ids import ContainerId
 
 TaskKey = tuple[int, int, int]  # stage, task, attempt
 

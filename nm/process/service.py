@@ -27,8 +27,11 @@ from nm.process.records import Record, Records
 from nm.process.spawning import usual_spawners
 from nm.process.tokens import NodeTokens
 from nm.settings import Mode, NodeSettings
-from weft.cluster import NodeSpec
-from weft.effects import (
+from weft.model.cluster import NodeSpec
+from weft.model.errors import InputError
+from weft.model.ids import AppId, AttemptId, ContainerId, NodeId, attempt_of_container
+from weft.model.resources import ResourceTypes
+from weft.protocol.effects import (
     ContainersMeasured,
     FoundProcess,
     Heard,
@@ -38,14 +41,8 @@ from weft.effects import (
     Started,
     StopRequested,
 )
-from weft.errors import InputError
-from weft.facts import Fact, RunFact
-from weft.ids import AppId, AttemptId, ContainerId, NodeId, attempt_of_container
-from weft.live.outside import Outside
-from weft.live.process import Process
-from weft.live.role_settings import NmSettings
-from weft.live.shell import Core, Shell
-from weft.messages import (
+from weft.protocol.facts import Fact, RunFact
+from weft.protocol.messages import (
     MANAGER,
     Address,
     MasterLaunch,
@@ -58,14 +55,17 @@ from weft.messages import (
     node_address,
     started_by,
 )
-from weft.resources import ResourceTypes
-from weft.wire.gate import Gate
+from weft.runtime.interfaces import Outside
+from weft.runtime.process import Process
+from weft.runtime.role_settings import NmSettings
+from weft.runtime.shell import Core, Shell
+from weft.wire.connections import tracker_stream
 from weft.wire.idle import IdleHeard
-from weft.wire.lanes import Lane
-from weft.wire.links import tracker_stream
+from weft.wire.outbound_queues import Lane
 from weft.wire.server import Server
 from weft.wire.services import add_container_service, begun_within_s
 from weft.wire.tokens import KeysTold, Shown, TimeTold
+from weft.wire.validator import Gate
 
 FOLLOWED_MAX = 10_000  # attempts whose callers are remembered
 MEASURE_S = 1.0  # wall clock, between looks at what containers use

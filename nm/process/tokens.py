@@ -5,8 +5,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from weft.ids import AttemptId, ContainerId, NodeId, app_of_attempt, app_of_container
-from weft.messages import (
+from weft.model.ids import AttemptId, ContainerId, NodeId, app_of_attempt, app_of_container
+from weft.protocol.messages import (
     NO_TOKEN,
     ItemAnswer,
     QueryContainers,

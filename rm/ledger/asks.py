@@ -14,9 +14,9 @@ import numpy as np
 
 from rm.ledger.asks_kernels import floor_of, is_floor, took
 from rm.ledger.columns import Bools, Columns
-from weft.compiled import direct
-from weft.dag import Floats, Ints
-from weft.messages import Ask
+from weft.model.dag import Floats, Ints
+from weft.policies.compiled import direct
+from weft.protocol.messages import Ask
 
 NODE_LOCAL, RACK_LOCAL, REMOTE = 0, 1, 2
 HOLES_MAX = 16  # among the rows, beyond as many as are in use

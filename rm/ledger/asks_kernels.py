@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from weft.compiled import kernel, making_kernel
-from weft.dag import Floats, Ints
+from weft.model.dag import Floats, Ints
+from weft.policies.compiled import kernel, making_kernel
 
 
 @kernel

@@ -22,10 +22,10 @@ from rm.ledger.ledger_kernels import (
     too_small,
 )
 from rm.ledger.queues import QueueTree
-from weft.compiled import direct
-from weft.dag import Floats, Ints
-from weft.errors import InvariantError
-from weft.resources import TOLERANCE, ResourceTypes, Vector
+from weft.model.dag import Floats, Ints
+from weft.model.errors import InvariantError
+from weft.model.resources import TOLERANCE, ResourceTypes, Vector
+from weft.policies.compiled import direct
 
 
 class NodeColumns(Columns):

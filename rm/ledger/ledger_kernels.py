@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from rm.ledger.columns import Bools
-from weft.compiled import inner_kernel, kernel
-from weft.dag import Floats, Ints
-from weft.resources import TOLERANCE
+from weft.model.dag import Floats, Ints
+from weft.model.resources import TOLERANCE
+from weft.policies.compiled import inner_kernel, kernel
 
 
 @kernel

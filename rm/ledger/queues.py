@@ -6,9 +6,9 @@ root and parents come before their children.
 
 import numpy as np
 
-from weft.cluster import QueueSpec
-from weft.dag import Floats, Ints
-from weft.errors import InputError
+from weft.model.cluster import QueueSpec
+from weft.model.dag import Floats, Ints
+from weft.model.errors import InputError
 
 
 class QueueTree:

@@ -3,9 +3,9 @@
 import numpy as np
 
 from rm.ledger.running_kernels import Running, insert, remove
-from weft.compiled import steady
-from weft.dag import Floats, Ints
-from weft.ids import ContainerId
+from weft.model.dag import Floats, Ints
+from weft.model.ids import ContainerId
+from weft.policies.compiled import steady
 
 _insert, _remove = steady(insert), steady(remove)
 

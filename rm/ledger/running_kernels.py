@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from weft.compiled import kernel
-from weft.dag import Floats, Ints
+from weft.model.dag import Floats, Ints
+from weft.policies.compiled import kernel
 
 
 class Running(NamedTuple):

@@ -15,8 +15,8 @@ from rm.ledger.columns import Bools
 from rm.ledger.ledger import AppColumns, Ledger, NodeColumns, QueueColumns, UserColumns
 from rm.ledger.queues import QueueTree
 from rm.ledger.running import RunningByEnd
-from weft.dag import Floats, Ints
-from weft.resources import ResourceTypes
+from weft.model.dag import Floats, Ints
+from weft.model.resources import ResourceTypes
 
 
 class View:

@@ -9,10 +9,10 @@ from rm.placing.feasible import nodes_may_come
 from rm.state.books import Books
 from rm.state.lifecycle import AppEvent, AttemptEvent, AttemptState, RmContainerState
 from rm.state.records import Attempt
-from weft.effects import Send
-from weft.ids import ContainerId, NodeId, app_of_container, attempt_of_container
-from weft.job import Job
-from weft.messages import (
+from weft.model.ids import ContainerId, NodeId, app_of_container, attempt_of_container
+from weft.model.job import Job
+from weft.protocol.effects import Send
+from weft.protocol.messages import (
     AttemptAccepted,
     AttemptRegistered,
     Container,

@@ -16,10 +16,8 @@ from rm.state.lifecycle import (
     RmNodeState,
 )
 from rm.state.records import App, Attempt
-from weft.dag import Floats
-from weft.effects import Send
-from weft.facts import Remark
-from weft.ids import (
+from weft.model.dag import Floats
+from weft.model.ids import (
     AttemptId,
     ContainerId,
     NodeId,
@@ -27,7 +25,10 @@ from weft.ids import (
     app_of_container,
     granted_before,
 )
-from weft.messages import (
+from weft.model.resources import Vector
+from weft.protocol.effects import Send
+from weft.protocol.facts import Remark
+from weft.protocol.messages import (
     Ask,
     AttemptStopped,
     Container,
@@ -37,8 +38,7 @@ from weft.messages import (
     Preemption,
     master_address,
 )
-from weft.record import changed
-from weft.resources import Vector
+from weft.protocol.record import changed
 
 _RUNNING: Final = AttemptState.RUNNING
 _UNTOLD: Final = RmContainerState.ALLOCATED

@@ -5,9 +5,9 @@ from rm.containers import order_stop
 from rm.state.books import Books
 from rm.state.lifecycle import AppEvent, AttemptEvent, AttemptState
 from rm.state.records import Attempt
-from weft.effects import Send
-from weft.ids import app_of_attempt
-from weft.messages import AttemptFinished, AttemptUnregistered, master_address
+from weft.model.ids import app_of_attempt
+from weft.protocol.effects import Send
+from weft.protocol.messages import AttemptFinished, AttemptUnregistered, master_address
 
 
 def finished(books: Books, event: AttemptFinished) -> None:

@@ -9,8 +9,8 @@ from rm.match.candidates import collect
 from rm.match.limit_kernels import Limits
 from rm.match.score_kernels import Picks
 from rm.match.tetris_kernels import Scratch, Tetris, tetris_picks
-from weft.compiled import steady
-from weft.dag import Floats
+from weft.model.dag import Floats
+from weft.policies.compiled import steady
 
 _tetris_picks = steady(tetris_picks)
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from rm.ledger.columns import Bools
 from rm.match.filter_kernels import OPEN, Asks, Place, Site, place_at, row_kept_off
-from weft.compiled import inner_kernel, kernel, making_kernel
-from weft.dag import Floats, Ints
-from weft.resources import TOLERANCE
+from weft.model.dag import Floats, Ints
+from weft.model.resources import TOLERANCE
+from weft.policies.compiled import inner_kernel, kernel, making_kernel
 
 
 class Candidates(NamedTuple):

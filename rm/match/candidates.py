@@ -14,8 +14,8 @@ from rm.match.filter_kernels import Asks, Site
 from rm.match.limit_kernels import Limits, held_back
 from rm.match.protocol import Placement, Scores
 from rm.match.score_kernels import FEW, Picks
-from weft.compiled import steady
-from weft.dag import Floats, Ints
+from weft.model.dag import Floats, Ints
+from weft.policies.compiled import steady
 
 Number = TypeVar("Number", np.float64, np.int64)
 NONE: Floats = np.zeros(0)

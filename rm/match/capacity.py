@@ -15,8 +15,8 @@ from rm.match.capacity_kernels import Line, Scratch, in_runs, pick
 from rm.match.delay_kernels import delays
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from rm.match.score_kernels import FEW
-from weft.compiled import steady
-from weft.dag import Ints
+from weft.model.dag import Ints
+from weft.policies.compiled import steady
 
 NOBODY: Bools = np.zeros(0, np.bool_)  # waits for a nearer node
 _pick, _in_runs = steady(pick), steady(in_runs)

@@ -8,8 +8,8 @@ from rm.match.delay_kernels import waits
 from rm.match.filter_kernels import fits_share
 from rm.match.limit_kernels import Limits, admits, next_queue, take, used
 from rm.match.line_kernels import turn
-from weft.compiled import inner_kernel, kernel
-from weft.dag import Floats, Ints
+from weft.model.dag import Floats, Ints
+from weft.policies.compiled import inner_kernel, kernel
 
 
 class Line(NamedTuple):

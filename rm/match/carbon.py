@@ -20,10 +20,10 @@ import numpy as np
 
 from rm.ledger.view import View
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Matcher, Placement
-from weft.dag import Floats
-from weft.errors import InputError
-from weft.record import changed
-from weft.resources import TOLERANCE
+from weft.model.dag import Floats
+from weft.model.errors import InputError
+from weft.model.resources import TOLERANCE
+from weft.protocol.record import changed
 
 PLACE = "matcher.carbon"
 SLOTS_A_DAY, DAY_S = 24, 86_400.0

@@ -28,9 +28,9 @@ from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from rm.match.tetris_kernels import Tetris
 from rm.match.turn_kernels import ANYBODY, DOMINANT, Line
 from rm.match.turns import NOBODY, NOTHING_HELD, in_turn
-from weft.compiled import steady
-from weft.dag import Floats
-from weft.messages import AskType
+from weft.model.dag import Floats
+from weft.policies.compiled import steady
+from weft.protocol.messages import AskType
 
 _split, _align, _mixed = steady(split), steady(align), steady(mixed)
 ORDERS = {"srtf": SRTF, "least_share": LEAST_SHARE, "mix": MIX, "packing": PACKING}

@@ -6,8 +6,8 @@ import numpy as np
 
 from rm.match.candidate_kernels import Candidates
 from rm.match.score_kernels import pack_scores
-from weft.compiled import kernel, making_kernel
-from weft.dag import Floats, Ints
+from weft.model.dag import Floats, Ints
+from weft.policies.compiled import kernel, making_kernel
 
 SRTF, LEAST_SHARE, MIX, PACKING = 0, 1, 2, 3  # whose turn it is in the leftover
 

@@ -9,8 +9,8 @@ from rm.match.candidate_kernels import Candidates
 from rm.match.limit_kernels import Limits, used
 from rm.match.score_kernels import largest
 from rm.match.turn_kernels import compete, hold
-from weft.compiled import kernel
-from weft.dag import Floats, Ints
+from weft.model.dag import Floats, Ints
+from weft.policies.compiled import kernel
 
 Shown = NDArray[np.float32]
 Mask = NDArray[np.int8]

@@ -26,8 +26,8 @@ from rm.match.choice_kernels import (
 )
 from rm.match.protocol import Match
 from rm.match.score_kernels import Picks
-from weft.compiled import steady
-from weft.dag import Floats, Ints
+from weft.model.dag import Floats, Ints
+from weft.policies.compiled import steady
 
 _may_pick, _pick, _describe = steady(may_pick), steady(pick), steady(describe_choices)
 _show = steady(show_open)

@@ -14,8 +14,8 @@ from rm.ledger.columns import Bools
 from rm.match.filter_kernels import OPEN, Asks, Place, Site, allowed, fits, kept_off, place_at
 from rm.match.limit_kernels import Limits, admits
 from rm.match.score_kernels import TIE, fill_part
-from weft.compiled import inner_kernel, kernel
-from weft.dag import Floats, Ints
+from weft.model.dag import Floats, Ints
+from weft.policies.compiled import inner_kernel, kernel
 
 SLOTS, DRF, TIME = 0, 1, 2  # what one placed container counts
 TIME_UNIT_S = 30.0  # a demand that is held for so long counts as much as in DRF

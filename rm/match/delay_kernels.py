@@ -8,8 +8,8 @@ import numpy as np
 
 from rm.ledger.columns import Bools
 from rm.ledger.view import View
-from weft.compiled import kernel, making_kernel
-from weft.dag import Ints
+from weft.model.dag import Ints
+from weft.policies.compiled import kernel, making_kernel
 
 
 @kernel

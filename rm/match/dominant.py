@@ -11,7 +11,7 @@ from rm.ledger.view import View
 from rm.match.candidate_kernels import wanted_of, weights_of
 from rm.match.candidates import shares_of
 from rm.match.fairness import drf_closed_form, drf_progressive
-from weft.dag import Floats
+from weft.model.dag import Floats
 
 
 def weights(view: View, counts: Bools) -> Floats:

@@ -18,8 +18,8 @@ from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.score_kernels import tops
 from rm.match.turn_kernels import ANY, DOMINANT, Line
 from rm.match.turns import NOBODY, NOTHING_HELD, in_turn
-from weft.compiled import steady
-from weft.dag import Floats
+from weft.model.dag import Floats
+from weft.policies.compiled import steady
 
 _largest_over = steady(largest_over)
 _tops = steady(tops)

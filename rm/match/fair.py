@@ -16,8 +16,8 @@ from rm.match.delay_kernels import delays, waiting_rows
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.turn_kernels import CONTAINERS, Line
 from rm.match.turns import in_turn
-from weft.compiled import steady
-from weft.dag import Floats
+from weft.model.dag import Floats
+from weft.policies.compiled import steady
 
 MASTER = 1.0  # containers that no task runs in
 _summed_up = steady(summed_up)

@@ -14,8 +14,8 @@ from rm.match.fifo_kernels import FILLED_BY, NOTHING_FILLS, Line, Scratch, pick
 from rm.match.filter_kernels import Asks
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from rm.match.score_kernels import FEW
-from weft.compiled import steady
-from weft.dag import Ints
+from weft.model.dag import Ints
+from weft.policies.compiled import steady
 
 _pick = steady(pick)
 

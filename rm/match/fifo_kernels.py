@@ -14,8 +14,8 @@ from rm.match.filter_kernels import (
 )
 from rm.match.limit_kernels import Limits, admits, keep_guarantees, take
 from rm.match.score_kernels import fill_part
-from weft.compiled import inner_kernel, kernel
-from weft.dag import Floats, Ints
+from weft.model.dag import Floats, Ints
+from weft.policies.compiled import inner_kernel, kernel
 
 NOTHING_FILLS, ITS_JOB, ANYTHING = 0, 1, 2  # a node on which the head does not fit
 FILLED_BY = {"none": NOTHING_FILLS, "job": ITS_JOB, "all": ANYTHING}

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from rm.ledger.columns import Bools
-from weft.compiled import inner_kernel, kernel
-from weft.dag import Floats, Ints
-from weft.resources import TOLERANCE
+from weft.model.dag import Floats, Ints
+from weft.model.resources import TOLERANCE
+from weft.policies.compiled import inner_kernel, kernel
 
 # what keeps an ask off a node, in the order in which it is looked for; what is below TOO_LARGE has
 # nothing to do with size

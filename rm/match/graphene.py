@@ -48,8 +48,8 @@ from rm.match.graphene_kernels import (
 from rm.match.limit_kernels import Limits
 from rm.match.overbook_kernels import Fluid, Trial, Waiting
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
-from weft.compiled import steady
-from weft.dag import Floats, Ints
+from weft.model.dag import Floats, Ints
+from weft.policies.compiled import steady
 
 UNITS = {"slots": SLOTS, "drf": DRF, "time": TIME}
 _FEW = 64  # candidates that a decision on a full cluster mostly stays under

@@ -27,9 +27,9 @@ from rm.match.filter_kernels import Asks, Site, fits_share
 from rm.match.limit_kernels import admits, take
 from rm.match.overbook_kernels import Room, Trial, Waiting, sooner, what_if
 from rm.match.score_kernels import TIE, fill_part, nearness, sum_of
-from weft.compiled import inner_kernel, kernel
-from weft.dag import Floats, Ints
-from weft.resources import TOLERANCE
+from weft.model.dag import Floats, Ints
+from weft.model.resources import TOLERANCE
+from weft.policies.compiled import inner_kernel, kernel
 
 ALL, SURVEY, PICK = range(3)  # what `decide` is to do
 DECLARED, LEFT, NONE = range(3)  # priScore: as asked, over the best pending one, none

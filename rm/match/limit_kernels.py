@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from rm.ledger.columns import Bools
-from weft.compiled import inner_kernel, kernel, making_kernel
-from weft.dag import Floats, Ints
-from weft.resources import TOLERANCE
+from weft.model.dag import Floats, Ints
+from weft.model.resources import TOLERANCE
+from weft.policies.compiled import inner_kernel, kernel, making_kernel
 
 _TIE = 1e-12  # shares closer than this are equal
 ADMITTED, USER = -1, -2  # what holds a demand back: nothing, its user's limit; else a queue's slot

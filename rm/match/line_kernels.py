@@ -1,7 +1,7 @@
 """The line of asks where nothing else decides: priority, submission, preferred order."""
 
-from weft.compiled import inner_kernel
-from weft.dag import Floats, Ints
+from weft.model.dag import Floats, Ints
+from weft.policies.compiled import inner_kernel
 
 
 @inner_kernel

@@ -13,9 +13,9 @@ import numpy as np
 from rm.ledger.columns import Bools
 from rm.ledger.running_kernels import Running
 from rm.match.filter_kernels import fits
-from weft.compiled import inner_kernel, kernel, making_kernel
-from weft.dag import Floats, Ints
-from weft.resources import TOLERANCE
+from weft.model.dag import Floats, Ints
+from weft.model.resources import TOLERANCE
+from weft.policies.compiled import inner_kernel, kernel, making_kernel
 
 _MARGIN = 1e-6  # of times: far beyond what rounding comes to
 

@@ -7,7 +7,7 @@ A matcher is one file with one class (usually on `BaseMatcher`) and one row in `
   average) changes in the notifications only, which the core calls after it has booked.
 * Start from `candidates.candidates`: the rows that may use the node and fit there now, with all
   preconditions applied (label, black list, reservation, gang). Rows are few hundred: score them
-  in a numba kernel (`weft.compiled.kernel`, in a file named `*_kernels.py`), pick, subtract,
+  in a numba kernel (`weft.policies.compiled.kernel`, in a file named `*_kernels.py`), pick, subtract,
   repeat. A placement takes any number of a row's pending containers at once, with the scores that
   won (for `weft explain` and the decision log).
 * Rows are of `view.rows` (arrays sliced with `count`); a row's queue is
@@ -23,7 +23,7 @@ A matcher is one file with one class (usually on `BaseMatcher`) and one row in `
   opportunities (`view.rows.missed`), which is what delay scheduling goes by.
 * `Match.settled=False` says that the answer may differ at the next opportunity although nothing
   changed (time matters, or something was declined): the core then asks again at the next heartbeat.
-* An answer may be shared: who wants another one makes a copy (`weft.record.changed`).
+* An answer may be shared: who wants another one makes a copy (`weft.protocol.record.changed`).
 """
 
 from typing import Protocol
@@ -32,9 +32,9 @@ import numpy as np
 
 from rm.ledger.view import View
 from rm.match.limit_kernels import guarantees
-from weft.compiled import mypyc_attr, steady
-from weft.dag import Floats
-from weft.record import record
+from weft.model.dag import Floats
+from weft.policies.compiled import mypyc_attr, steady
+from weft.protocol.record import record
 
 _guarantees = steady(guarantees)
 Scores = tuple[tuple[str, float], ...]

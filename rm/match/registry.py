@@ -1,4 +1,4 @@
-"""Matchers by name: one file and one row here, or another package's (`weft.plugins`)."""
+"""Matchers by name: one file and one row here, or another package's (`weft.policies.plugins`)."""
 
 import math
 from collections.abc import Mapping
@@ -7,10 +7,10 @@ from importlib import import_module
 from typing import cast
 
 from rm.match.protocol import Matcher
-from weft import plugins
-from weft.errors import InputError
-from weft.parameters import known_parameters
-from weft.plain import Arguments, Options
+from weft.model.errors import InputError
+from weft.model.json_types import Arguments, Options
+from weft.policies import plugins
+from weft.policies.parameters import known_parameters
 
 _WHOLE_MAX = 2**31 - 1  # of whole numbers
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from rm.ledger.asks import RACK_LOCAL, REMOTE
 from rm.match.filter_kernels import fits_share
-from weft.compiled import inner_kernel, kernel, making_kernel
-from weft.dag import Floats, Ints
+from weft.model.dag import Floats, Ints
+from weft.policies.compiled import inner_kernel, kernel, making_kernel
 
 FEW = 32  # picks that one decision mostly stays under
 TIE = 1e-12  # scores closer than this are equal

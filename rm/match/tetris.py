@@ -13,7 +13,7 @@ from rm.match.candidate_kernels import largest_over, over
 from rm.match.candidates import candidates, limits_of, mean_remaining, placements
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.tetris_kernels import Tetris
-from weft.compiled import steady
+from weft.policies.compiled import steady
 
 _largest_over = steady(largest_over)
 _over = steady(over)

@@ -15,8 +15,8 @@ from rm.match.score_kernels import (
     pack_scores,
     sum_of,
 )
-from weft.compiled import kernel
-from weft.dag import Floats, Ints
+from weft.model.dag import Floats, Ints
+from weft.policies.compiled import kernel
 
 
 class Tetris(NamedTuple):

@@ -8,8 +8,8 @@ from rm.match.candidate_kernels import Candidates
 from rm.match.filter_kernels import fits_share
 from rm.match.limit_kernels import Limits, admits, keep_guarantees, next_queue, take, used
 from rm.match.score_kernels import TIE, Picks
-from weft.compiled import kernel
-from weft.dag import Floats, Ints
+from weft.model.dag import Floats, Ints
+from weft.policies.compiled import kernel
 
 ANY: Floats = np.zeros(0)  # of `Line.most`: keys may grow without a bound
 ANYBODY, CONTAINERS, DOMINANT = 0, 1, 2  # how queues take turns: not, by containers, by share

@@ -11,8 +11,8 @@ from rm.match.limit_kernels import Limits
 from rm.match.protocol import Match
 from rm.match.score_kernels import Picks
 from rm.match.turn_kernels import ANYBODY, Line, Scratch, picks_by_turn
-from weft.compiled import steady
-from weft.dag import Floats, Ints
+from weft.model.dag import Floats, Ints
+from weft.policies.compiled import steady
 
 NOBODY: Ints = np.zeros(0, dtype=np.int64)  # no row waits for a nearer machine
 NOTHING_HELD: Floats = np.zeros(0)

@@ -26,11 +26,12 @@ from rm.state.lifecycle import (
     RmNodeState,
 )
 from rm.state.records import NEVER, Attempt, Holding, Holdings, Node, Order
-from weft.effects import Send
-from weft.errors import InputError
-from weft.facts import NodeChanged
-from weft.ids import ContainerId, NodeId, app_of_container, attempt_of_container
-from weft.messages import (
+from weft.model.errors import InputError
+from weft.model.ids import ContainerId, NodeId, app_of_container, attempt_of_container
+from weft.model.resources import Vector
+from weft.protocol.effects import Send
+from weft.protocol.facts import NodeChanged
+from weft.protocol.messages import (
     ContainerEnd,
     NodeAccepted,
     NodeAnswered,
@@ -39,8 +40,7 @@ from weft.messages import (
     RunningContainer,
     node_address,
 )
-from weft.outbox import Outbox
-from weft.resources import Vector
+from weft.protocol.outbox import Outbox
 
 _BROUGHT_ALONG: Final = CONTAINER.next(RmContainerState.NEW, ContainerEvent.RECOVER)
 

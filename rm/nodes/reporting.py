@@ -22,9 +22,9 @@ from rm.placing.reserve import before_match
 from rm.state.books import Books
 from rm.state.lifecycle import AppState, RmNodeState
 from rm.state.records import AGAIN, ApplicationOver, Node, Spared
-from weft.effects import NodesIdle, Send
-from weft.ids import app_of_container, attempt_of_container
-from weft.messages import (
+from weft.model.ids import app_of_container, attempt_of_container
+from weft.protocol.effects import NodesIdle, Send
+from weft.protocol.messages import (
     ContainerEnd,
     MasterLaunch,
     NodeAnswered,

@@ -8,12 +8,7 @@ from rm.leaving import step
 from rm.state.books import Books
 from rm.state.lifecycle import LEAVING, AttemptState, NodeEvent, RmNodeState
 from rm.state.records import Attempt, Holding, Node
-from weft.messages import (
-    NODE_ENDED,
-    ContainerEnd,
-    NodeUnregistered,
-    Outcome,
-)
+from weft.protocol.messages import NODE_ENDED, ContainerEnd, NodeUnregistered, Outcome
 
 
 def unregister(books: Books, event: NodeUnregistered) -> None:

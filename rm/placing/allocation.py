@@ -22,14 +22,14 @@ from rm.placing.hosting import full_of_masters, hosts, masters_may_grow
 from rm.state.books import Books
 from rm.state.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, RmNodeState
 from rm.state.records import AGAIN, Attempt, Holding, Node
-from weft.compiled import steady
-from weft.dag import Floats
-from weft.effects import Note
-from weft.errors import InvariantError
-from weft.facts import Placed, PlacedRun
-from weft.messages import Container, MasterLaunch
-from weft.record import changed
-from weft.resources import Vector
+from weft.model.dag import Floats
+from weft.model.errors import InvariantError
+from weft.model.resources import Vector
+from weft.policies.compiled import steady
+from weft.protocol.effects import Note
+from weft.protocol.facts import Placed, PlacedRun
+from weft.protocol.messages import Container, MasterLaunch
+from weft.protocol.record import changed
 
 _RUNNING: Final = RmNodeState.RUNNING
 _with_room = steady(with_room)

@@ -21,10 +21,10 @@ from rm.match.filter_kernels import (
     fits,
 )
 from rm.state.books import Books
-from weft.compiled import steady
-from weft.dag import Floats, Ints
-from weft.errors import InputError
-from weft.resources import TOLERANCE, Vector
+from weft.model.dag import Floats, Ints
+from weft.model.errors import InputError
+from weft.model.resources import TOLERANCE, Vector
+from weft.policies.compiled import steady
 
 _blocked_on, _copies_on = steady(blocked_on), steady(copies_on)
 

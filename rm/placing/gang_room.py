@@ -17,9 +17,9 @@ from rm.placing.feasible import NoRoomError, labelled
 from rm.placing.hosting import NodeClass, hosts
 from rm.state.books import Books
 from rm.state.records import App, Node
-from weft.dag import Floats, Ints
-from weft.job import Job, Stage
-from weft.resources import TOLERANCE
+from weft.model.dag import Floats, Ints
+from weft.model.job import Job, Stage
+from weft.model.resources import TOLERANCE
 
 
 class Need(NamedTuple):

@@ -19,8 +19,8 @@ from rm.placing.allocation import grant
 from rm.placing.feasible import usable
 from rm.placing.gang_room import Need, capacity_of, distances, free_of, pack
 from rm.state.books import Books
-from weft.dag import Floats, Ints
-from weft.resources import TOLERANCE
+from weft.model.dag import Floats, Ints
+from weft.model.resources import TOLERANCE
 
 
 class Gang(NamedTuple):

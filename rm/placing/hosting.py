@@ -8,8 +8,8 @@ ones.
 from rm.placing.feasible import NoRoomError, fits_empty
 from rm.state.books import Books
 from rm.state.records import Attempt
-from weft.dag import Floats
-from weft.resources import TOLERANCE, Vector
+from weft.model.dag import Floats
+from weft.model.resources import TOLERANCE, Vector
 
 NodeClass = tuple[Vector, int]  # capacity and labels, as `Books.classes` counts nodes
 

@@ -33,10 +33,10 @@ from rm.placing.hosting import masters_may_grow, passes
 from rm.state.books import Books
 from rm.state.lifecycle import AttemptState, RmContainerState
 from rm.state.records import Attempt, Holding
-from weft.dag import Floats
-from weft.facts import PreemptionChosen
-from weft.messages import Ask, AskType, Preemption
-from weft.resources import TOLERANCE
+from weft.model.dag import Floats
+from weft.model.resources import TOLERANCE
+from weft.protocol.facts import PreemptionChosen
+from weft.protocol.messages import Ask, AskType, Preemption
 
 _ASKS_MAX = 32  # that one round looks at
 _NODES_MAX = 64  # that it looks at for one ask

@@ -13,9 +13,9 @@ from rm.match.filter_kernels import fits
 from rm.placing import gangs
 from rm.placing.feasible import banned_for, room_for
 from rm.state.books import Books
-from weft.compiled import steady
-from weft.dag import Floats, Ints
-from weft.resources import TOLERANCE
+from weft.model.dag import Floats, Ints
+from weft.model.resources import TOLERANCE
+from weft.policies.compiled import steady
 
 _NODES_PER_RESERVATION = 20  # so that nodes kept empty cost at most a twentieth of the cluster
 _LOOK_MAX = 32  # nodes looked at for the one that is free soonest

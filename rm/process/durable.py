@@ -12,7 +12,7 @@ import time
 import zlib
 from pathlib import Path
 
-from weft.errors import WeftError
+from weft.model.errors import WeftError
 
 SYNC_S = 5.0  # wall clock
 

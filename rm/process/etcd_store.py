@@ -24,10 +24,10 @@ import structlog
 
 from rm.process.journal_lines import Record, line_of, problem_of, sound
 from rm.process.store import VERSION, Compact, header_of
-from weft.errors import WeftError
-from weft.live.outside import StoreUnavailableError
-from weft.wire import etcd as wire
-from weft.wire.etcd import REQUEST_BYTES_MAX, Etcd, EtcdAwayError, created, delete, get, holds, put
+from weft.ha import etcd as wire
+from weft.ha.etcd import REQUEST_BYTES_MAX, Etcd, EtcdAwayError, created, delete, get, holds, put
+from weft.model.errors import WeftError
+from weft.runtime.interfaces import StoreUnavailableError
 
 GROWTH_BYTES = 16 * 1024 * 1024  # the journal is compacted again after growing by so much
 SEGMENTS_MAX = 20_000  # or after so many appends

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from weft.ids import NodeId
-from weft.messages import Address, NodeAnswered
+from weft.model.ids import NodeId
+from weft.protocol.messages import Address, NodeAnswered
 from weft.wire.idle import IdleHeard, IdleTold
-from weft.wire.lanes import Lane
+from weft.wire.outbound_queues import Lane
 
 
 class Hearing:

@@ -17,12 +17,12 @@ from rm.process.remote import RemoteMatcher
 from rm.report.reports import dominant
 from rm.state.books import Books
 from rm.state.lifecycle import AppState, RmNodeState
-from weft.dag import Floats
-from weft.ids import format_app
-from weft.live.exposition import DURATION_BUCKETS_S, Exposition, base_unit
-from weft.live.outside import Store
-from weft.live.scrape import Labels
-from weft.resources import TOLERANCE
+from weft.model.dag import Floats
+from weft.model.ids import format_app
+from weft.model.resources import TOLERANCE
+from weft.runtime.exposition import DURATION_BUCKETS_S, Exposition, base_unit
+from weft.runtime.interfaces import Store
+from weft.runtime.scrape import Labels
 
 Series = dict[Labels, float]
 PHASE = "weft_scheduler_phase_seconds"

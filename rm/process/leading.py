@@ -3,7 +3,7 @@
 A manager stands by until the election key is free, takes it with a lease, and leads for as long as
 it knows that the lease holds: from the moment before a renewal was asked for, for the lease's time
 less a margin, by a clock that runs on while the machine sleeps. Beyond that moment it orders
-nothing (`weft.wire.leading` asks before every message), until etcd says how it stands:
+nothing (`weft.ha.leading` asks before every message), until etcd says how it stands:
 
 * the key is still its own (etcd was away, or came back with what it had): nobody led meanwhile, so
   what it knows is the truth, and it goes on;
@@ -24,8 +24,8 @@ from math import inf
 from typing import Any
 
 from rm.process.etcd_store import Fence
-from weft.errors import WeftError
-from weft.wire.etcd import Etcd, LeaseGoneError, created, get, joined, put
+from weft.ha.etcd import Etcd, LeaseGoneError, created, get, joined, put
+from weft.model.errors import WeftError
 
 POLL_S = 0.4  # between looks of one who stands by
 RENEWALS = 4  # in the time of a lease

@@ -1,7 +1,8 @@
 """The Resource Manager's series, from its facts."""
 
 from rm.state.lifecycle import AppState
-from weft.facts import (
+from weft.model.ids import ContainerId
+from weft.protocol.facts import (
     AppChanged,
     AttemptChanged,
     Closed,
@@ -15,9 +16,8 @@ from weft.facts import (
     RunFact,
     count_of,
 )
-from weft.ids import ContainerId
-from weft.live.exposition import DURATION_BUCKETS_S, Exposition
-from weft.messages import AskType, Outcome
+from weft.protocol.messages import AskType, Outcome
+from weft.runtime.exposition import DURATION_BUCKETS_S, Exposition
 
 ENDED = "Containers that ended"
 LEFTOVER = "Containers in leftover: granted to asks that could wait, and not ended"

@@ -9,8 +9,8 @@ go on speaking, the second is refused, and told both addresses.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from weft.messages import NodeAnswered, NodeHeartbeated, NodeRegistered
-from weft.wire.lanes import Lane
+from weft.protocol.messages import NodeAnswered, NodeHeartbeated, NodeRegistered
+from weft.wire.outbound_queues import Lane
 
 NODES_MAX = 100_000  # beyond it nobody is told apart: who would be, would be hostile
 RIVALS_MAX = 8  # for one node; who comes after them takes the place of the first

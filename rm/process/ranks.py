@@ -12,12 +12,12 @@ from rm.process.journal_lines import Record
 from rm.process.leading import Leadership, Standing
 from rm.process.trust import Save, shared_keys
 from rm.recovery import compact
-from weft.live.exposition import Exposition
-from weft.live.process import Process
-from weft.live.role_settings import RmSettings
-from weft.requests import ManagerReport
-from weft.wire.etcd import Etcd, EtcdAwayError, EtcdSettings, settings_of
-from weft.wire.leading import Leading
+from weft.ha.etcd import Etcd, EtcdAwayError, EtcdSettings, settings_of
+from weft.ha.leading import Leading
+from weft.protocol.requests import ManagerReport
+from weft.runtime.exposition import Exposition
+from weft.runtime.process import Process
+from weft.runtime.role_settings import RmSettings
 from weft.wire.tokens import Keys
 
 RETRY_S = 0.3

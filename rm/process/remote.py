@@ -8,8 +8,8 @@ import structlog
 from rm.ledger.view import View
 from rm.match.choices import Choices
 from rm.match.protocol import NOTHING, BaseMatcher, Match
-from weft.errors import InputError, PolicyError, WeftError
-from weft.record import changed
+from weft.model.errors import InputError, PolicyError, WeftError
+from weft.protocol.record import changed
 from weft.wire.matching import MatcherChannel, Offer, Offers
 
 FIRST_PATIENCE_S = 10.0  # a matcher that starts beside the manager is waited for

@@ -14,14 +14,11 @@ from rm.process.owners import Owners
 from rm.process.rate import Rate
 from rm.process.trust import Trust
 from rm.process.watching import Watching
-from weft.access import TRUSTED, Caller, Role
-from weft.effects import ClientRequested, NodesIdle
-from weft.errors import InputError
-from weft.facts import Fact, RunFact
-from weft.live.outside import Outside
-from weft.live.process import Process
-from weft.live.shell import Shell
-from weft.messages import (
+from weft.model.errors import InputError
+from weft.protocol.access import TRUSTED, Caller, Role
+from weft.protocol.effects import ClientRequested, NodesIdle
+from weft.protocol.facts import Fact, RunFact
+from weft.protocol.messages import (
     MANAGER,
     Address,
     AttemptStopped,
@@ -33,7 +30,7 @@ from weft.messages import (
     master_address,
     node_address,
 )
-from weft.requests import (
+from weft.protocol.requests import (
     READS,
     ClientRequest,
     GetManager,
@@ -42,14 +39,17 @@ from weft.requests import (
     Refused,
     SubmitApplication,
 )
+from weft.runtime.interfaces import Outside
+from weft.runtime.process import Process
+from weft.runtime.shell import Shell
 from weft.wire import rules
-from weft.wire.gate import Gate
 from weft.wire.idle import IdleTold
 from weft.wire.joining import acknowledges
-from weft.wire.lanes import Lane
+from weft.wire.outbound_queues import Lane
 from weft.wire.server import Server
 from weft.wire.services import add_client_service, add_master_service, add_tracker_service
 from weft.wire.tokens import Keys, Shown
+from weft.wire.validator import Gate
 
 ANSWER_S = 60.0  # a client that was not answered for so long is told so
 SUBMIT_BURST_S = 10.0  # so many seconds' submissions may come at once

@@ -14,11 +14,11 @@ from rm.process.service import ManagerService
 from rm.process.store import Journal
 from rm.process.trust import Save, Trust, open_keys
 from rm.recovery import compact
-from weft.effects import Recovered
-from weft.live.process import Process
-from weft.live.role_settings import RmSettings
-from weft.live.shell import Shell
-from weft.messages import MANAGER
+from weft.protocol.effects import Recovered
+from weft.protocol.messages import MANAGER
+from weft.runtime.process import Process
+from weft.runtime.role_settings import RmSettings
+from weft.runtime.shell import Shell
 from weft.wire.tokens import Keys
 
 

@@ -27,8 +27,8 @@ import structlog
 
 from rm.process.durable import Durable
 from rm.process.journal_lines import Record, Sound, line_of, problem_of, sound
-from weft.errors import WeftError
-from weft.live.outside import StoreUnavailableError
+from weft.model.errors import WeftError
+from weft.runtime.interfaces import StoreUnavailableError
 
 Compact: TypeAlias = Callable[[Iterable[Record]], list[Record]]
 

@@ -15,10 +15,11 @@ from typing import Any
 
 from rm.process.etcd_store import EtcdJournal
 from rm.state.books import Books
-from weft.access import ANY_NODE, Role
-from weft.errors import InputError
-from weft.ids import AttemptId, ContainerId, NodeId, app_of_attempt
-from weft.messages import (
+from weft.ha.etcd import EtcdAwayError
+from weft.model.errors import InputError
+from weft.model.ids import AttemptId, ContainerId, NodeId, app_of_attempt
+from weft.protocol.access import ANY_NODE, Role
+from weft.protocol.messages import (
     Address,
     AttemptAccepted,
     ContainersGranted,
@@ -26,9 +27,8 @@ from weft.messages import (
     NodeAnswered,
     NodeRegistered,
 )
-from weft.requests import ContainerReport
-from weft.wire.etcd import EtcdAwayError
-from weft.wire.lanes import Lane
+from weft.protocol.requests import ContainerReport
+from weft.wire.outbound_queues import Lane
 from weft.wire.tokens import FILE, Keys, KeysTold, Kind, Shown
 
 SUBJECTS_MAX = 100_000  # of one stream

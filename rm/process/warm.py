@@ -12,11 +12,12 @@ from rm.placing.allocation import match_all
 from rm.placing.feasible import room_for
 from rm.placing.reserve import look_again
 from rm.settings import ManagerSettings
-from weft.cluster import DEFAULT_QUEUES
-from weft.effects import ClientRequested, Recovered, Send
-from weft.ids import attempt_id
-from weft.job import Job, Stage
-from weft.messages import (
+from weft.model.cluster import DEFAULT_QUEUES
+from weft.model.ids import attempt_id
+from weft.model.job import Job, Stage
+from weft.model.resources import ResourceTypes
+from weft.protocol.effects import ClientRequested, Recovered, Send
+from weft.protocol.messages import (
     Ask,
     AskType,
     AttemptRegistered,
@@ -28,8 +29,7 @@ from weft.messages import (
     Outcome,
     containers_of,
 )
-from weft.requests import SubmitApplication
-from weft.resources import ResourceTypes
+from weft.protocol.requests import SubmitApplication
 
 _NODE, _TASKS = "warm", 3
 

@@ -6,9 +6,9 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator
 
-from weft.errors import InputError
-from weft.facts import Fact, RunFact, count_of, facts_of
-from weft.live.factlines import fact_line
+from weft.model.errors import InputError
+from weft.protocol.facts import Fact, RunFact, count_of, facts_of
+from weft.runtime.factlines import fact_line
 
 WATCHED_MAX = 50_000  # facts that wait for one watcher; a slower one is dropped with a word
 WATCHERS_MAX = 1_000

@@ -16,8 +16,8 @@ from rm.placing.hosting import full_of_masters
 from rm.state.books import Books
 from rm.state.lifecycle import ENDED_APPS, AppState, AttemptState, RmNodeState, reported
 from rm.state.records import App
-from weft.messages import AskType
-from weft.requests import Explanation, StageExplanation
+from weft.protocol.messages import AskType
+from weft.protocol.requests import Explanation, StageExplanation
 
 _LIMITED, _UNSEEN, _MATCHED = range(NO_ROOM + 1, NO_ROOM + 4)  # further than the filter's reasons
 _ASKS_MAX = 1_000  # of an application, looked at node by node

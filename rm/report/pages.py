@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from weft.errors import InputError
-from weft.requests import ApplicationReport, ContainerReport, NodeReport, Page
+from weft.model.errors import InputError
+from weft.protocol.requests import ApplicationReport, ContainerReport, NodeReport, Page
 
 ITEMS_MAX = 10_000
 BYTES_MAX = 16 * 1024 * 1024  # a quarter of what one message may hold

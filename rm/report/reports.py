@@ -21,11 +21,11 @@ from rm.report.pages import number_of, page
 from rm.state.books import Books
 from rm.state.lifecycle import AppState, reported
 from rm.state.records import ENDED_SHOWN_MAX, App, Holding, Node
-from weft.access import TRUSTED, Caller
-from weft.dag import Floats
-from weft.ids import ContainerId
-from weft.messages import ContainerEnd, ends_of
-from weft.requests import (
+from weft.model.dag import Floats
+from weft.model.ids import ContainerId
+from weft.protocol.access import TRUSTED, Caller
+from weft.protocol.messages import ContainerEnd, ends_of
+from weft.protocol.requests import (
     ApplicationReport,
     ClusterMetrics,
     ContainerReport,

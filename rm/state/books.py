@@ -19,18 +19,18 @@ from rm.match.limit_kernels import headroom
 from rm.match.protocol import BaseMatcher, Matcher
 from rm.settings import ManagerSettings
 from rm.state.records import App, Attempt, Holdings, MatchState, Node
-from weft.cluster import QueueSpec
-from weft.compiled import steady
-from weft.dag import Floats
-from weft.effects import Effect, Note, Persist
-from weft.errors import InputError
-from weft.facts import Fact
-from weft.ids import AppId, AttemptId, ContainerId, NodeId, first_number
-from weft.job import Job
-from weft.outbox import Outbox
-from weft.plain import Table
-from weft.plugins import kind_of
-from weft.resources import ResourceTypes, Vector
+from weft.model.cluster import QueueSpec
+from weft.model.dag import Floats
+from weft.model.errors import InputError
+from weft.model.ids import AppId, AttemptId, ContainerId, NodeId, first_number
+from weft.model.job import Job
+from weft.model.json_types import Table
+from weft.model.resources import ResourceTypes, Vector
+from weft.policies.compiled import steady
+from weft.policies.plugins import kind_of
+from weft.protocol.effects import Effect, Note, Persist
+from weft.protocol.facts import Fact
+from weft.protocol.outbox import Outbox
 
 _headroom = steady(headroom)
 LABELS_MAX = 62

@@ -7,7 +7,7 @@ import numpy as np
 from rm.state.books import Books
 from rm.state.lifecycle import LEAVING, AttemptState, RmNodeState
 from rm.state.records import Node
-from weft.errors import InvariantError
+from weft.model.errors import InvariantError
 
 
 def check(books: Books) -> None:

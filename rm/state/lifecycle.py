@@ -11,7 +11,7 @@ from YARN's; an UNHEALTHY one differs in that what it runs goes on.
 from enum import IntEnum, auto
 from typing import Never
 
-from weft.lifecycle import Lifecycle
+from weft.protocol.lifecycle import Lifecycle
 
 
 class AppState(IntEnum):

@@ -14,13 +14,13 @@ import numpy as np
 from rm.ledger.asks import AskEntry
 from rm.ledger.running import RunningByEnd
 from rm.state.lifecycle import AppState, AttemptState, RmContainerState, RmNodeState
-from weft.dag import Floats
-from weft.ids import AppId, AttemptId, ContainerId, NodeId
-from weft.job import Job
-from weft.messages import Container, ContainerEnd, MasterLaunch, Preemption
-from weft.outbox import Outbox
-from weft.record import slotted
-from weft.resources import Vector
+from weft.model.dag import Floats
+from weft.model.ids import AppId, AttemptId, ContainerId, NodeId
+from weft.model.job import Job
+from weft.model.resources import Vector
+from weft.protocol.messages import Container, ContainerEnd, MasterLaunch, Preemption
+from weft.protocol.outbox import Outbox
+from weft.protocol.record import slotted
 
 ENDED_SHOWN_MAX = 200
 # `Node.settled_at` where it is no version: a match there may yield something though nothing
@@ -256,7 +256,7 @@ class Attempt:
         self.ended_node = False  # its master's node ended with it
         self.address = ""
         # of its next container. Each life of the manager begins at 1 and puts its own number in
-        # front (`weft.ids`), so no id is ever given twice, though none of them is stored
+        # front (`weft.model.ids`), so no id is ever given twice, though none of them is stored
         self.next_number = 1
         self.id_before: ContainerId = 0  # of number 0, which no container has, in this life
         # the newest message heard: progress and blacklist of an older one are not taken, asks are,

@@ -22,11 +22,11 @@ from sim.request import Request
 from sim.reshape import fit, misestimate, parse_error, with_arrivals, with_load
 from sim.results import Run, task_rows
 from sim.settings import SimSettings, role_settings
-from weft import plugins
-from weft.cluster import ClusterSpec
-from weft.errors import InputError, PolicyError, WeftError
-from weft.job import Job
-from weft.presets import PARTS, Preset, choose, label, with_options
+from weft.model.cluster import ClusterSpec
+from weft.model.errors import InputError, PolicyError, WeftError
+from weft.model.job import Job
+from weft.policies import plugins
+from weft.policies.presets import PARTS, Preset, choose, label, with_options
 from weft.results import write_parquet
 from weft.results.perfetto import check_trace, write_trace
 from weft.workloads.carbon_trace import inlined
@@ -99,7 +99,7 @@ def simulated(
         if request.parquet:
             write_parquet(request.out)
         if request.report:
-            importlib.import_module("lab.report").write_report([Path(request.out)])
+            importlib.import_module("lab.report.html").write_report([Path(request.out)])
     if request.trace:
         names = {row.app: row.job.name for row in run.jobs}
         write_trace(request.trace, task_rows(run), names)
@@ -280,7 +280,7 @@ def _progress(wanted: bool, jobs: Sequence[Job], simulation: Simulation) -> Iter
     if not wanted or not sys.stderr.isatty():
         yield
         return
-    from weft.client.bars import following
+    from weft.client.progress import following
 
     def told() -> tuple[float, str]:
         text = f"tasks, at {simulation.engine.now:,.0f} s of virtual time"

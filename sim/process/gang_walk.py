@@ -10,10 +10,10 @@ from collections import defaultdict
 from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.settings import SimSettings
-from weft.cluster import ClusterSpec, cluster_from_dict
-from weft.errors import InvariantError
-from weft.job import Edge, EdgeKind, Job, Preference, Stage, TaskOverride
-from weft.presets import PRESETS, Preset, preset
+from weft.model.cluster import ClusterSpec, cluster_from_dict
+from weft.model.errors import InvariantError
+from weft.model.job import Edge, EdgeKind, Job, Preference, Stage, TaskOverride
+from weft.policies.presets import PRESETS, Preset, preset
 
 JOBS = 4
 UNTIL_S = 20_000.0

@@ -30,8 +30,8 @@ from sim.results import (
     task_rows,
     utilisation,
 )
-from weft.errors import WeftError
-from weft.resources import Vector
+from weft.model.errors import WeftError
+from weft.model.resources import Vector
 
 SERIES = ("running", "leftover")  # keys of summary.json that hold values over time
 

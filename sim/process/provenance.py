@@ -20,10 +20,10 @@ from am.plan.registry import planner_parameters
 from rm.match.registry import matcher_parameters
 from sim.request import Request
 from sim.settings import SimSettings, manager_settings, master_settings
-from weft.cluster import ClusterSpec, QueueSpec
-from weft.job import Job
-from weft.plain import Json, Table
-from weft.resources import Vector
+from weft.model.cluster import ClusterSpec, QueueSpec
+from weft.model.job import Job
+from weft.model.json_types import Json, Table
+from weft.model.resources import Vector
 
 BLOCK = 1 << 20
 _PER_JOB = ("address", "history", "planner", "planner_options")  # told elsewhere, or of one job

@@ -9,10 +9,10 @@ from sim.cluster import Simulation
 from sim.faults import random_faults
 from sim.recorder import Recorder
 from sim.settings import SimSettings
-from weft.cluster import cluster_from_text
-from weft.errors import InvariantError
-from weft.job import Edge, EdgeKind, Job, Stage
-from weft.presets import Preset, preset
+from weft.model.cluster import cluster_from_text
+from weft.model.errors import InvariantError
+from weft.model.job import Edge, EdgeKind, Job, Stage
+from weft.policies.presets import Preset, preset
 
 CLUSTER = "6x4vcores,4096memory_mb,400disk_mbps,400network_mbps"
 SCHEDULERS = ("capacity", "fifo", "drf", "tetris", "graphene", "carbyne", "fair", "cobra")

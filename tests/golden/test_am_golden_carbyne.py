@@ -13,12 +13,12 @@ from sim.results import jct_s
 from sim.settings import SimSettings
 from testkit.examples import Table, examples, reading
 from testkit.master import accepted, work_of
-from weft.cluster import DEFAULT_QUEUES, ClusterSpec, NodeSpec
-from weft.facts import Placed
-from weft.job import Edge, Job, Stage
-from weft.messages import AskType
-from weft.presets import preset
-from weft.resources import Kind, ResourceType, ResourceTypes
+from weft.model.cluster import DEFAULT_QUEUES, ClusterSpec, NodeSpec
+from weft.model.job import Edge, Job, Stage
+from weft.model.resources import Kind, ResourceType, ResourceTypes
+from weft.policies.presets import preset
+from weft.protocol.facts import Placed
+from weft.protocol.messages import AskType
 
 
 def read_job(given: Table) -> Job:

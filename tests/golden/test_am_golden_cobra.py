@@ -18,10 +18,11 @@ from am.core import ApplicationMaster
 from am.settings import MasterSettings
 from testkit.examples import Table, examples, reading
 from testkit.master import accepted
-from weft.effects import Send, SetTimer, Started, TimerFired
-from weft.ids import AttemptId, attempt_id, container_id
-from weft.job import Edge, Job, Stage
-from weft.messages import (
+from weft.model.ids import AttemptId, attempt_id, container_id
+from weft.model.job import Edge, Job, Stage
+from weft.model.resources import Kind, ResourceType, ResourceTypes
+from weft.protocol.effects import Send, SetTimer, Started, TimerFired
+from weft.protocol.messages import (
     Ask,
     AttemptFinished,
     AttemptRegistered,
@@ -34,7 +35,6 @@ from weft.messages import (
     TaskEnd,
     TasksEnded,
 )
-from weft.resources import Kind, ResourceType, ResourceTypes
 
 
 @examples("cobra_af")

@@ -19,11 +19,11 @@ from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.results import Run, jct_s
 from sim.settings import SimSettings
-from weft.cluster import ClusterSpec, NodeSpec, QueueSpec
-from weft.dag import Dag, Link, Machines, StageEdge
-from weft.job import Edge, EdgeKind, Job, Preference, Stage
-from weft.presets import PRESETS, preset, with_options
-from weft.resources import DEFAULT_RESOURCE_TYPES
+from weft.model.cluster import ClusterSpec, NodeSpec, QueueSpec
+from weft.model.dag import Dag, Link, Machines, StageEdge
+from weft.model.job import Edge, EdgeKind, Job, Preference, Stage
+from weft.model.resources import DEFAULT_RESOURCE_TYPES
+from weft.policies.presets import PRESETS, preset, with_options
 
 FILE = Path(__file__).parent / "recorded" / "decisions.json"
 RECORD = os.environ.get("WEFT_RECORD", "0") not in ("", "0")

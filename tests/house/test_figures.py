@@ -25,7 +25,7 @@ def test_ids_are_taken_apart_in_one_place() -> None:
     bare = [
         f"{source.name}:{node.lineno}"
         for source in EVERY
-        if not source.is_kernel and source.name != "weft/ids.py"
+        if not source.is_kernel and source.name != "weft/model/ids.py"
         for node in ast.walk(source.tree)
         if isinstance(node, ast.BinOp)
         and isinstance(node.op, ast.LShift | ast.RShift)
@@ -79,7 +79,7 @@ def test_pure_code_explains_itself() -> None:
 
 
 def test_pure_code_says_its_types() -> None:
-    """`Any` is for tables of handlers and data that is still to be read (`weft.plain`)."""
+    """`Any` is for tables of handlers and data that is still to be read (`weft.model.json_types`)."""
     found = {source.name: figures.anys(source) for source in PURE if figures.anys(source)}
     assert sum(found.values()) < 60, found
 

@@ -18,8 +18,8 @@ PLANTED = {
     "nm/emulation.py": "def planted():\n    import select\n",
     "rm/ledger/asks.py": "from rm.process import service\n",
     "rm/ledger/view.py": "import time\n",
-    "nm/runner.py": "from weft.live import shell\n",
-    "weft/ids.py": "import random\n",
+    "nm/runner.py": "from weft.runtime import shell\n",
+    "weft/model/ids.py": "import random\n",
     "sim/engine.py": "import threading\n",
     "rm/fresh.py": "import os\n",  # a new module is on the pure side unless it is in `process`
     "weft/fresh.py": "import asyncio\n",
@@ -65,10 +65,10 @@ def test_every_wall_stops_what_it_is_for(tmp_path: Path) -> None:
 # what only a string says: import-linter does not see it
 UPWARDS = {
     "weft/__init__.py": "lab.functions",
-    "weft/plan.py": "lab.functions",
-    "weft/gym.py": "lab.gym",
+    "weft/model/plan.py": "lab.functions",
+    "weft/gym/__init__.py": "lab.learning.gym",
     "am/plan/registry.py": "am.plan.heft",
-    "weft/compiled.py": "numba.np.arraymath",
+    "weft/policies/compiled.py": "numba.np.arraymath",
 }
 WORLDLY_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
 GLOBAL_CHANCE = r"np\.random\.(?!Generator|default_rng)\w+"

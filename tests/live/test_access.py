@@ -20,14 +20,14 @@ from aiohttp import ClientError, ClientSession
 from click.testing import CliRunner
 
 from testkit.live import Cluster, Part, chain, until, wait_for_nodes
-from weft import access
-from weft.access import TABLE, Who
 from weft.client import certificates
 from weft.client.api import Client, RefusedError
 from weft.client.certificates import make
 from weft.client.cli import weft
-from weft.errors import WeftError
-from weft.messages import NodeHeartbeated, NodeRegistered, NodeUnregistered
+from weft.model.errors import WeftError
+from weft.protocol import access
+from weft.protocol.access import TABLE, Who
+from weft.protocol.messages import NodeHeartbeated, NodeRegistered, NodeUnregistered
 from weft.wire import channel, client_pb2, codec, containers_pb2, host_pb2, tls
 from weft.wire.codec_job import encode_job
 from weft.wire.tokens import TimeTold

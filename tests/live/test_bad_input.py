@@ -11,7 +11,7 @@ import pytest
 
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
-from weft.errors import WeftError
+from weft.model.errors import WeftError
 
 WEFT = [sys.executable, "-c", "from weft.client.cli import main; main()"]
 

@@ -7,9 +7,9 @@ import pytest
 from testkit.live import assert_ran_right, recorded, series, until
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
-from weft.ids import app_of_container
-from weft.job import Edge, Job, Stage
-from weft.requests import StageExplanation
+from weft.model.ids import app_of_container
+from weft.model.job import Edge, Job, Stage
+from weft.protocol.requests import StageExplanation
 
 DEMAND = {"vcores": 1.0, "memory_mb": 1024.0}
 NODE_MB = 16384.0

@@ -7,8 +7,8 @@ import pytest
 
 from testkit.live import Cluster, assert_ran_right, chain, until, wait_for_nodes
 from weft.client.api import Client
-from weft.errors import WeftError
-from weft.ids import attempt_of_container
+from weft.model.errors import WeftError
+from weft.model.ids import attempt_of_container
 
 MEMORY_MB = 16384.0
 NODE = f"--cluster=1x8vcores,{MEMORY_MB:.0f}memory_mb,800disk_mbps,1000network_mbps"

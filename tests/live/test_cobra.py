@@ -17,9 +17,9 @@ from testkit.live import (
 )
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
-from weft.ids import app_of_container, attempt_of_container
-from weft.job import Edge, Job, Stage
-from weft.jobfile import job_from_dict
+from weft.model.ids import app_of_container, attempt_of_container
+from weft.model.job import Edge, Job, Stage
+from weft.model.jobfile import job_from_dict
 
 DEMAND = {"vcores": 1.0, "memory_mb": 1024.0}
 NODE_MB = 16384.0

@@ -21,11 +21,11 @@ from rm.process.ranks import Ranks
 from testkit.etcd import EtcdServer
 from testkit.live import until
 from weft.client.certificates import make
-from weft.errors import InputError, WeftError
-from weft.live.outside import StoreUnavailableError
-from weft.wire import etcd_pb2 as pb
-from weft.wire.etcd import Etcd, EtcdAwayError, EtcdSettings, delete, get, parse, put
-from weft.wire.leading import Leading
+from weft.ha import etcd_pb2 as pb
+from weft.ha.etcd import Etcd, EtcdAwayError, EtcdSettings, delete, get, parse, put
+from weft.ha.leading import Leading
+from weft.model.errors import InputError, WeftError
+from weft.runtime.interfaces import StoreUnavailableError
 
 
 @pytest.fixture(scope="module")

@@ -26,15 +26,15 @@ from testkit.live import (
     until,
     wait_for_nodes,
 )
-from weft.access import TABLE
 from weft.client import cli
 from weft.client.api import AsyncClient, Client, RefusedError
-from weft.errors import WeftError
-from weft.ids import app_of_container
-from weft.requests import ManagerReport
+from weft.model.errors import WeftError
+from weft.model.ids import app_of_container
+from weft.protocol.access import TABLE
+from weft.protocol.requests import ManagerReport
 from weft.wire.channel import LEADER_KEY
 from weft.wire.client_pb2_grpc import ResourceManagerClientStub
-from weft.wire.links import master_stream, tracker_stream
+from weft.wire.connections import master_stream, tracker_stream
 from weft.wire.master_pb2 import MasterOrders
 from weft.wire.tracker_pb2 import TrackerOrders
 from weft.wire.words_pb2 import Nothing

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.fidelity import compare, drawn_jobs, errors_of, moved, read, record, told
-from sim.whatif import Jct
+from lab.studies.fidelity import compare, drawn_jobs, errors_of, moved, read, record, told
+from sim.replay.whatif import Jct
 from weft.client.local import LocalSettings
-from weft.errors import WeftError
-from weft.job import Job
+from weft.model.errors import WeftError
+from weft.model.job import Job
 
 
 def path_s(job: Job) -> float:

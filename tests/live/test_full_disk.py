@@ -15,7 +15,7 @@ import pytest
 from testkit.live import until
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
-from weft.job import Job, Stage
+from weft.model.job import Job, Stage
 
 JOBS, TASKS = 10, 12
 SCRIPT = "set -e; for i in 1 2 3; do echo line $i; sleep .1; done"

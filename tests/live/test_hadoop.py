@@ -12,7 +12,7 @@ import pytest
 
 from testkit.hadoop import CLIENTS, MASTERS, NODES, CallFailed, Peer
 from weft.client.local import LocalCluster, LocalSettings
-from weft.hadoop import hadoop_pb2 as pb
+from weft.yarn import hadoop_pb2 as pb
 
 PATIENCE_S = 60.0
 SIZE = pb.Resource(memory=128, virtual_cores=1)
@@ -354,7 +354,7 @@ def test_a_container_starts_at_its_own_host_through_a_relay(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     """Where the gateway is on another host, the node's host passes on what masters say."""
-    from weft.hadoop.relay import Relay
+    from weft.yarn.relay import Relay
 
     async def conversation() -> None:
         client = await client_of(cluster)
@@ -387,7 +387,7 @@ def test_a_masters_own_pages_open_through_ours(cluster: LocalCluster, tmp_path: 
     """/proxy/<application>/ shows what the master registered, links and redirects included."""
     from aiohttp import ClientSession, web
 
-    from weft.hadoop.web import serve
+    from weft.yarn.web import serve
 
     async def hello(request: web.Request) -> web.Response:
         if request.path == "/moved":

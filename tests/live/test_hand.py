@@ -19,7 +19,7 @@ import weft.results
 from weft.client.api import Client
 from weft.client.cli import weft as command
 from weft.client.local import KEPT_MB, LocalCluster, LocalSettings
-from weft.jobfile import job_from_dict
+from weft.model.jobfile import job_from_dict
 
 WEFT = [sys.executable, "-c", "from weft.client.cli import main; main()"]
 

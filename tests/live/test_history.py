@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from am.process.history import HistoryFile
-from weft.errors import WeftError
+from weft.model.errors import WeftError
 
 RUN = {"s0": {"run_s": 4.0, "tasks": 10.0, "input_mb": 100.0}}
 SLOWER = {"s0": {"run_s": 6.0, "tasks": 10.0, "input_mb": 100.0}}

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from lab.live_fuzz import FACES, fuzz_live
 from testkit.live import Cluster, Part, chain, series, until, wait_for_nodes
+from tools.live_fuzz import FACES, fuzz_live
 from weft.client.api import Client
-from weft.errors import WeftError
-from weft.messages import (
+from weft.model.errors import WeftError
+from weft.protocol.messages import (
     NodeHeartbeated,
     NodeRegistered,
     RunningContainer,

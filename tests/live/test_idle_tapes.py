@@ -1,10 +1,10 @@
 """Tapes of runs in which nodes said nothing replay equal."""
 
-from sim.replay import Replay
+from sim.replay.verify import Replay
 from testkit.live import Cluster, chain, until, wait_for_nodes
 from weft.client.api import Client
-from weft.effects import Heard, NodesIdle
-from weft.live.tapefile import find_tapes
+from weft.protocol.effects import Heard, NodesIdle
+from weft.runtime.tapefile import find_tapes
 from weft.tape.rows import Handled
 
 NODE = "--cluster=1x4vcores,8192memory_mb"

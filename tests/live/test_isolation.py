@@ -22,11 +22,11 @@ from testkit.live import until
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.client.show import show_nodes
-from weft.effects import ProcessEnded
-from weft.errors import InputError
-from weft.ids import attempt_id, container_id
-from weft.job import Job, Stage
-from weft.messages import Outcome, TaskLaunch
+from weft.model.errors import InputError
+from weft.model.ids import attempt_id, container_id
+from weft.model.job import Job, Stage
+from weft.protocol.effects import ProcessEnded
+from weft.protocol.messages import Outcome, TaskLaunch
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs tasks as somebody else")
 KINDS = [("nobody", "off"), ("nobody", "on"), ("", "on")]
@@ -195,7 +195,7 @@ import asyncio, sys, time
 from pathlib import Path
 from nm.process.host import ProcessHost
 from nm.process.leftovers import Strays, adopt
-from weft.messages import TaskLaunch
+from weft.protocol.messages import TaskLaunch
 async def main():
     ends = []
     host = ProcessHost(Path({str(tmp_path)!r}), ends.extend)

@@ -16,8 +16,8 @@ from nm.process.folders import find_disk
 from nm.process.limits import Limits
 from testkit.live import Cluster, until, wait_for_nodes
 from weft.client.api import Client
-from weft.job import Edge, Job, Stage
-from weft.resources import Vector
+from weft.model.job import Edge, Job, Stage
+from weft.model.resources import Vector
 
 HOST = "--cluster=1x8vcores,16384memory_mb"
 GROUPS, REASON = find(f"test-{os.getpid()}")

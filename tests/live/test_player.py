@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from lab.functions import cluster_of
-from lab.gym import synthetic
-from lab.player import make_player
-from lab.playing import Run
-from sim.film import MASTER, Film
-from sim.played import Watched, of_simulation
+from lab.learning.gym import synthetic
+from lab.play.server import make_player
+from lab.play.views import Run
+from sim.replay.recorded_run import Watched, of_simulation
+from sim.replay.timeline import MASTER, Film
 from sim.settings import SimSettings
 from testkit.browser import CHROMIUM, FLAGS, PATIENCE_MS, Served
-from weft.live.role_settings import WebSettings
-from weft.presets import preset
+from weft.policies.presets import preset
+from weft.runtime.role_settings import WebSettings
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = [

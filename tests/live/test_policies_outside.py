@@ -12,8 +12,8 @@ import pytest
 from testkit.live import until
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
-from weft.errors import WeftError
-from weft.job import Job, Stage
+from weft.model.errors import WeftError
+from weft.model.job import Job, Stage
 
 PACKAGE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "policies"
 CLUSTER = "4x8vcores,8192memory_mb"

@@ -7,7 +7,7 @@ import pytest
 
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
-from weft.jobfile import job_from_dict
+from weft.model.jobfile import job_from_dict
 
 CLUSTER = """
 resources: [{name: vcores, kind: divisible}, {name: memory_mb, kind: rigid}]

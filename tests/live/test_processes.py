@@ -9,7 +9,7 @@ import pytest
 
 from testkit.live import Cluster, chain, series, until, wait_for_nodes
 from weft.client.api import Client
-from weft.job import Edge, EdgeKind, Job, Stage
+from weft.model.job import Edge, EdgeKind, Job, Stage
 
 NODE = "--cluster=1x8vcores,16384memory_mb,800disk_mbps,1000network_mbps"
 HOST = "--cluster=1x8vcores,16384memory_mb"
@@ -56,8 +56,8 @@ def test_bad_input_is_one_line_and_exit_2(command: list[str], place: str) -> Non
 
 TOLD_AT_ONCE = """
 import asyncio, os, signal
-from weft.live.process import Process
-from weft.live.role_settings import RmSettings
+from weft.runtime.process import Process
+from weft.runtime.role_settings import RmSettings
 
 async def serve():
     process = Process(RmSettings())
@@ -181,7 +181,7 @@ def test_twenty_shell_commands_leave_the_right_files(cluster: Cluster, tmp_path:
 def _logs_are_read_over_the_wire(containers: object) -> None:
     import asyncio
 
-    from weft.errors import InputError
+    from weft.model.errors import InputError
     from weft.wire.client import read_log
 
     async def main() -> None:

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from weft.client.api import Client
 from weft.client.cli import weft
 from weft.client.local import LocalCluster, LocalSettings
-from weft.jobfile import job_from_dict
+from weft.model.jobfile import job_from_dict
 
 CLUSTER = "2x8vcores,8192memory_mb"
 

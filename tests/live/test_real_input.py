@@ -9,9 +9,9 @@ from am.plan.bounds.bounds import bounds_of
 from testkit.recorded import TOLERANCE_S, Recorded
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
-from weft.dag import Machines, dag_of_job
-from weft.job import Job
-from weft.resources import DEFAULT_RESOURCE_TYPES
+from weft.model.dag import Machines, dag_of_job
+from weft.model.job import Job
+from weft.model.resources import DEFAULT_RESOURCE_TYPES
 from weft.workloads import tpch, wfformat
 
 DATA = Path(os.environ.get("WEFT_DATA", Path(__file__).resolve().parents[2].parent / "shared/data"))

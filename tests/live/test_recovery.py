@@ -9,10 +9,10 @@ import psutil
 from nm.process.records import Record, Records
 from testkit.live import Cluster, Part, chain, until, wait_for_nodes
 from weft.client.api import Client
-from weft.effects import ProcessEnded, Started
-from weft.job import Job
-from weft.jobfile import job_from_dict
-from weft.live.tapefile import find_tapes
+from weft.model.job import Job
+from weft.model.jobfile import job_from_dict
+from weft.protocol.effects import ProcessEnded, Started
+from weft.runtime.tapefile import find_tapes
 from weft.tape.rows import Handled
 
 

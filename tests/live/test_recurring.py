@@ -7,8 +7,8 @@ from typing import Any
 from testkit.live import assert_ran_right, recorded
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
-from weft.ids import app_of_attempt, app_of_container
-from weft.job import Edge, Job, Stage
+from weft.model.ids import app_of_attempt, app_of_container
+from weft.model.job import Edge, Job, Stage
 
 NODE_MB = 16384.0
 

@@ -16,7 +16,7 @@ import grpc
 import numpy as np
 import pytest
 
-from lab.gym import synthetic
+from lab.learning.gym import synthetic
 from rm.match.choice_kernels import FEATURES
 from rm.match.choices import Choices
 from rm.match.protocol import BaseMatcher
@@ -27,9 +27,9 @@ from sim.settings import SimSettings
 from testkit.live import until
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
-from weft.errors import InputError, PolicyError, WeftError
-from weft.job import Job, Stage
-from weft.presets import choose, with_options
+from weft.model.errors import InputError, PolicyError, WeftError
+from weft.model.job import Job, Stage
+from weft.policies.presets import choose, with_options
 from weft.wire import matcher_pb2, matcher_pb2_grpc
 from weft.wire.matching import ANSWER_BYTES_MAX, MatcherChannel, Offer, Offers
 from weft.workloads.cluster_file import load_cluster

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from lab.played_runs import read_tapes
-from lab.playing import Run
+from lab.play.runs import read_tapes
+from lab.play.views import Run
 from rm.match.capacity import CapacityMatcher
-from sim.replay import Replay
+from sim.replay.verify import Replay
 from testkit.live import Cluster, Part, chain, until, wait_for_nodes
 from weft.client.api import Client
 from weft.client.cli import weft
-from weft.effects import ClientRequested
-from weft.live.tapefile import TapeFile, find_tapes
-from weft.messages import MANAGER
-from weft.record import changed
-from weft.requests import SubmitApplication
+from weft.protocol.effects import ClientRequested
+from weft.protocol.messages import MANAGER
+from weft.protocol.record import changed
+from weft.protocol.requests import SubmitApplication
+from weft.runtime.tapefile import TapeFile, find_tapes
 from weft.tape.rows import Handled
 
 NODE = "--cluster=1x4vcores,8192memory_mb"

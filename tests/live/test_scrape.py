@@ -15,12 +15,10 @@ from rm.core import ResourceManager
 from rm.process.instruments import instrument
 from rm.process.metrics import ManagerMetrics
 from testkit.live import chain
-from weft.effects import ClientRequested, Note, Recovered, Send, SetTimer, TimerFired
-from weft.errors import WeftError
-from weft.facts import facts_of
-from weft.live.exposition import SERIES_MAX, Exposition, base_unit
-from weft.live.role_settings import RmSettings
-from weft.messages import (
+from weft.model.errors import WeftError
+from weft.protocol.effects import ClientRequested, Note, Recovered, Send, SetTimer, TimerFired
+from weft.protocol.facts import facts_of
+from weft.protocol.messages import (
     Ask,
     AskType,
     AttemptFinished,
@@ -36,7 +34,9 @@ from weft.messages import (
     Outcome,
     containers_of,
 )
-from weft.requests import SubmitApplication
+from weft.protocol.requests import SubmitApplication
+from weft.runtime.exposition import SERIES_MAX, Exposition, base_unit
+from weft.runtime.role_settings import RmSettings
 
 NODES, BYTES_MAX, SCRAPE_S_MAX = 1_000, 5_000_000, 0.3
 CAPACITY = {"vcores": 16.0, "memory_mb": 65536.0, "disk_mbps": 800.0, "network_mbps": 1000.0}

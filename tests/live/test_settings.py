@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from weft.errors import InputError
-from weft.live.role_settings import AmSettings, NmSettings, RmSettings
-from weft.live.settings import describe, load, pairs
+from weft.model.errors import InputError
+from weft.runtime.role_settings import AmSettings, NmSettings, RmSettings
+from weft.runtime.settings import describe, load, pairs
 
 
 def test_flags_win_over_the_environment_and_it_over_the_file(

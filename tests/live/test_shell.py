@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from weft.effects import Effect, Kill, Note, Persist, Send, SetTimer, Stop, TimerFired
-from weft.facts import Remark
-from weft.live.clock import Clock
-from weft.live.outside import Outside
-from weft.live.shell import ROUND_S, Shell
+from weft.protocol.effects import Effect, Kill, Note, Persist, Send, SetTimer, Stop, TimerFired
+from weft.protocol.facts import Remark
+from weft.runtime.clock import Clock
+from weft.runtime.interfaces import Outside
+from weft.runtime.shell import ROUND_S, Shell
 
 
 class Scripted:
@@ -253,7 +253,7 @@ def test_beats_wait_their_turn_behind_what_came_before(monkeypatch: pytest.Monke
         assert len(fired) <= 2 * 50, "no timer goes off a second time before"
         assert core.seen == list(range(200))
 
-    monkeypatch.setattr("weft.live.shell.time", watch)
+    monkeypatch.setattr("weft.runtime.shell.time", watch)
     drive(slow, test)
 
 
@@ -284,7 +284,7 @@ def test_beats_that_fall_together_leave_turns_to_streams(
         steps = [after - before for before, after in pairwise(turns)]
         assert max(steps) <= 3, "of half a round each"
 
-    monkeypatch.setattr("weft.live.shell.time", watch)
+    monkeypatch.setattr("weft.runtime.shell.time", watch)
     drive(script, test)
 
 
@@ -306,7 +306,7 @@ def test_other_timers_wait_for_no_messages(delay_s: float, monkeypatch: pytest.M
             return [SetTimer(delay_s, "match")]
         return []
 
-    monkeypatch.setattr("weft.live.shell.time", watch)
+    monkeypatch.setattr("weft.runtime.shell.time", watch)
     drive(script, test)
 
 
@@ -336,7 +336,7 @@ def test_rounds_last_as_long_as_what_streams_do_between_them(
         steps = [after - before for before, after in pairwise(turns)]
         assert max(steps) == most
 
-    monkeypatch.setattr("weft.live.shell.time", watch)
+    monkeypatch.setattr("weft.runtime.shell.time", watch)
     drive(slow, test)
 
 

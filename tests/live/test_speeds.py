@@ -8,7 +8,7 @@ import pytest
 from testkit.live import assert_ran_right, recorded
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
-from weft.job import Edge, Job, Stage
+from weft.model.job import Edge, Job, Stage
 
 SPEEDS = {"fast1": 4.0, "fast2": 4.0, "slow": 0.5}
 

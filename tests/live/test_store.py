@@ -19,8 +19,8 @@ from rm.process.store import Journal
 from rm.recovery import compact
 from testkit.live import Cluster, chain, series, until, wait_for_nodes
 from weft.client.api import Client
-from weft.errors import WeftError
-from weft.live.outside import StoreUnavailableError
+from weft.model.errors import WeftError
+from weft.runtime.interfaces import StoreUnavailableError
 
 
 def test_records_come_back_in_order(tmp_path: Path) -> None:

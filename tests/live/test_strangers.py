@@ -17,7 +17,7 @@ import pytest
 from testkit import forked
 from testkit.live import Cluster, chain, until, wait_for_nodes
 from weft.client.api import Client
-from weft.messages import (
+from weft.protocol.messages import (
     NO_TOKEN,
     AttemptFinished,
     ContainerEnd,

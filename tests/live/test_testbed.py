@@ -18,8 +18,14 @@ import pytest
 import yaml
 
 from testkit.live import until
-from weft.hadoop import relay
-from weft.live.role_settings import AmSettings, HadoopSettings, NmSettings, RmSettings, WebSettings
+from weft.runtime.role_settings import (
+    AmSettings,
+    HadoopSettings,
+    NmSettings,
+    RmSettings,
+    WebSettings,
+)
+from weft.yarn import relay
 
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))

@@ -9,8 +9,8 @@ import pytest
 
 from testkit.live import Cluster, Part, chain, recorded, until, wait_for_nodes
 from weft.client.api import Client
-from weft.ids import app_of_attempt, app_of_container, format_app
-from weft.job import Job, Stage
+from weft.model.ids import app_of_attempt, app_of_container, format_app
+from weft.model.job import Job, Stage
 
 MEMORY_MB = 32768.0
 NODES = 8

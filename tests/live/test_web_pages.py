@@ -11,8 +11,8 @@ from testkit.browser import CHROMIUM, FLAGS, PATIENCE_MS
 from testkit.browser import Served as Pages
 from testkit.dags import mosaic, pipeline, tangle, wide
 from testkit.web import CLUSTER_TS, NOW_S, FakeClient
-from weft.ids import attempt_id, container_id
-from weft.live.role_settings import WebSettings
+from weft.model.ids import attempt_id, container_id
+from weft.runtime.role_settings import WebSettings
 from weft.web.server import make_app
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -11,7 +11,7 @@ import pytest
 from testkit.live import until
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
-from weft.job import Job, Stage
+from weft.model.job import Job, Stage
 
 yarn_api_client = pytest.importorskip("yarn_api_client", reason="yarn-api-client is not installed")
 

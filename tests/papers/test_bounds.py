@@ -8,7 +8,7 @@ from am.plan.bounds.cuts import cut
 from am.plan.bounds.packing_kernels import packing_of, unpackable
 from am.plan.bounds.parallel_rounds import span_s
 from am.plan.registry import PlanRequest, planner
-from weft.dag import Dag, Link, Machines, StageEdge
+from weft.model.dag import Dag, Link, Machines, StageEdge
 
 ONE = Machines.alike(1, [1.0])
 

@@ -10,13 +10,13 @@ from rm.match.registry import MATCHERS, make_matcher
 from sim.cluster import Simulation
 from sim.settings import SimSettings
 from testkit.matching import MatcherHarness
-from weft.cluster import cluster_from_text
-from weft.errors import InputError
-from weft.facts import Placed
-from weft.job import Edge, Job, Stage
-from weft.messages import Ask, AskType
-from weft.presets import Preset
-from weft.record import changed
+from weft.model.cluster import cluster_from_text
+from weft.model.errors import InputError
+from weft.model.job import Edge, Job, Stage
+from weft.policies.presets import Preset
+from weft.protocol.facts import Placed
+from weft.protocol.messages import Ask, AskType
+from weft.protocol.record import changed
 from weft.workloads.carbon_trace import inlined
 
 ROUND = (10.0, 10_240.0, 1000.0)

@@ -14,9 +14,9 @@ from am.plan.scores import frag_scores, long_scores, steady_scores
 from am.plan.search import PreparedPart, _choices
 from am.plan.subsets import thresholds
 from am.plan.validate import violations
-from weft.dag import Dag, Link, Machines, StageEdge
-from weft.errors import InputError
-from weft.plan import Plan
+from weft.model.dag import Dag, Link, Machines, StageEdge
+from weft.model.errors import InputError
+from weft.model.plan import Plan
 
 ONE = Machines.alike(1, [1.0, 1.0])
 

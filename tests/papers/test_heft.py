@@ -7,8 +7,8 @@ from am.plan.heft import schedule, upward_ranks
 from am.plan.paths import dependencies_of
 from am.plan.registry import PlanRequest, planned, planner_parameters
 from am.plan.validate import violations
-from weft.dag import Dag, Link, Machines, StageEdge
-from weft.errors import InputError
+from weft.model.dag import Dag, Link, Machines, StageEdge
+from weft.model.errors import InputError
 
 # Table 1: the computation costs of ten tasks on three processors
 COSTS = np.array(

@@ -27,14 +27,12 @@ from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
 from sim.network import Network
 from sim.settings import SimSettings
-from weft.cluster import ClusterSpec
-from weft.effects import ClientRequested, MakePlan, ProcessEnded, Recovered, Started
-from weft.facts import AppChanged, Fact, RunFact, facts_of
-from weft.ids import ContainerId
-from weft.job import Job
-from weft.live.outside import Outside
-from weft.live.shell import Shell
-from weft.messages import (
+from weft.model.cluster import ClusterSpec
+from weft.model.ids import ContainerId
+from weft.model.job import Job
+from weft.protocol.effects import ClientRequested, MakePlan, ProcessEnded, Recovered, Started
+from weft.protocol.facts import AppChanged, Fact, RunFact, facts_of
+from weft.protocol.messages import (
     MANAGER,
     Address,
     MasterLaunch,
@@ -45,7 +43,9 @@ from weft.messages import (
     master_address,
     node_address,
 )
-from weft.requests import SubmitApplication
+from weft.protocol.requests import SubmitApplication
+from weft.runtime.interfaces import Outside
+from weft.runtime.shell import Shell
 from weft.wire import codec
 
 UNTIL_S = 1e6  # virtual time: a run that takes longer hangs

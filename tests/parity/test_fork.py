@@ -5,18 +5,18 @@ from dataclasses import replace
 import pytest
 
 import sim.cluster
-import sim.replay
+import sim.replay.verify
 from rm.making import ManagerParts
 from sim.cluster import Simulation
-from sim.fork import ForkedSimulation, compare
-from sim.measured import BETWEEN, Delays
-from sim.rebuild import Cut, Tape, stand, survey
+from sim.replay.fork import ForkedSimulation, compare
+from sim.replay.rebuild import Cut, Tape, stand, survey
+from sim.replay.recorded_delays import BETWEEN, Delays
 from sim.settings import SimSettings, manager_settings
 from tests.parity.test_tapes import CLUSTER, CORES, Tapes, jobs
-from weft.cluster import ClusterSpec, cluster_from_dict
-from weft.errors import InputError
-from weft.ids import AppId
-from weft.presets import preset
+from weft.model.cluster import ClusterSpec, cluster_from_dict
+from weft.model.errors import InputError
+from weft.model.ids import AppId
+from weft.policies.presets import preset
 from weft.tape.made import to_data
 from weft.tape.rows import TapeReader
 
@@ -46,7 +46,7 @@ def recorded(settings: SimSettings, monkeypatch: pytest.MonkeyPatch) -> tuple[Ta
         simulation.go_on(max(ends) + 5.0)  # the last beats, so that its processes live on
     reader = TapeReader()
     rows = [*reader.rows(tapes.writer.take()), *reader.finish()]
-    monkeypatch.setattr(sim.replay, "make_core", tapes.twin)
+    monkeypatch.setattr(sim.replay.verify, "make_core", tapes.twin)
     return (lambda: rows), ends
 
 

@@ -6,18 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lab.prediction_book import CALIBRATED_MIN, PredictionBook, stretched
-from sim.asked import AskedManager
+from lab.commands.prediction_book import CALIBRATED_MIN, PredictionBook, stretched
 from sim.cluster import Simulation
-from sim.predict import Band, Drawn, Prediction, predict
-from sim.ratios import Ratios
+from sim.replay.client_view import AskedManager
+from sim.replay.estimate_error import Ratios
+from sim.replay.predict import Band, Drawn, Prediction, predict
+from sim.replay.snapshot import Held, Learned, Standing, State, read_state
 from sim.settings import SimSettings
-from sim.standing import Held, Learned, Standing, State, read_state
 from tests.parity.test_tapes import CLUSTER
-from weft.errors import InputError
-from weft.job import Edge, Job, Stage
-from weft.presets import preset
-from weft.requests import ApplicationReport
+from weft.model.errors import InputError
+from weft.model.job import Edge, Job, Stage
+from weft.policies.presets import preset
+from weft.protocol.requests import ApplicationReport
 
 DEMAND = {"vcores": 1.0, "memory_mb": 1024.0}
 

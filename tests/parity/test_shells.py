@@ -12,10 +12,10 @@ from sim.cluster import Simulation
 from sim.faults import Faults
 from sim.network import LinkSettings
 from sim.settings import SimSettings
-from weft.cluster import ClusterSpec, cluster_from_dict
-from weft.facts import AppChanged, Closed, Fact, MasterPlanned, Placed
-from weft.job import Edge, EdgeKind, Job, Preference, Stage
-from weft.presets import Preset, preset, with_options
+from weft.model.cluster import ClusterSpec, cluster_from_dict
+from weft.model.job import Edge, EdgeKind, Job, Preference, Stage
+from weft.policies.presets import Preset, preset, with_options
+from weft.protocol.facts import AppChanged, Closed, Fact, MasterPlanned, Placed
 
 Facts = list[tuple[float, Fact]]
 LiveRun = Callable[[ClusterSpec, Sequence[Job], SimSettings], Facts]

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 import sim.cluster
-import sim.replay
+import sim.replay.verify
 from am.core import ApplicationMaster
 from nm.core import NodeManager
 from rm.core import ResourceManager
 from sim.cluster import Simulation
 from sim.engine import Actor
 from sim.faults import random_faults
-from sim.replay import Replay
+from sim.replay.verify import Replay
 from sim.settings import SimSettings
-from weft.cluster import cluster_from_dict
-from weft.job import Edge, Job, Stage
-from weft.messages import Address
-from weft.presets import preset
+from weft.model.cluster import cluster_from_dict
+from weft.model.job import Edge, Job, Stage
+from weft.policies.presets import preset
+from weft.protocol.messages import Address
 from weft.tape.rows import TapeReader, TapeWriter
 
 CORES = (ResourceManager, NodeManager, ApplicationMaster)
@@ -98,7 +98,7 @@ def test_cores_answer_alike_under_faults_and_bad_links(
         preset(name), seed, prompt=prompt, faults=random_faults(seed, nodes, 4, 40.0), until_s=200.0
     )
     Simulation(CLUSTER, jobs(4), settings).run()
-    monkeypatch.setattr(sim.replay, "make_core", tapes.twin)
+    monkeypatch.setattr(sim.replay.verify, "make_core", tapes.twin)
     reader = TapeReader()
     rows = [*reader.rows(tapes.writer.take()), *reader.finish()]
     run = Replay().run(rows)

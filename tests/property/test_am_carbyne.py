@@ -19,9 +19,9 @@ from testkit.master import (
     stage,
     work_of,
 )
-from weft.ids import container_id
-from weft.job import Job, one_to_one_parents
-from weft.messages import AskType, Container, ContainersAsked
+from weft.model.ids import container_id
+from weft.model.job import Job, one_to_one_parents
+from weft.protocol.messages import AskType, Container, ContainersAsked
 
 PLAIN = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -18,11 +18,11 @@ from am.task_groups import TaskGroup
 from sim.cluster import Simulation
 from sim.settings import SimSettings
 from testkit.master import PretendedCluster, accepted, assert_ran_in_order, chain, stage
-from weft.cluster import cluster_from_text
-from weft.errors import InputError
-from weft.job import NO_PREFERENCE, Edge, Job, Preference
-from weft.messages import AskType, ContainersAsked, Outcome
-from weft.presets import preset
+from weft.model.cluster import cluster_from_text
+from weft.model.errors import InputError
+from weft.model.job import NO_PREFERENCE, Edge, Job, Preference
+from weft.policies.presets import preset
+from weft.protocol.messages import AskType, ContainersAsked, Outcome
 
 HOLDING = ["cobra", "static", "dynamic", "disposable", "reuse"]
 CALM = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from am.settings import MasterSettings
 from testkit.master import PretendedCluster, assert_ran_in_order, random_edge, stage
-from weft.dag import dag_of_job
-from weft.effects import MakePlan
-from weft.job import Job, Preference, TaskOverride
-from weft.messages import Outcome
-from weft.plan import Plan, plan_of_starts
+from weft.model.dag import dag_of_job
+from weft.model.job import Job, Preference, TaskOverride
+from weft.model.plan import Plan, plan_of_starts
+from weft.protocol.effects import MakePlan
+from weft.protocol.messages import Outcome
 
 KINDS = [Outcome.FAILED, Outcome.KILLED, Outcome.LOST, Outcome.OUT_OF_MEMORY, Outcome.RELEASED]
 

@@ -17,13 +17,13 @@ from sim.results import jct_s
 from sim.settings import SimSettings
 from testkit.master import PretendedCluster, assert_ran_in_order, stage
 from testkit.matching import MatcherHarness
-from weft.cluster import ClusterSpec, cluster_from_text
-from weft.errors import InputError
-from weft.ids import app_of_container
-from weft.job import Edge, Job, Stage, TaskOverride
-from weft.messages import Ask, AskType, ContainersAsked, Outcome
-from weft.presets import choose, preset, with_options
-from weft.resources import DEFAULT_RESOURCE_TYPES as TYPES
+from weft.model.cluster import ClusterSpec, cluster_from_text
+from weft.model.errors import InputError
+from weft.model.ids import app_of_container
+from weft.model.job import Edge, Job, Stage, TaskOverride
+from weft.model.resources import DEFAULT_RESOURCE_TYPES as TYPES
+from weft.policies.presets import choose, preset, with_options
+from weft.protocol.messages import Ask, AskType, ContainersAsked, Outcome
 
 CALM = settings(max_examples=25, deadline=None)
 AMOUNT = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0])

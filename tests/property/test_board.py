@@ -13,8 +13,8 @@ from am.plan.part import Grid
 from am.plan.registry import PlanRequest, Spread, planner
 from am.plan.validate import violations
 from testkit.board import Board
-from weft.dag import Dag, Link, Machines, StageEdge
-from weft.plan import Plan
+from weft.model.dag import Dag, Link, Machines, StageEdge
+from weft.model.plan import Plan
 
 RELAXED = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from sim.cluster import Simulation
 from sim.settings import SimSettings
-from weft.cluster import ClusterSpec, cluster_from_dict
-from weft.facts import Fact, Placed
-from weft.job import Edge, EdgeKind, Job, Stage
-from weft.presets import Preset, preset
+from weft.model.cluster import ClusterSpec, cluster_from_dict
+from weft.model.job import Edge, EdgeKind, Job, Stage
+from weft.policies.presets import Preset, preset
+from weft.protocol.facts import Fact, Placed
 
 FEW = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 DRF_LIKE = Preset(

@@ -27,11 +27,11 @@ from am.ask.cobra import Cobra
 from am.ask.view import HoldView, HoldWish
 from sim.cluster import Simulation
 from sim.settings import SimSettings
-from weft.cluster import ClusterSpec, cluster_from_text
-from weft.facts import AppChanged, Closed, Placed, TaskStarted, TaskStopped
-from weft.ids import app_of_container
-from weft.job import Edge, Job, Preference, Stage
-from weft.presets import preset
+from weft.model.cluster import ClusterSpec, cluster_from_text
+from weft.model.ids import app_of_container
+from weft.model.job import Edge, Job, Preference, Stage
+from weft.policies.presets import preset
+from weft.protocol.facts import AppChanged, Closed, Placed, TaskStarted, TaskStopped
 
 MACHINE = {"vcores": 8.0, "memory_mb": 16384.0}
 PART = 0.25  # of a machine: the asker's default container

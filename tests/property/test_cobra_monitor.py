@@ -8,9 +8,10 @@ import pytest
 
 from nm.core import HEARTBEAT, NodeManager
 from nm.settings import Mode, NodeSettings
-from weft.effects import ContainersMeasured, ProcessEnded, Send, Started, TimerFired
-from weft.ids import attempt_id, container_id
-from weft.messages import (
+from weft.model.ids import attempt_id, container_id
+from weft.model.resources import Kind, ResourceType, ResourceTypes, Vector
+from weft.protocol.effects import ContainersMeasured, ProcessEnded, Send, Started, TimerFired
+from weft.protocol.messages import (
     NodeAccepted,
     NodeHeartbeated,
     Outcome,
@@ -18,7 +19,6 @@ from weft.messages import (
     TaskLaunch,
     TasksEnded,
 )
-from weft.resources import Kind, ResourceType, ResourceTypes, Vector
 
 TYPES = ResourceTypes(
     (ResourceType("vcores", Kind.DIVISIBLE), ResourceType("memory_mb", Kind.RIGID))

@@ -7,14 +7,14 @@ import pytest
 import yaml
 
 from am.ask.registry import ASKERS
-from lab.commands_fuzz import Given, case_of, script_of
+from lab.commands.fuzz import Given, case_of, script_of
 from rm.nodes import silence
 from sim.faults import Fault, FaultKind, Faults, faults_from_dict, faults_to_dict
 from sim.fuzz import run, shrink
 from sim.network import LinkSettings
 from sim.swarm import case, swarm
 from tools.plant_bugs import FAULTS_MAX, find
-from weft.presets import PRESETS
+from weft.policies.presets import PRESETS
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))

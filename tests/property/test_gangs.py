@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rm.placing.gang_room import Need, pack
 from sim.process.gang_walk import gang_walk
-from weft.presets import PRESETS
+from weft.policies.presets import PRESETS
 
 
 @pytest.mark.parametrize("seed", range(2 * len(PRESETS)))

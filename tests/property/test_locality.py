@@ -6,9 +6,9 @@ import pytest
 from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.settings import SimSettings
-from weft.cluster import cluster_from_text
-from weft.job import Job, Preference, Stage
-from weft.presets import preset
+from weft.model.cluster import cluster_from_text
+from weft.model.job import Job, Preference, Stage
+from weft.policies.presets import preset
 
 
 def local_share(scheduler: str, prompt: bool) -> float:

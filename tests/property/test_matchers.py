@@ -12,7 +12,7 @@ from rm.ledger.asks import RACK_LOCAL
 from rm.match.deficit_kernels import TIME_UNIT_S
 from rm.match.registry import MATCHERS
 from testkit.matching import THREE, TWO_QUEUES, MatcherHarness
-from weft.messages import Ask, AskType
+from weft.protocol.messages import Ask, AskType
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.data_too_large])
 CAPACITY = (8.0, 8192.0, 1000.0)

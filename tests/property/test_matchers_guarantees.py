@@ -13,11 +13,11 @@ from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.settings import SimSettings
 from testkit.matching import MatcherHarness
-from weft.cluster import ClusterSpec, NodeSpec, QueueSpec
-from weft.job import Job, Stage
-from weft.messages import Ask, AskType
-from weft.presets import preset, with_options
-from weft.resources import DEFAULT_RESOURCE_TYPES
+from weft.model.cluster import ClusterSpec, NodeSpec, QueueSpec
+from weft.model.job import Job, Stage
+from weft.model.resources import DEFAULT_RESOURCE_TYPES
+from weft.policies.presets import preset, with_options
+from weft.protocol.messages import Ask, AskType
 
 every_matcher = pytest.mark.parametrize("name", list(MATCHERS))
 QUICK = settings(

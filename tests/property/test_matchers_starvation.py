@@ -14,10 +14,16 @@ from rm.core import ResourceManager
 from rm.match.registry import MATCHERS, make_matcher
 from rm.settings import ManagerSettings
 from testkit.builders import TWO_TYPES, FakeMaster, FakeNode, ask, job, node_registered, stage
-from weft.cluster import QueueSpec
-from weft.effects import ClientRequested, Recovered, Send, TimerFired
-from weft.messages import AttemptFinished, AttemptRegistered, ContainerEnd, MasterLaunch, Outcome
-from weft.requests import SubmitApplication
+from weft.model.cluster import QueueSpec
+from weft.protocol.effects import ClientRequested, Recovered, Send, TimerFired
+from weft.protocol.messages import (
+    AttemptFinished,
+    AttemptRegistered,
+    ContainerEnd,
+    MasterLaunch,
+    Outcome,
+)
+from weft.protocol.requests import SubmitApplication
 
 QUEUES = QueueSpec("root", children=(QueueSpec("a", 0.5), QueueSpec("b", 0.5)))
 NODES, LIVE_MAX, STEP_S = 4, 14, 0.25

@@ -7,7 +7,7 @@ import pytest
 
 import weft
 from rm.match.registry import MATCHERS
-from weft.errors import InputError
+from weft.model.errors import InputError
 
 TYPES = [{"name": "vcores", "kind": "divisible"}, {"name": "memory_mb", "kind": "rigid"}]
 SMALL = {"vcores": 1, "memory_mb": 512}

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from lab.message_fuzz import BEDS, FuzzError, ManagerBed, Tally, fuzz_core
 from rm.core import ResourceManager
+from tools.message_fuzz import BEDS, FuzzError, ManagerBed, Tally, fuzz_core
 
 SECONDS = 10.0  # of each core
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nm.emulation import Emulation, RunningTask
-from weft.messages import TaskLaunch
+from weft.protocol.messages import TaskLaunch
 
 CAPACITY = (4.0, 10.0, 100.0)
 RIGID = (False, True, False)

@@ -18,9 +18,9 @@ from nm.process.host import ProcessHost
 from nm.process.leftovers import ROOT_VARIABLE, kill_orphans
 from nm.process.places import OpenFiles, read
 from nm.process.records import FOLDER, Records, before_start, named, of_run, started
-from weft.effects import ProcessEnded
-from weft.ids import attempt_id, container_id
-from weft.messages import NODE_FAULT, Outcome, TaskLaunch
+from weft.model.ids import attempt_id, container_id
+from weft.protocol.effects import ProcessEnded
+from weft.protocol.messages import NODE_FAULT, Outcome, TaskLaunch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 

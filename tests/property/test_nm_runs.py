@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from nm.core import HEARTBEAT, TASKS, NodeManager
 from nm.settings import NodeSettings
-from weft.effects import NodeSlowed, Note, Send, SetTimer, Started, TimerFired
-from weft.facts import TaskStopped, facts_of
-from weft.ids import attempt_id, container_id
-from weft.messages import (
+from weft.model.ids import attempt_id, container_id
+from weft.model.resources import DEFAULT_RESOURCE_TYPES
+from weft.protocol.effects import NodeSlowed, Note, Send, SetTimer, Started, TimerFired
+from weft.protocol.facts import TaskStopped, facts_of
+from weft.protocol.messages import (
     NodeAccepted,
     NodeAnswered,
     NodeHeartbeated,
@@ -25,7 +26,6 @@ from weft.messages import (
     ends_of,
     launches_of,
 )
-from weft.resources import DEFAULT_RESOURCE_TYPES
 
 ATTEMPT = attempt_id(1, 1)
 CAPACITY = {"vcores": 4.0, "memory_mb": 1000.0, "disk_mbps": 100.0}

@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from nm.core import NodeManager
 from nm.settings import NodeSettings
-from weft.effects import NodeSlowed, Note, Send, SetTimer, Started, TimerFired
-from weft.facts import TaskStarted, TaskStopped, facts_of
-from weft.ids import attempt_id, container_id
-from weft.messages import (
+from weft.model.ids import attempt_id, container_id
+from weft.model.resources import DEFAULT_RESOURCE_TYPES
+from weft.protocol.effects import NodeSlowed, Note, Send, SetTimer, Started, TimerFired
+from weft.protocol.facts import TaskStarted, TaskStopped, facts_of
+from weft.protocol.messages import (
     NodeAccepted,
     NodeAnswered,
     NodeHeartbeated,
@@ -19,7 +20,6 @@ from weft.messages import (
     StopContainers,
     TaskLaunch,
 )
-from weft.resources import DEFAULT_RESOURCE_TYPES
 
 ATTEMPT = attempt_id(1, 1)
 

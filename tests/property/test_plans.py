@@ -14,8 +14,8 @@ from am.plan.paths import dependencies_of, heads, levels, tails
 from am.plan.registry import PLANNERS, PlanRequest, planned, planner
 from am.plan.reuse import plan_from_data, plan_key, plan_to_data
 from am.plan.validate import violations
-from weft.dag import Dag, Link, Machines, StageEdge
-from weft.plan import Plan
+from weft.model.dag import Dag, Link, Machines, StageEdge
+from weft.model.plan import Plan
 
 FAST = [name for name in PLANNERS if name not in ("optimal", "graphene_plus")]
 OPTIONS: dict[str, dict[str, Any]] = {"optimal": {"effort": 2}}

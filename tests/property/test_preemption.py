@@ -13,14 +13,14 @@ from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.results import Run, node_rows, task_rows
 from sim.settings import SimSettings
-from weft.cluster import QueueSpec, cluster_from_text
-from weft.facts import Closed, Placed, TaskStopped
-from weft.ids import attempt_id, container_id
-from weft.job import Job, Stage
-from weft.live.factlines import fact_line
-from weft.messages import ContainersAsked, Outcome
-from weft.presets import PRESETS, Preset, choose, preset
+from weft.model.cluster import QueueSpec, cluster_from_text
+from weft.model.ids import attempt_id, container_id
+from weft.model.job import Job, Stage
+from weft.policies.presets import PRESETS, Preset, choose, preset
+from weft.protocol.facts import Closed, Placed, TaskStopped
+from weft.protocol.messages import ContainersAsked, Outcome
 from weft.results.recorded import tasks_of
+from weft.runtime.factlines import fact_line
 
 QUEUES = QueueSpec("root", children=(QueueSpec("a", 0.5), QueueSpec("b", 0.5)))
 GRACE_S, HEARTBEAT_S = 5.0, 1.0

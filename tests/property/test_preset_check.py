@@ -2,8 +2,8 @@
 
 import pytest
 
-from lab.preset_check import DATA, WORKLOAD, check, workload
-from weft.presets import PRESETS
+from lab.studies.preset_check import DATA, WORKLOAD, check, workload
+from weft.policies.presets import PRESETS
 
 pytestmark = pytest.mark.skipif(
     not (DATA / WORKLOAD).exists(), reason=f"no {WORKLOAD} in {DATA} (WEFT_DATA)"

@@ -12,10 +12,10 @@ from rm.ledger.asks import AskEntry, AskRows
 from rm.ledger.ledger import Ledger
 from rm.ledger.queues import QueueTree
 from testkit.builders import TWO_TYPES, ask
-from weft.cluster import QueueSpec
-from weft.dag import Floats
-from weft.errors import InvariantError
-from weft.resources import ResourceTypes
+from weft.model.cluster import QueueSpec
+from weft.model.dag import Floats
+from weft.model.errors import InvariantError
+from weft.model.resources import ResourceTypes
 
 TREE = QueueTree(
     QueueSpec(

@@ -1,7 +1,7 @@
 """Whatever is lost, doubled or late, the Resource Manager's books hold and every job ends.
 
 A random walk over a small cluster: nodes that remember what they run, masters that ask as
-`weft.messages` says, a network that loses, doubles and reorders, nodes and masters and the manager
+`weft.protocol.messages` says, a network that loses, doubles and reorders, nodes and masters and the manager
 itself that die and come back. After every event `check()`; and no node ever really runs more of a
 rigid resource than it has, counted on the nodes, not in the manager's books.
 """
@@ -19,11 +19,11 @@ from rm.match.protocol import Match
 from rm.match.registry import MATCHERS, make_matcher
 from rm.settings import ManagerSettings
 from testkit.builders import TWO_TYPES, ask, job, stage
-from weft.cluster import QueueSpec
-from weft.effects import ClientRequested, Persist, Recovered, Send, SetTimer, TimerFired
-from weft.ids import attempt_of_container
-from weft.job import Job
-from weft.messages import (
+from weft.model.cluster import QueueSpec
+from weft.model.ids import attempt_of_container
+from weft.model.job import Job
+from weft.protocol.effects import ClientRequested, Persist, Recovered, Send, SetTimer, TimerFired
+from weft.protocol.messages import (
     AttemptAccepted,
     AttemptFinished,
     AttemptRegistered,
@@ -42,8 +42,13 @@ from weft.messages import (
     TaskEnd,
     containers_of,
 )
-from weft.outbox import Outbox
-from weft.requests import ApplicationReport, GetApplication, KillApplication, SubmitApplication
+from weft.protocol.outbox import Outbox
+from weft.protocol.requests import (
+    ApplicationReport,
+    GetApplication,
+    KillApplication,
+    SubmitApplication,
+)
 
 QUEUES = QueueSpec(
     "root",

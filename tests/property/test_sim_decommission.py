@@ -9,12 +9,12 @@ from sim.faults import FaultKind, Faults, faults_from_dict, random_faults
 from sim.process.walk import CLUSTER, HORIZON_S, JOBS
 from sim.recorder import Recorder
 from sim.settings import SimSettings
-from weft.cluster import cluster_from_text
-from weft.errors import InputError
-from weft.facts import AttemptChanged, NodeChanged, TaskStarted, TaskStopped
-from weft.job import Edge, Job, Stage
-from weft.messages import Outcome
-from weft.presets import preset
+from weft.model.cluster import cluster_from_text
+from weft.model.errors import InputError
+from weft.model.job import Edge, Job, Stage
+from weft.policies.presets import preset
+from weft.protocol.facts import AttemptChanged, NodeChanged, TaskStarted, TaskStopped
+from weft.protocol.messages import Outcome
 
 FOUR = cluster_from_text("4x4vcores,8192memory_mb")
 NODES = [spec.node_id for spec in FOUR.nodes]

@@ -6,10 +6,10 @@ from sim.cluster import Simulation
 from sim.faults import Fault, FaultKind, Faults
 from sim.network import LinkSettings
 from sim.settings import SimSettings
-from weft.cluster import cluster_from_text
-from weft.job import Job, Stage
-from weft.messages import node_address
-from weft.presets import preset
+from weft.model.cluster import cluster_from_text
+from weft.model.job import Job, Stage
+from weft.policies.presets import preset
+from weft.protocol.messages import node_address
 
 
 @pytest.mark.parametrize("scheduler", ["srs", "drs", "cobra"])

@@ -10,14 +10,14 @@ from nm.settings import NodeSettings
 from sim.client import Client
 from sim.cluster import Simulation
 from sim.engine import Actor, Beat
+from sim.heartbeat_order import MASTERS_NEXT, turn
 from sim.recorder import Recorder
 from sim.results import Run, jain, jct_s, job_rows, ready_times, task_rows, utilisation
 from sim.settings import SimSettings
-from sim.turns import MASTERS_NEXT, turn
-from weft.cluster import cluster_from_text
-from weft.job import Edge, EdgeKind, Job, Stage
-from weft.messages import MANAGER, ContainersAsked
-from weft.presets import PRESETS, preset
+from weft.model.cluster import cluster_from_text
+from weft.model.job import Edge, EdgeKind, Job, Stage
+from weft.policies.presets import PRESETS, preset
+from weft.protocol.messages import MANAGER, ContainersAsked
 
 CLUSTER = cluster_from_text("12x8vcores,4000memory_mb")
 

@@ -7,10 +7,10 @@ import distributed
 import numpy as np
 import pytest
 
-from lab.study import Grid, read_grid, run_study
-from weft.errors import InputError, WeftError
-from weft.job import Edge, Job, Stage
-from weft.jobfile import job_to_dict
+from lab.studies.grid import Grid, read_grid, run_study
+from weft.model.errors import InputError, WeftError
+from weft.model.job import Edge, Job, Stage
+from weft.model.jobfile import job_to_dict
 
 
 def workload(path: Path) -> str:

@@ -13,13 +13,13 @@ from sim.cluster import Simulation
 from sim.results import Run, ready_times
 from sim.settings import SimSettings
 from testkit.master import random_edge, stage
-from weft.cluster import cluster_from_text
-from weft.dag import Machines, dag_of_job
-from weft.errors import InputError
-from weft.job import Edge, Job, Stage, TaskPairs
-from weft.jobfile import job_from_dict, job_to_dict
-from weft.presets import preset
-from weft.resources import DEFAULT_RESOURCE_TYPES
+from weft.model.cluster import cluster_from_text
+from weft.model.dag import Machines, dag_of_job
+from weft.model.errors import InputError
+from weft.model.job import Edge, Job, Stage, TaskPairs
+from weft.model.jobfile import job_from_dict, job_to_dict
+from weft.model.resources import DEFAULT_RESOURCE_TYPES
+from weft.policies.presets import preset
 
 TYPES = DEFAULT_RESOURCE_TYPES
 CAPACITY = (16.0, 65536.0, 800.0, 1000.0)

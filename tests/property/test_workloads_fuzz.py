@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from weft.errors import InputError
+from weft.model.errors import InputError
 from weft.workloads.imported import Imported
 from weft.workloads.registry import detect, import_jobs
 

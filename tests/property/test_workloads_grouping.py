@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.job import Edge, one_to_one_parents
+from weft.model.job import Edge, one_to_one_parents
 from weft.workloads.stage_grouping import group_tasks
 
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from weft.job import Edge, EdgeKind, Job, Preference, Stage, TaskOverride, TaskPairs
-from weft.jobfile import job_from_dict, job_to_dict
+from weft.model.job import Edge, EdgeKind, Job, Preference, Stage, TaskOverride, TaskPairs
+from weft.model.jobfile import job_from_dict, job_to_dict
 from weft.workloads.jobs_file import load_jobs, write_jobs
 
-# no name may hold a control character (weft/reading.py); a command's words may, but for NUL
+# no name may hold a control character (weft/model/reading.py); a command's words may, but for NUL
 names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8)
 words = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8

@@ -7,10 +7,10 @@ from am.ask.registry import asker
 from am.core import ApplicationMaster
 from am.settings import MasterSettings
 from testkit.master import ATTEMPT, SLOT, PretendedCluster, accepted, chain, messages_of, stage
-from weft.effects import Started, TimerFired
-from weft.ids import container_id
-from weft.job import Job, TaskOverride
-from weft.messages import (
+from weft.model.ids import container_id
+from weft.model.job import Job, TaskOverride
+from weft.protocol.effects import Started, TimerFired
+from weft.protocol.messages import (
     Container,
     ContainerEnd,
     ContainersAsked,

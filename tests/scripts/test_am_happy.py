@@ -1,7 +1,7 @@
 """A master runs a job from registration to its acknowledged end."""
 
 from testkit.master import PretendedCluster, assert_ran_in_order, chain, finished, stage
-from weft.job import Job
+from weft.model.job import Job
 
 
 def job() -> Job:

@@ -17,13 +17,14 @@ from testkit.master import (
     messages_of,
     stage,
 )
-from weft.dag import dag_of_job
-from weft.effects import MakePlan, Note, SetTimer, Started, Stop, TimerFired
-from weft.errors import InputError, InvariantError
-from weft.facts import MasterPlanned, Remark
-from weft.ids import attempt_id, container_id
-from weft.job import Edge, Job, Preference, TaskOverride
-from weft.messages import (
+from weft.model.dag import dag_of_job
+from weft.model.errors import InputError, InvariantError
+from weft.model.ids import attempt_id, container_id
+from weft.model.job import Edge, Job, Preference, TaskOverride
+from weft.model.plan import Plan, plan_of_starts
+from weft.protocol.effects import MakePlan, Note, SetTimer, Started, Stop, TimerFired
+from weft.protocol.facts import MasterPlanned, Remark
+from weft.protocol.messages import (
     NO_TOKEN,
     NODE_FAULT,
     AttemptFinished,
@@ -42,8 +43,7 @@ from weft.messages import (
     TaskLaunch,
     launches_of,
 )
-from weft.plan import Plan, plan_of_starts
-from weft.record import changed
+from weft.protocol.record import changed
 
 DIRECT = MasterSettings(planner="")
 

@@ -2,8 +2,8 @@
 
 import json
 
-from lab import bench_check
-from lab.bench_check import fallen, history, interpreter, main
+from lab.bench import check as bench_check
+from lab.bench.check import fallen, history, interpreter, main
 
 
 def line(by: str, **ratios: float) -> dict[str, object]:

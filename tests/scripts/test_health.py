@@ -16,13 +16,13 @@ from sim.faults import faults_from_dict
 from sim.settings import SimSettings
 from testkit.builders import TWO_TYPES, ask, job, node_registered, noted, sent, stage
 from testkit.manager import Rig, granted
-from weft.cluster import cluster_from_text
-from weft.effects import NodeExamined, Started, TimerFired
-from weft.errors import InputError
-from weft.facts import NodeChanged, TaskStarted
-from weft.messages import NodeAccepted, NodeHeartbeated, NodeRegistered
-from weft.presets import preset
-from weft.requests import DecommissionNode, Explain, ListNodes, RecommissionNode
+from weft.model.cluster import cluster_from_text
+from weft.model.errors import InputError
+from weft.policies.presets import preset
+from weft.protocol.effects import NodeExamined, Started, TimerFired
+from weft.protocol.facts import NodeChanged, TaskStarted
+from weft.protocol.messages import NodeAccepted, NodeHeartbeated, NodeRegistered
+from weft.protocol.requests import DecommissionNode, Explain, ListNodes, RecommissionNode
 
 FREE = ManagerSettings(master_demand={}, node_expiry_s=10.0, master_expiry_s=60.0)
 ILL = "ERROR: the disk is full"

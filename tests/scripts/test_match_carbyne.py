@@ -4,9 +4,9 @@ import pytest
 
 from rm.match.registry import make_matcher
 from testkit.matching import MatcherHarness
-from weft.cluster import QueueSpec
-from weft.errors import InputError
-from weft.messages import Ask, AskType
+from weft.model.cluster import QueueSpec
+from weft.model.errors import InputError
+from weft.protocol.messages import Ask, AskType
 
 
 def wants(total: int, demand: tuple[float, float, float], kind: AskType) -> Ask:

@@ -16,14 +16,14 @@ from sim.settings import SimSettings
 from testkit.builders import ask, job, noted, stage, succeeded
 from testkit.manager import Rig
 from testkit.master import stage as plain_stage
-from weft.cluster import DEFAULT_QUEUES, ClusterSpec, NodeSpec, QueueSpec
-from weft.effects import Started
-from weft.facts import Placed, TaskStarted
-from weft.job import Job, Preference, Stage
-from weft.messages import NodeAccepted, StartContainers, TaskLaunch
-from weft.presets import preset
-from weft.requests import Explain
-from weft.resources import DEFAULT_RESOURCE_TYPES
+from weft.model.cluster import DEFAULT_QUEUES, ClusterSpec, NodeSpec, QueueSpec
+from weft.model.job import Job, Preference, Stage
+from weft.model.resources import DEFAULT_RESOURCE_TYPES
+from weft.policies.presets import preset
+from weft.protocol.effects import Started
+from weft.protocol.facts import Placed, TaskStarted
+from weft.protocol.messages import NodeAccepted, StartContainers, TaskLaunch
+from weft.protocol.requests import Explain
 
 FREE = ManagerSettings(master_demand={"vcores": 0.0})
 every_matcher = pytest.mark.parametrize("matcher", list(MATCHERS))

@@ -8,8 +8,8 @@ import pytest
 
 from rm.match.deficit_kernels import TIME_UNIT_S
 from testkit.matching import MatcherHarness
-from weft.cluster import QueueSpec
-from weft.messages import Ask, AskType
+from weft.model.cluster import QueueSpec
+from weft.protocol.messages import Ask, AskType
 
 PLAIN = {"overbook": "", "kappa": -1}
 ONE = (1.0, 512.0, 0.0)

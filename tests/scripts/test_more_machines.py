@@ -13,18 +13,18 @@ from testkit.builders import node_registered, sent
 from testkit.builders import stage as small_stage
 from testkit.manager import Rig
 from testkit.master import ATTEMPT, SLOT, PretendedCluster, accepted, stage, work_of
-from weft.effects import MakePlan
-from weft.facts import MasterPlanned
-from weft.ids import attempt_id
-from weft.job import Job
-from weft.messages import (
+from weft.model.ids import attempt_id
+from weft.model.job import Job
+from weft.model.plan import Plan
+from weft.protocol.effects import MakePlan
+from weft.protocol.facts import MasterPlanned
+from weft.protocol.messages import (
     AttemptAccepted,
     AttemptRegistered,
     ContainersAsked,
     ContainersGranted,
     RunningContainer,
 )
-from weft.plan import Plan
 
 FREE = ManagerSettings(master_demand={})
 NODE = (4.0, 8192.0)

@@ -6,9 +6,9 @@ import pytest
 from nm.core import NodeManager
 from nm.settings import NodeSettings
 from testkit.builders import TWO_TYPES, sent
-from weft.effects import SetTimer, Started, TimerFired
-from weft.ids import attempt_id, container_id
-from weft.messages import (
+from weft.model.ids import attempt_id, container_id
+from weft.protocol.effects import SetTimer, Started, TimerFired
+from weft.protocol.messages import (
     NodeAccepted,
     NodeAnswered,
     NodeHeartbeated,

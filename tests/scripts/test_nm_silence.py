@@ -7,9 +7,9 @@ import numpy as np
 from nm.core import NodeManager
 from nm.settings import Mode, NodeSettings
 from testkit.builders import TWO_TYPES, sent
-from weft.effects import ContainersMeasured, NodeExamined, SetTimer, Started, TimerFired
-from weft.ids import container_id
-from weft.messages import (
+from weft.model.ids import container_id
+from weft.protocol.effects import ContainersMeasured, NodeExamined, SetTimer, Started, TimerFired
+from weft.protocol.messages import (
     NodeAccepted,
     NodeAnswered,
     NodeHeartbeated,

@@ -8,7 +8,9 @@ import pytest
 from nm.core import HEARTBEAT, REPORT, TASKS, NodeManager
 from nm.settings import Mode, NodeSettings
 from testkit.builders import noted
-from weft.effects import (
+from weft.model.ids import EPOCH_BITS, attempt_id, container_id
+from weft.model.resources import DEFAULT_RESOURCE_TYPES
+from weft.protocol.effects import (
     Clean,
     Kill,
     Launch,
@@ -21,9 +23,8 @@ from weft.effects import (
     StopRequested,
     TimerFired,
 )
-from weft.facts import Remark, TaskStopped
-from weft.ids import EPOCH_BITS, attempt_id, container_id
-from weft.messages import (
+from weft.protocol.facts import Remark, TaskStopped
+from weft.protocol.messages import (
     MasterLaunch,
     NodeAccepted,
     NodeAnswered,
@@ -38,7 +39,6 @@ from weft.messages import (
     TaskLaunch,
     TasksEnded,
 )
-from weft.resources import DEFAULT_RESOURCE_TYPES
 
 ATTEMPT = attempt_id(1, 1)
 CAPACITY = {"vcores": 4.0, "memory_mb": 1000.0, "disk_mbps": 100.0, "network_mbps": 100.0}

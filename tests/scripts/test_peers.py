@@ -2,8 +2,11 @@
 
 import pytest
 
-from lab import bench_dask, bench_live, bench_sim, peers
-from weft.errors import InputError
+from lab.bench import dask as bench_dask
+from lab.bench import live as bench_live
+from lab.bench import peers
+from lab.bench import sim as bench_sim
+from weft.model.errors import InputError
 
 
 def test_each_figure_of_a_peer_is_of_a_case_that_is_measured() -> None:
@@ -36,7 +39,7 @@ def test_dask_runs_from_a_folder_that_has_a_package_of_the_labs_name(tmp_path, m
     pytest.importorskip("distributed")
     (tmp_path / "lab").mkdir()
     (tmp_path / "lab/__init__.py").touch()
-    (tmp_path / "lab/bench_dask.py").write_text("raise RuntimeError('another one')\n")
+    (tmp_path / "lab/bench/dask.py").write_text("raise RuntimeError('another one')\n")
     monkeypatch.chdir(tmp_path)
     row = bench_dask.measure("Dask", 2, 10)
     assert (row.get("skipped"), row.get("tasks")) == (None, 20)

@@ -18,13 +18,14 @@ from sim.settings import SimSettings
 from testkit.builders import ask, job, noted, sent, stage
 from testkit.manager import Rig
 from testkit.master import accepted
-from weft.cluster import cluster_from_dict, cluster_from_text
-from weft.effects import SetTimer, Started, TimerFired
-from weft.errors import InputError
-from weft.facts import AppChanged, TaskStarted
-from weft.ids import app_of_container, attempt_id, container_id
-from weft.jobfile import job_from_dict, job_to_dict
-from weft.messages import (
+from weft.model.cluster import cluster_from_dict, cluster_from_text
+from weft.model.errors import InputError
+from weft.model.ids import app_of_container, attempt_id, container_id
+from weft.model.jobfile import job_from_dict, job_to_dict
+from weft.policies.presets import preset
+from weft.protocol.effects import SetTimer, Started, TimerFired
+from weft.protocol.facts import AppChanged, TaskStarted
+from weft.protocol.messages import (
     NODE_ENDED,
     AttemptFinished,
     Container,
@@ -33,8 +34,7 @@ from weft.messages import (
     ContainersGranted,
     Outcome,
 )
-from weft.presets import preset
-from weft.requests import Done, Explain, GetApplication, MoveApplication, SetExpiry
+from weft.protocol.requests import Done, Explain, GetApplication, MoveApplication, SetExpiry
 
 FREE = ManagerSettings(master_demand={}, node_expiry_s=10.0, master_expiry_s=60.0, node_ends_max=3)
 
@@ -101,7 +101,7 @@ def test_a_node_that_leaves_on_purpose_is_nobodys_fault() -> None:
     rig.allocate(master)
     here = [c for c in master.containers.values() if c.node_id == "n2"]
     assert here
-    from weft.messages import NodeUnregistered
+    from weft.protocol.messages import NodeUnregistered
 
     rig.tell(NodeUnregistered("n2"))
     rig.allocate(master)

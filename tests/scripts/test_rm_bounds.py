@@ -15,9 +15,9 @@ from rm.process.watching import KEPT_MAX, WATCHED_MAX, Watcher, Watching
 from rm.settings import ManagerSettings
 from testkit.builders import job
 from testkit.manager import Rig
-from weft.cluster import QueueSpec
-from weft.errors import InputError
-from weft.facts import (
+from weft.model.cluster import QueueSpec
+from weft.model.errors import InputError
+from weft.protocol.facts import (
     ClosedRun,
     Fact,
     PlacedRun,
@@ -26,9 +26,8 @@ from weft.facts import (
     StoppedRun,
     facts_of,
 )
-from weft.live.exposition import Exposition
-from weft.messages import AskType, Outcome
-from weft.requests import (
+from weft.protocol.messages import AskType, Outcome
+from weft.protocol.requests import (
     Explain,
     GetApplication,
     KillApplication,
@@ -37,6 +36,7 @@ from weft.requests import (
     Refused,
     SubmitApplication,
 )
+from weft.runtime.exposition import Exposition
 
 
 def test_a_user_and_a_queue_have_so_many_applications_at_a_time() -> None:

@@ -10,9 +10,9 @@ from rm.report.pages import BYTES_MAX
 from rm.settings import ManagerSettings
 from testkit.builders import ask, chain, job, stage, succeeded
 from testkit.manager import Rig
-from weft.cluster import QueueSpec
-from weft.job import Job, Preference, TaskOverride
-from weft.requests import (
+from weft.model.cluster import QueueSpec
+from weft.model.job import Job, Preference, TaskOverride
+from weft.protocol.requests import (
     ApplicationAccepted,
     Done,
     Explain,

@@ -17,17 +17,17 @@ from testkit.builders import (
     timers,
 )
 from testkit.manager import Rig
-from weft.effects import TimerFired
-from weft.facts import NodeChanged, Placed
-from weft.ids import attempt_id
-from weft.messages import (
+from weft.model.ids import attempt_id
+from weft.protocol.effects import TimerFired
+from weft.protocol.facts import NodeChanged, Placed
+from weft.protocol.messages import (
     ContainerEnd,
     NodeAnswered,
     NodeUnregistered,
     Outcome,
     RunningContainer,
 )
-from weft.requests import (
+from weft.protocol.requests import (
     DecommissionNode,
     Done,
     Explain,

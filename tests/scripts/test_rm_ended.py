@@ -9,8 +9,8 @@ from rm.recovery import compact
 from rm.settings import ManagerSettings
 from testkit.builders import job, stage
 from testkit.manager import Rig
-from weft.job import TaskOverride
-from weft.requests import (
+from weft.model.job import TaskOverride
+from weft.protocol.requests import (
     ApplicationJob,
     GetApplication,
     GetJob,

@@ -7,10 +7,10 @@ from rm.settings import ManagerSettings
 from rm.state.lifecycle import AppState, AttemptState
 from testkit.builders import FakeMaster, ask, job, node_registered, noted, sent, stage, succeeded
 from testkit.manager import Rig
-from weft.effects import TimerFired
-from weft.facts import AppChanged, NodeChanged
-from weft.ids import attempt_id
-from weft.messages import (
+from weft.model.ids import attempt_id
+from weft.protocol.effects import TimerFired
+from weft.protocol.facts import AppChanged, NodeChanged
+from weft.protocol.messages import (
     AttemptAccepted,
     AttemptFinished,
     AttemptRegistered,
@@ -27,7 +27,7 @@ from weft.messages import (
     RunningContainer,
     TaskEnd,
 )
-from weft.requests import GetApplication, KillApplication
+from weft.protocol.requests import GetApplication, KillApplication
 
 FREE = ManagerSettings(master_demand={}, node_expiry_s=10.0, master_expiry_s=12.0)
 

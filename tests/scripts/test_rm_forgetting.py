@@ -4,8 +4,8 @@ from rm.forgetting import RACKS_KEPT
 from rm.settings import ManagerSettings
 from testkit.builders import ask, job, stage, succeeded
 from testkit.manager import Rig
-from weft.effects import TimerFired
-from weft.requests import ListNodes
+from weft.protocol.effects import TimerFired
+from weft.protocol.requests import ListNodes
 
 SETTINGS = ManagerSettings(node_expiry_s=10.0, master_demand={}, gone_nodes_max=3)
 

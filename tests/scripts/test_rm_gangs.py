@@ -8,10 +8,10 @@ from rm.placing import gangs
 from rm.settings import ManagerSettings
 from testkit.builders import FakeMaster, ask, job, noted, stage, succeeded
 from testkit.manager import Rig
-from weft.cluster import QueueSpec
-from weft.facts import Placed
-from weft.job import TaskOverride
-from weft.requests import Explain, Refused, SubmitApplication
+from weft.model.cluster import QueueSpec
+from weft.model.job import TaskOverride
+from weft.protocol.facts import Placed
+from weft.protocol.requests import Explain, Refused, SubmitApplication
 
 NO_MASTER = {"vcores": 0.0}
 LABELLED = {"labels": ("gpu",)}

@@ -20,11 +20,11 @@ from testkit.builders import (
     succeeded,
     timers,
 )
-from weft.cluster import DEFAULT_QUEUES
-from weft.effects import ClientRequested, Effect, Recovered, TimerFired
-from weft.facts import AppChanged, Placed
-from weft.ids import attempt_id, number_of_container
-from weft.messages import (
+from weft.model.cluster import DEFAULT_QUEUES
+from weft.model.ids import attempt_id, number_of_container
+from weft.protocol.effects import ClientRequested, Effect, Recovered, TimerFired
+from weft.protocol.facts import AppChanged, Placed
+from weft.protocol.messages import (
     AttemptAccepted,
     AttemptFinished,
     AttemptRegistered,
@@ -32,7 +32,7 @@ from weft.messages import (
     NodeAccepted,
     NodeAnswered,
 )
-from weft.requests import ApplicationAccepted, GetApplication, SubmitApplication
+from weft.protocol.requests import ApplicationAccepted, GetApplication, SubmitApplication
 
 
 def deliver(

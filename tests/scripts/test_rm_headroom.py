@@ -5,8 +5,8 @@ import pytest
 from rm.settings import ManagerSettings
 from testkit.builders import ask, job, sent, stage
 from testkit.manager import Rig
-from weft.cluster import QueueSpec
-from weft.messages import ContainersGranted
+from weft.model.cluster import QueueSpec
+from weft.protocol.messages import ContainersGranted
 
 TREE = QueueSpec(
     "root",

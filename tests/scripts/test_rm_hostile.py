@@ -19,11 +19,11 @@ from testkit.builders import (
     stage,
 )
 from testkit.manager import Rig, granted
-from weft.effects import Effect, Note, TimerFired
-from weft.errors import InvariantError
-from weft.facts import Remark
-from weft.ids import EPOCH_BITS, container_id
-from weft.messages import (
+from weft.model.errors import InvariantError
+from weft.model.ids import EPOCH_BITS, container_id
+from weft.protocol.effects import Effect, Note, TimerFired
+from weft.protocol.facts import Remark
+from weft.protocol.messages import (
     AttemptRegistered,
     ContainerEnd,
     ContainersGranted,
@@ -35,7 +35,7 @@ from weft.messages import (
     RunningContainer,
     TaskEnd,
 )
-from weft.requests import (
+from weft.protocol.requests import (
     DecommissionNode,
     Explain,
     GetApplication,
@@ -167,7 +167,7 @@ def test_a_node_that_never_served_cannot_be_decommissioned() -> None:
     rig.manager.books.nodes["n1"].state = type(rig.manager.books.nodes["n1"].state).NEW
     books = rig.manager.books
     from rm.clients import answer
-    from weft.effects import ClientRequested
+    from weft.protocol.effects import ClientRequested
 
     answer(books, ClientRequested("t", DecommissionNode("n1", 1.0)))  # A11
     refused = books.out[-1].message  # type: ignore[union-attr]
@@ -197,7 +197,7 @@ def test_a_read_that_raises_answers_internal_and_changes_nothing(
 def test_no_kernel_is_entered_with_amounts_of_another_length() -> None:
     """A1: they would write beyond the columns, onto other nodes."""
     from rm.ledger.queues import QueueTree
-    from weft.cluster import DEFAULT_QUEUES
+    from weft.model.cluster import DEFAULT_QUEUES
 
     ledger = Ledger(TWO_TYPES, QueueTree(DEFAULT_QUEUES))
     slots = [ledger.add_node() for _ in range(2)]

@@ -4,9 +4,9 @@ from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
 from testkit.builders import ask, job, stage
 from testkit.manager import Rig
-from weft.job import Job, MasterSpec
-from weft.messages import RunningContainer
-from weft.requests import Refused, SubmitApplication
+from weft.model.job import Job, MasterSpec
+from weft.protocol.messages import RunningContainer
+from weft.protocol.requests import Refused, SubmitApplication
 
 SETTINGS = ManagerSettings(master_demand={"vcores": 1.0})
 

@@ -8,10 +8,10 @@ import pytest
 from rm.settings import ManagerSettings
 from testkit.builders import ask, job, noted, sent, stage, succeeded
 from testkit.manager import Rig
-from weft.effects import Effect, NodesIdle, TimerFired
-from weft.facts import NodeChanged, Placed
-from weft.ids import ContainerId
-from weft.messages import NodeAnswered, NodeHeartbeated
+from weft.model.ids import ContainerId
+from weft.protocol.effects import Effect, NodesIdle, TimerFired
+from weft.protocol.facts import NodeChanged, Placed
+from weft.protocol.messages import NodeAnswered, NodeHeartbeated
 
 FREE = ManagerSettings(prompt=False, master_demand={}, node_expiry_s=10.0, master_expiry_s=1e6)
 NODES = ("n1", "n2", "n3", "n4")

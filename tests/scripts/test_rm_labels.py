@@ -4,8 +4,8 @@ from rm.settings import ManagerSettings
 from rm.state.books import LABELS_MAX
 from testkit.builders import ask, job, sent, stage
 from testkit.manager import Rig
-from weft.ids import attempt_id
-from weft.messages import NodeAccepted, NodeAnswered, NodeUnregistered
+from weft.model.ids import attempt_id
+from weft.protocol.messages import NodeAccepted, NodeAnswered, NodeUnregistered
 
 NO_MASTER = ManagerSettings(master_demand={"vcores": 0.0})
 

@@ -9,10 +9,10 @@ from rm.match.registry import MATCHERS
 from rm.settings import ManagerSettings
 from testkit.builders import FakeMaster, ask, sent, succeeded
 from testkit.manager import Rig
-from weft.ids import app_of_attempt
-from weft.job import Job, MasterSpec
-from weft.messages import Ask, AttemptFinished, ContainersGranted, NodeAnswered
-from weft.requests import Explain, GetApplication, KillApplication
+from weft.model.ids import app_of_attempt
+from weft.model.job import Job, MasterSpec
+from weft.protocol.messages import Ask, AttemptFinished, ContainersGranted, NodeAnswered
+from weft.protocol.requests import Explain, GetApplication, KillApplication
 
 OPEN = Job("spark", (), kind="SPARK", master=MasterSpec({"vcores": 1.0}, ("run",), max_attempts=1))
 

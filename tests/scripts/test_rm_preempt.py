@@ -7,18 +7,18 @@ import pytest
 from rm.settings import ManagerSettings
 from testkit.builders import FakeMaster, ask, job, noted, sent, stage, timers
 from testkit.manager import Rig
-from weft.cluster import QueueSpec
-from weft.effects import TimerFired
-from weft.facts import Placed, PreemptionChosen
-from weft.ids import app_of_attempt
-from weft.messages import (
+from weft.model.cluster import QueueSpec
+from weft.model.ids import app_of_attempt
+from weft.protocol.effects import TimerFired
+from weft.protocol.facts import Placed, PreemptionChosen
+from weft.protocol.messages import (
     AttemptRegistered,
     ContainerEnd,
     ContainersAsked,
     ContainersGranted,
     Outcome,
 )
-from weft.requests import Explain, GetApplication
+from weft.protocol.requests import Explain, GetApplication
 
 QUEUES = QueueSpec("root", children=(QueueSpec("a", 0.5), QueueSpec("b", 0.5)))
 GRACE_S = 10.0

@@ -3,7 +3,7 @@
 from rm.settings import ManagerSettings
 from testkit.builders import ask, job, noted, stage, succeeded
 from testkit.manager import Rig
-from weft.facts import Placed
+from weft.protocol.facts import Placed
 
 NO_MASTER = {"vcores": 0.0}
 LITTLE = {"vcores": 0.1}

@@ -3,9 +3,9 @@
 from rm.settings import ManagerSettings
 from testkit.builders import ask, job, node_registered, sent, stage, succeeded
 from testkit.manager import Rig
-from weft.effects import Send, TimerFired
-from weft.ids import attempt_id, container_id
-from weft.messages import (
+from weft.model.ids import attempt_id, container_id
+from weft.protocol.effects import Send, TimerFired
+from weft.protocol.messages import (
     AttemptAccepted,
     AttemptRegistered,
     ContainerEnd,
@@ -18,7 +18,7 @@ from weft.messages import (
     Outcome,
     RunningContainer,
 )
-from weft.requests import SubmitApplication
+from weft.protocol.requests import SubmitApplication
 
 FREE = ManagerSettings(master_demand={})
 

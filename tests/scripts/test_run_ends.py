@@ -10,9 +10,9 @@ from nm.settings import NodeSettings
 from rm.settings import ManagerSettings
 from testkit.builders import ask, job, node_registered, sent, stage
 from testkit.manager import Rig
-from weft.effects import Effect, Send, Started, TimerFired
-from weft.ids import attempt_id, container_id
-from weft.messages import (
+from weft.model.ids import attempt_id, container_id
+from weft.protocol.effects import Effect, Send, Started, TimerFired
+from weft.protocol.messages import (
     ContainerEnd,
     ContainersGranted,
     NodeAnswered,
@@ -22,7 +22,7 @@ from weft.messages import (
     TaskLaunch,
     ends_of,
 )
-from weft.requests import (
+from weft.protocol.requests import (
     Explain,
     GetApplication,
     GetMetrics,

@@ -26,11 +26,12 @@ from testkit.builders import (
 )
 from testkit.manager import Rig
 from testkit.master import accepted
-from weft.cluster import cluster_from_text
-from weft.effects import Started, TimerFired
-from weft.facts import TaskStarted
-from weft.ids import attempt_id, container_id
-from weft.messages import (
+from weft.model.cluster import cluster_from_text
+from weft.model.ids import attempt_id, container_id
+from weft.policies.presets import preset
+from weft.protocol.effects import Started, TimerFired
+from weft.protocol.facts import TaskStarted
+from weft.protocol.messages import (
     AttemptAccepted,
     AttemptRegistered,
     Container,
@@ -49,8 +50,7 @@ from weft.messages import (
     StartContainers,
     TaskLaunch,
 )
-from weft.presets import preset
-from weft.requests import KillApplication
+from weft.protocol.requests import KillApplication
 
 FREE = ManagerSettings(master_demand={}, node_expiry_s=10.0, master_expiry_s=12.0)
 FIRST, SECOND = attempt_id(1, 1), attempt_id(1, 2)

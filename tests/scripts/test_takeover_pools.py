@@ -19,12 +19,13 @@ from sim.settings import SimSettings
 from testkit.builders import TWO_TYPES, FakeMaster, ask, job, sent, stage
 from testkit.manager import Rig
 from testkit.master import accepted
-from weft.cluster import cluster_from_text
-from weft.effects import Effect, Send, Started, TimerFired
-from weft.errors import InputError
-from weft.facts import TaskStarted
-from weft.ids import attempt_id, container_id
-from weft.messages import (
+from weft.model.cluster import cluster_from_text
+from weft.model.errors import InputError
+from weft.model.ids import attempt_id, container_id
+from weft.policies.presets import preset
+from weft.protocol.effects import Effect, Send, Started, TimerFired
+from weft.protocol.facts import TaskStarted
+from weft.protocol.messages import (
     AttemptRegistered,
     Container,
     ContainerEnd,
@@ -46,7 +47,6 @@ from weft.messages import (
     TasksEnded,
     master_address,
 )
-from weft.presets import preset
 from weft.wire import rules
 
 FIRST, SECOND, OTHER = attempt_id(1, 1), attempt_id(1, 2), attempt_id(2, 9)

@@ -12,11 +12,11 @@ from am.sizes import pool_size
 from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.settings import SimSettings
-from weft.cluster import cluster_from_text
-from weft.errors import InputError
-from weft.job import Edge, Job, Stage
-from weft.presets import choose, with_options
-from weft.resources import ResourceType, ResourceTypes, guess_kind
+from weft.model.cluster import cluster_from_text
+from weft.model.errors import InputError
+from weft.model.job import Edge, Job, Stage
+from weft.model.resources import ResourceType, ResourceTypes, guess_kind
+from weft.policies.presets import choose, with_options
 
 SIZE = (2.0, 4096.0)
 NEED = (1.0, 1024.0)

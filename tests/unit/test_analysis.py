@@ -17,7 +17,7 @@ from lab.analysis.figures import FIGURES, PARTS, Facts, Options
 from lab.analysis.files import BATCH_INSTANCE, FORMS
 from lab.analysis.tables import Trace, open_trace
 from weft.client.cli import weft as commands
-from weft.errors import InputError
+from weft.model.errors import InputError
 
 BY_NUMBER = {figure.number: figure for figure in FIGURES}
 

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from weft.client import cli
-from weft.client.finite import Finite
+from weft.client.numeric_options import Finite
 
 GOOD = {
     "name": "j",

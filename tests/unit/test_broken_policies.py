@@ -9,9 +9,9 @@ from am.ask.registry import asker
 from am.plan.registry import planner
 from sim.process.command import main_simulate
 from sim.request import Request
-from weft.errors import InputError, PolicyError
-from weft.job import Job, Stage
-from weft.jobfile import job_to_dict
+from weft.model.errors import InputError, PolicyError
+from weft.model.job import Job, Stage
+from weft.model.jobfile import job_to_dict
 
 MODULE = """
 from rm.match.protocol import BaseMatcher

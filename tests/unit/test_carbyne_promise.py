@@ -14,9 +14,9 @@ from testkit.builders import job as one_job
 from testkit.builders import stage as one_stage
 from testkit.manager import Rig
 from testkit.master import accepted, stage, work_of
-from weft.errors import InputError
-from weft.job import Job
-from weft.messages import AskType
+from weft.model.errors import InputError
+from weft.model.job import Job
+from weft.protocol.messages import AskType
 
 SLOTS = ((160.0, 655360.0, 8000.0, 10000.0), 1)
 LEVEL = 16.0  # a tenth of the cluster, in vcores

@@ -8,7 +8,7 @@ from am.ask.carbyne import Carbyne, schedule
 from am.ask.remaining import Remaining, declared_s, shape_of
 from am.ask.view import JobView, RunningTask
 from testkit.master import accepted, stage, work_of
-from weft.job import Edge, Job
+from weft.model.job import Edge, Job
 
 SLOTS = ((16.0, 65536.0, 800.0, 1000.0), 1)
 WAITING, RUNNING = 0, 2

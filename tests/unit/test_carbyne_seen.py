@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lab.report import write_report
+from lab.report.html import write_report
 from rm.process.metrics import ManagerMetrics
 from rm.settings import ManagerSettings
 from sim.cluster import Simulation
@@ -16,13 +16,13 @@ from sim.settings import SimSettings
 from testkit.builders import ask, job, stage
 from testkit.manager import Rig
 from weft.client.show import show_explanation
-from weft.cluster import cluster_from_text
-from weft.facts import Closed, Placed
-from weft.job import Job, Stage
-from weft.live.exposition import Exposition
-from weft.messages import AskType, Outcome
-from weft.presets import preset
-from weft.requests import Explain, Explanation
+from weft.model.cluster import cluster_from_text
+from weft.model.job import Job, Stage
+from weft.policies.presets import preset
+from weft.protocol.facts import Closed, Placed
+from weft.protocol.messages import AskType, Outcome
+from weft.protocol.requests import Explain, Explanation
+from weft.runtime.exposition import Exposition
 from weft.wire import client_pb2 as pb
 from weft.wire.plain import codec_of
 

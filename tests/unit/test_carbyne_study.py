@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import carbyne_study
-from lab.study import kept_rows
+from lab.studies import carbyne as carbyne_study
+from lab.studies.grid import kept_rows
 
 DATA = Path(os.environ.get("WEFT_DATA", "../shared/data")) / "carbyne-workloads"
 

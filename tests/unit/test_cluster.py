@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from weft.cluster import ClusterSpec, cluster_from_dict, cluster_from_text
-from weft.errors import InputError
+from weft.model.cluster import ClusterSpec, cluster_from_dict, cluster_from_text
+from weft.model.errors import InputError
 from weft.workloads.cluster_file import load_cluster
 
 NODES = [{"count": 2, "capacity": {"vcores": 4}}]

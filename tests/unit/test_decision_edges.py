@@ -18,9 +18,9 @@ from testkit.builders import stage as build_stage
 from testkit.manager import Rig
 from testkit.master import accepted, stage, work_of
 from testkit.matching import MatcherHarness
-from weft.errors import InvariantError
-from weft.job import Job
-from weft.messages import Ask, AskType
+from weft.model.errors import InvariantError
+from weft.model.job import Job
+from weft.protocol.messages import Ask, AskType
 
 SIZE = (2.0, 4096.0)
 ONE = (1.0, 512.0, 0.0)

@@ -23,10 +23,10 @@ from rm.match.limit_kernels import keep_guarantees
 from rm.match.protocol import Match, Placement
 from rm.match.registry import make_matcher, matcher_parameters
 from testkit.matching import MatcherHarness
-from weft.cluster import QueueSpec
-from weft.errors import InputError
-from weft.messages import Ask, AskType
-from weft.resources import TOLERANCE
+from weft.model.cluster import QueueSpec
+from weft.model.errors import InputError
+from weft.model.resources import TOLERANCE
+from weft.protocol.messages import Ask, AskType
 
 NODE = (8.0, 8192.0, 0.0)
 ONE = (1.0, 512.0, 0.0)

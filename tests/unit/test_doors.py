@@ -6,8 +6,8 @@ import pytest
 
 from am.core import _DOORS
 from testkit.transcript import CORES
-from weft import doors
-from weft.effects import TimerFired
+from weft.protocol import event_unions as doors
+from weft.protocol.effects import TimerFired
 
 HANDLED = {
     "manager": lambda core: {*core._handlers, TimerFired},

@@ -10,24 +10,24 @@ import pytest
 
 from rm.making import ManagerParts
 from rm.settings import ManagerSettings
-from sim import whatif
 from sim.cluster import Simulation
 from sim.faults import Fault, FaultKind, Faults
-from sim.foreign import Foreign, is_foreign, played
-from sim.measured import Delays
 from sim.recorder import Recorder
+from sim.replay import whatif
+from sim.replay.foreign import Foreign, is_foreign, played
+from sim.replay.recorded_delays import Delays
 from sim.settings import SimSettings
 from testkit.builders import TWO_TYPES, chain
-from weft.cluster import ClusterSpec, NodeSpec, QueueSpec
-from weft.effects import ClientRequested
-from weft.errors import InputError
-from weft.facts import Placed, facts_of
-from weft.job import Job, MasterSpec
-from weft.jobfile import job_from_dict, job_to_dict
-from weft.messages import MANAGER
-from weft.presets import preset
-from weft.recording import Asked, Recording, Request, Told
-from weft.requests import SubmitApplication
+from weft.model.cluster import ClusterSpec, NodeSpec, QueueSpec
+from weft.model.errors import InputError
+from weft.model.job import Job, MasterSpec
+from weft.model.jobfile import job_from_dict, job_to_dict
+from weft.model.recording import Asked, Recording, Request, Told
+from weft.policies.presets import preset
+from weft.protocol.effects import ClientRequested
+from weft.protocol.facts import Placed, facts_of
+from weft.protocol.messages import MANAGER
+from weft.protocol.requests import SubmitApplication
 
 EXECUTOR = {"vcores": 1.0, "memory_mb": 900.0}
 # Two containers at 1 s, two more at 6 s, of which one was never granted in the run.

@@ -4,7 +4,7 @@ import numpy as np
 
 from rm.match.candidate_kernels import next_is_one
 from rm.match.registry import make_matcher
-from weft.presets import preset
+from weft.policies.presets import preset
 
 
 def test_the_next_task_of_an_old_job_scores_as_that_of_a_young_one() -> None:

@@ -11,17 +11,17 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import weft.gym
-from lab.gym import CLUSTER, Scheduling, synthetic
-from lab.gym_rate import rate
-from lab.learned import Learned, Network, load, save
+from lab.learning.gym import CLUSTER, Scheduling, synthetic
+from lab.learning.gym_rate import rate
+from lab.learning.learned import Learned, Network, load, save
 from rm.match.choice_kernels import FEATURES
 from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.settings import SimSettings
-from weft.cluster import QueueSpec
-from weft.errors import InputError
-from weft.job import Job, Stage
-from weft.presets import choose, with_options
+from weft.model.cluster import QueueSpec
+from weft.model.errors import InputError
+from weft.model.job import Job, Stage
+from weft.policies.presets import choose, with_options
 from weft.workloads.cluster_file import load_cluster
 
 REMAINING = FEATURES.index("remaining")
@@ -125,7 +125,8 @@ def test_a_network_decides_in_the_environment_as_it_does_as_a_matcher(tmp_path: 
     _, told, _ = play(env, lambda s: network.choose(s["candidates"], s["mask"] > 0), 6)
     inside = env._simulation
     preset = with_options(
-        choose(matcher="lab.learned:Learned"), {"matcher.weights": str(tmp_path / "n.json")}
+        choose(matcher="lab.learning.learned:Learned"),
+        {"matcher.weights": str(tmp_path / "n.json")},
     )
     settings = SimSettings(
         preset,
@@ -190,5 +191,5 @@ def test_a_policy_file_that_is_none_is_told(tmp_path: Path):
 
 def test_its_rate_is_of_decisions_that_were_taken(monkeypatch: pytest.MonkeyPatch):
     clock = iter([10.0, 12.0])
-    monkeypatch.setattr("lab.gym_rate.time.process_time", lambda: next(clock))
+    monkeypatch.setattr("lab.learning.gym_rate.time.process_time", lambda: next(clock))
     assert rate(50, 1) == 25.0

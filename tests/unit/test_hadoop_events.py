@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import zstandard
 
-from weft.hadoop.events import EventLog, Events
-from weft.hadoop.stages import Remaining, outline, read_stages, remaining
+from weft.yarn.events import EventLog, Events
+from weft.yarn.stages import Remaining, outline, read_stages, remaining
 
 LINES = Path(__file__).with_name("spark_events.jsonl").read_text().splitlines()
 APP = "application_1_0007"

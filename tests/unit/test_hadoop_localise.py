@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from weft.hadoop.localise import Failure, Places, localise, places, trim
+from weft.yarn.localise import Failure, Places, localise, places, trim
 
 MB = 1 << 20
 # A container: brings a file, says so, and runs until its input ends.
 CONTAINER = """
 import json, os, sys
 from pathlib import Path
-from weft.hadoop.localise import localise, places
+from weft.yarn.localise import localise, places
 root, home, user, resources, bound = json.loads(sys.argv[1])
 work = Path(home) / f"work{os.getpid()}"; work.mkdir(parents=True, exist_ok=True)
 where = places(Path(root), Path(home), user)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.hadoop.stages import Known, Remaining, outline, read_stages, remaining
+from weft.yarn.stages import Known, Remaining, outline, read_stages, remaining
 
 RECORDED = Path(__file__).with_name("spark_rest_stages.json")
 

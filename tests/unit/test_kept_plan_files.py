@@ -13,12 +13,12 @@ from am.plan.registry import PlanRequest, planner
 from am.plan.reuse import plan_from_data, plan_to_data
 from am.process.planning import Planning
 from am.process.shelf import DiskShelf
-from lab.psplib_study import _best_known
-from weft.dag import Machines, dag_of_job
-from weft.effects import MakePlan, PlanReady
-from weft.errors import InputError
-from weft.job import Job, Stage
-from weft.resources import Kind, ResourceType, ResourceTypes
+from lab.studies.psplib import _best_known
+from weft.model.dag import Machines, dag_of_job
+from weft.model.errors import InputError
+from weft.model.job import Job, Stage
+from weft.model.resources import Kind, ResourceType, ResourceTypes
+from weft.protocol.effects import MakePlan, PlanReady
 
 TYPES = ResourceTypes((ResourceType("vcores", Kind.DIVISIBLE),))
 

@@ -19,8 +19,8 @@ from enum import IntEnum
 from heapq import heappop
 from math import inf
 
-from weft.compiled import steady
-from weft.record import record, slotted
+from weft.policies.compiled import steady
+from weft.protocol.record import record, slotted
 
 EARLY, LATE = NAMES = (
     "early", "late",

@@ -5,11 +5,11 @@ import numpy as np
 from nm.core import TASKS, NodeManager
 from nm.settings import NodeSettings
 from testkit.builders import noted, timers
-from weft.effects import SetTimer, Started, TimerFired
-from weft.facts import TaskStopped
-from weft.ids import attempt_id, container_id
-from weft.messages import NodeAccepted, StartContainers, TaskLaunch
-from weft.resources import DEFAULT_RESOURCE_TYPES
+from weft.model.ids import attempt_id, container_id
+from weft.model.resources import DEFAULT_RESOURCE_TYPES
+from weft.protocol.effects import SetTimer, Started, TimerFired
+from weft.protocol.facts import TaskStopped
+from weft.protocol.messages import NodeAccepted, StartContainers, TaskLaunch
 
 ATTEMPT = attempt_id(1, 1)
 

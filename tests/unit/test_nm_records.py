@@ -20,7 +20,8 @@ from nm.process.host import ProcessHost
 from nm.process.records import FOLDER, Record, Records, name_of
 from nm.settings import Mode, NodeSettings
 from testkit.builders import TWO_TYPES, sent
-from weft.effects import (
+from weft.model.ids import attempt_id, container_id
+from weft.protocol.effects import (
     FoundProcess,
     Kill,
     Launch,
@@ -29,8 +30,7 @@ from weft.effects import (
     Started,
     TimerFired,
 )
-from weft.ids import attempt_id, container_id
-from weft.messages import (
+from weft.protocol.messages import (
     MasterLaunch,
     NodeAccepted,
     NodeHeartbeated,

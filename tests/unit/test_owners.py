@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from rm.process.owners import Owners
-from weft.messages import NodeAnswered, NodeHeartbeated, NodeRegistered, NodeUnregistered
-from weft.wire.lanes import Lane
+from weft.protocol.messages import NodeAnswered, NodeHeartbeated, NodeRegistered, NodeUnregistered
+from weft.wire.outbound_queues import Lane
 
 HOST = NodeRegistered("n1", "a:1", "", (), {"vcores": 1.0}, (), 7)
 BEAT = NodeHeartbeated("n1", 1)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from lab.commands_paper import PAPERS, paper_of
+from lab.commands.paper import PAPERS, paper_of
 from lab.papers.carbyne import later, slower
 from lab.papers.carbyne_sweeps import most
 from lab.papers.cobra import least_mean_response_s
@@ -32,10 +32,10 @@ from lab.papers.page import (
     write_whole,
 )
 from lab.papers.runs import row_of, span_gain
-from lab.trials import Rows, interval
+from lab.studies.trials import Rows, interval
 from weft.client.cli import weft as commands
-from weft.errors import InputError, WeftError
-from weft.job import Edge, Job, Stage
+from weft.model.errors import InputError, WeftError
+from weft.model.job import Edge, Job, Stage
 
 DATA = Path(os.environ.get("WEFT_DATA", "../shared/data")) / "carbyne-workloads"
 HERE = Path(__file__).resolve().parents[2] / "docs/papers"

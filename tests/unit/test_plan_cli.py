@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from am.plan.bounds.bounds import bounds_of
-from lab.commands_plan import commands, explained
-from lab.gantt import lanes
-from lab.plan_study import Row, case_of, improvements, loose, report, study, worse
-from weft.client.finite import finite
-from weft.errors import WeftError
-from weft.jobfile import job_from_dict
+from lab.commands.plan import commands, explained
+from lab.report.gantt import lanes
+from lab.studies.plan import Row, case_of, improvements, loose, report, study, worse
+from weft.client.numeric_options import finite
+from weft.model.errors import WeftError
+from weft.model.jobfile import job_from_dict
 
 CLUSTER = "2x16vcores,65536memory_mb"
 JOB = {

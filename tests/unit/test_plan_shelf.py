@@ -13,11 +13,11 @@ from am.process.planning import Planning
 from am.process.shelf import DiskShelf
 from sim import cluster
 from sim.settings import SimSettings
-from weft.cluster import cluster_from_text
-from weft.effects import MakePlan
-from weft.job import Edge, Job, Stage
-from weft.presets import preset
-from weft.resources import Kind, ResourceType, ResourceTypes
+from weft.model.cluster import cluster_from_text
+from weft.model.job import Edge, Job, Stage
+from weft.model.resources import Kind, ResourceType, ResourceTypes
+from weft.policies.presets import preset
+from weft.protocol.effects import MakePlan
 
 TYPES = ResourceTypes((ResourceType("cpu", Kind.DIVISIBLE), ResourceType("disk", Kind.DIVISIBLE)))
 MACHINES = (((1.0, 1.0), 2),)

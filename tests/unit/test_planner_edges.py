@@ -17,8 +17,8 @@ from am.plan.validate import violations
 from am.progress import Progress
 from testkit.examples import Table, load, read_dag, read_machines
 from testkit.master import stage
-from weft.dag import Dag, Link, Machines, StageEdge
-from weft.job import Job
+from weft.model.dag import Dag, Link, Machines, StageEdge
+from weft.model.job import Job
 
 
 def test_ends_that_differ_by_rounding_are_one_event() -> None:

@@ -25,10 +25,10 @@ from am.plan.registry import PlanRequest, planner
 from am.plan.reuse import PlanShelf, fault_of
 from am.plan.scores import frag_scores, steady_scores
 from am.plan.search import PreparedPart, in_waves, search
-from weft import plugins
-from weft.dag import Dag, Link, Machines, StageEdge
-from weft.errors import InputError
-from weft.plan import Plan, pri_scores
+from weft.model.dag import Dag, Link, Machines, StageEdge
+from weft.model.errors import InputError
+from weft.model.plan import Plan, pri_scores
+from weft.policies import plugins
 
 
 def dag_of(

@@ -11,25 +11,25 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-import sim.weighing
+import sim.replay.candidate_scores
 from lab.functions import cluster_of
-from lab.gym import synthetic
-from lab.played_runs import read_run, request_of, simulate_run
-from lab.playing import PlayedClient, Run
+from lab.learning.gym import synthetic
+from lab.play.runs import read_run, request_of, simulate_run
+from lab.play.views import PlayedClient, Run
 from rm.match.protocol import Placement
-from sim.film import MASTER, film_of
-from sim.played import Played, Rerun, Watched, of_simulation, until
 from sim.recorder import Recorder
+from sim.replay.candidate_scores import RANKED_MAX, Weighed, Weighings
+from sim.replay.recorded_run import Played, Rerun, Watched, of_simulation, until
+from sim.replay.timeline import MASTER, film_of
 from sim.request import Request
 from sim.settings import SimSettings
-from sim.weighing import RANKED_MAX, Weighed, Weighings
 from weft.client.api import RefusedError
 from weft.client.cli import weft
-from weft.errors import InputError
-from weft.facts import Placed
-from weft.ids import AppId, ContainerId
-from weft.jobfile import job_to_dict
-from weft.presets import PRESETS, preset
+from weft.model.errors import InputError
+from weft.model.ids import AppId, ContainerId
+from weft.model.jobfile import job_to_dict
+from weft.policies.presets import PRESETS, preset
+from weft.protocol.facts import Placed
 from weft.web.history import History
 
 CLUSTER = "3x5vcores,10240memory_mb,200disk_mbps,300network_mbps"
@@ -88,8 +88,8 @@ def test_every_decision_names_its_winner_first_and_changes_nothing(
         agreed.append(bool(again) and again[0].row == winner.row)
         return weighing.weigh(books, matcher, node, now, winner)
 
-    weighing = SimpleNamespace(weigh=sim.weighing.weigh)
-    monkeypatch.setattr(sim.weighing, "weigh", weigh)
+    weighing = SimpleNamespace(weigh=sim.replay.candidate_scores.weigh)
+    monkeypatch.setattr(sim.replay.candidate_scores, "weigh", weigh)
     film, weighings = film_of(played), Weighings(played.steps)
     rows = [row for row, stage in enumerate(film.stage) if stage != MASTER]
     competed = 0

@@ -13,7 +13,7 @@ import pytest
 from am.ask.registry import ASKERS, asker_parameters
 from am.plan.registry import PLANNERS, planner_parameters
 from rm.match.registry import MATCHERS, make_matcher
-from weft.errors import InputError
+from weft.model.errors import InputError
 
 FILE = Path(__file__).parents[1] / "golden" / "recorded" / "parameters.json"
 NUMBERS = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from weft.record import as_dict, changed, record, slotted
+from weft.protocol.record import as_dict, changed, record, slotted
 
 
 @record

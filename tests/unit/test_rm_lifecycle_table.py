@@ -4,8 +4,8 @@ from enum import Enum
 
 import pytest
 
-from weft.errors import InvariantError
-from weft.lifecycle import Lifecycle, mermaid
+from weft.model.errors import InvariantError
+from weft.protocol.lifecycle import Lifecycle, mermaid
 
 
 class Door(Enum):

@@ -9,8 +9,8 @@ import pytest
 from rm.match.registry import MATCHERS, make_matcher
 from rm.process.warm import warm
 from rm.state.lifecycle import LIFECYCLES
-from weft.errors import InputError
-from weft.resources import DEFAULT_RESOURCE_TYPES
+from weft.model.errors import InputError
+from weft.model.resources import DEFAULT_RESOURCE_TYPES
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -7,9 +7,10 @@ from typing import Any, get_args
 
 import pytest
 
-from weft import messages, requests
-from weft.errors import InputError
-from weft.messages import (
+from testkit import mutations
+from weft.model.errors import InputError
+from weft.protocol import messages, requests
+from weft.protocol.messages import (
     Ask,
     AskType,
     AttemptFinished,
@@ -26,9 +27,9 @@ from weft.messages import (
     StartContainers,
     TaskLaunch,
 )
-from weft.requests import ClientRequest, DecommissionNode, KillApplication
-from weft.wire import codec, mutations, rules
-from weft.wire.gate import Gate
+from weft.protocol.requests import ClientRequest, DecommissionNode, KillApplication
+from weft.wire import codec, rules
+from weft.wire.validator import Gate
 
 
 def test_every_field_of_every_message_and_request_has_a_rule() -> None:

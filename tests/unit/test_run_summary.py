@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from lab.comparing import gains, read_run
-from lab.plots import interval
-from lab.report import write_report
+from lab.report.comparing import gains, read_run
+from lab.report.html import write_report
+from lab.report.plots import interval
 from sim.process.command import main_simulate
 from sim.request import Request
 from weft.client.cli import weft

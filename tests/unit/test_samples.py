@@ -6,8 +6,8 @@ from statistics import fmean
 
 import pytest
 
-from weft.job import Job
-from weft.resources import DEFAULT_RESOURCE_TYPES
+from weft.model.job import Job
+from weft.model.resources import DEFAULT_RESOURCE_TYPES
 from weft.workloads.jobs_file import load_jobs
 
 SAMPLES = Path(__file__).resolve().parents[2] / "weft" / "client" / "samples"

@@ -3,12 +3,12 @@
 import pytest
 
 from sim.checkers import Checkers
-from weft.cluster import cluster_from_text
-from weft.errors import InvariantError
-from weft.facts import Placed, TaskStarted
-from weft.ids import container_id
-from weft.job import Job, Stage
-from weft.messages import AskType
+from weft.model.cluster import cluster_from_text
+from weft.model.errors import InvariantError
+from weft.model.ids import container_id
+from weft.model.job import Job, Stage
+from weft.protocol.facts import Placed, TaskStarted
+from weft.protocol.messages import AskType
 
 NUMBER = container_id(1 << 8 | 1, 2)
 DEMAND = (1.0, 1.0)

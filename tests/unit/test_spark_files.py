@@ -8,7 +8,7 @@ from typing import Any
 import cramjam
 import pytest
 
-from weft.job import Job
+from weft.model.job import Job
 from weft.workloads.registry import detect
 from weft.workloads.spark_log import read
 

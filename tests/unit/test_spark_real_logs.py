@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from weft.errors import InputError
-from weft.job import Job
+from weft.model.errors import InputError
+from weft.model.job import Job
 from weft.workloads.spark_log import GROUPS, read
 
 DATA = Path(os.environ.get("WEFT_DATA", "../shared/data")) / "spark-eventlogs"

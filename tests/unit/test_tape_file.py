@@ -16,18 +16,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from lab.commands_replay import replay
+from lab.commands.replay import replay
 from nm.making import NodeParts
 from nm.settings import NodeSettings
-from sim.replay import Replay, make_core
-from weft.effects import ClientRequested, TimerFired
-from weft.errors import InputError, WeftError
-from weft.live.frames import HEAD, HEAD_SIZE, PACKED, TAIL, Chain
-from weft.live.tape import BLOCK_BYTES, BLOCK_ROWS, BLOCK_S, FILTERS, GATHERED_MAX, Tape
-from weft.live.tapefile import find_tapes, open_tape
-from weft.messages import NodeHeartbeated
-from weft.requests import GetMetrics
-from weft.resources import DEFAULT_RESOURCE_TYPES
+from sim.replay.verify import Replay, make_core
+from weft.model.errors import InputError, WeftError
+from weft.model.resources import DEFAULT_RESOURCE_TYPES
+from weft.protocol.effects import ClientRequested, TimerFired
+from weft.protocol.messages import NodeHeartbeated
+from weft.protocol.requests import GetMetrics
+from weft.runtime.frames import HEAD, HEAD_SIZE, PACKED, TAIL, Chain
+from weft.runtime.tape import BLOCK_BYTES, BLOCK_ROWS, BLOCK_S, FILTERS, GATHERED_MAX, Tape
+from weft.runtime.tapefile import find_tapes, open_tape
 from weft.tape.rows import Ended, Handled
 from weft.tape.streams import put_uint
 
@@ -78,7 +78,7 @@ def test_a_full_disk_ends_the_tape_only(tmp_path: Path, monkeypatch: pytest.Monk
     def full(file: int, data: bytes, at: int) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("weft.live.tape.os.pwrite", full)
+    monkeypatch.setattr("weft.runtime.tape.os.pwrite", full)
     for _ in range(3):
         tape.handled("node:n1", TimerFired("tasks"), 1.0, [])
         tape.flush()
@@ -104,7 +104,7 @@ def test_a_disk_that_gets_full_within_a_write_keeps_what_was_flushed(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write(file, data[: room - at], at)
 
-    monkeypatch.setattr("weft.live.tape.os.pwrite", small)
+    monkeypatch.setattr("weft.runtime.tape.os.pwrite", small)
     tape._began_s -= late_s
     for number in range(GATHERED_MAX - 1):
         tape.handled("node:n1", NodeHeartbeated("n1", number**9), number * 0.37, [])
@@ -235,7 +235,7 @@ def test_bytes_that_no_process_wrote_are_told_in_one_line_and_take_no_room(
     read(framed(tmp_path / "core", TAIL, tail), "no core can be made")
     read(framed(tmp_path / "half", TAIL, tail[:-5]), "its end unpacks without end, or is none")
     read(framed(tmp_path / "none", TAIL, b"none"), "is damaged")
-    monkeypatch.setattr("weft.live.tapefile.BLOCK_BYTES_MAX", 1 << 16)
+    monkeypatch.setattr("weft.runtime.tapefile.BLOCK_BYTES_MAX", 1 << 16)
     read(framed(tmp_path / "bomb", PACKED, pack(bytes(1 << 20))), "a block unpacks to more than")
     read(framed(tmp_path / "fuse", TAIL, zlib.compress(bytes(1 << 20))), "unpacks without end")
     (tmp_path / "line").mkdir()
@@ -402,9 +402,9 @@ def test_large_tapes_replay_beside_each_other_and_are_told_in_order(
         used.append(jobs)
         return ThreadPoolExecutor(jobs)
 
-    monkeypatch.setattr("lab.commands_replay.ProcessPoolExecutor", pool)
+    monkeypatch.setattr("lab.commands.replay.ProcessPoolExecutor", pool)
     for large, pools in ((1 << 20, []), (0, [2])):
-        monkeypatch.setattr("lab.commands_replay.LARGE", large)
+        monkeypatch.setattr("lab.commands.replay.LARGE", large)
         said = CliRunner().invoke(replay, [str(tmp_path), "--jobs", "2", "--json"])
         assert said.exit_code == 0, said.output
         assert [row["events"] for row in json.loads(said.stdout)] == [3, 40, 9]

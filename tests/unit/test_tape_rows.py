@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from testkit.values import strategy
-from weft.effects import ClientRequested, Note, PlanReady, Send, TimerFired
-from weft.errors import WeftError
-from weft.facts import Placed, PlacedRun
-from weft.messages import (
+from weft.model.errors import WeftError
+from weft.protocol.effects import ClientRequested, Note, PlanReady, Send, TimerFired
+from weft.protocol.facts import Placed, PlacedRun
+from weft.protocol.messages import (
     AskType,
     Container,
     ContainerEnd,
@@ -22,7 +22,7 @@ from weft.messages import (
     NodeHeartbeated,
     Outcome,
 )
-from weft.requests import READS, GetMetrics, KillApplication
+from weft.protocol.requests import READS, GetMetrics, KillApplication
 from weft.tape.columns import TABLE_MAX, Context, FloatColumn
 from weft.tape.records import codec_of
 from weft.tape.rows import (

@@ -12,8 +12,8 @@ from rich.cells import cell_len
 
 from weft.client import show, tables, text
 from weft.client.tables import Column, table
-from weft.errors import InputError
-from weft.requests import (
+from weft.model.errors import InputError
+from weft.protocol.requests import (
     ApplicationReport,
     Explanation,
     NodeReport,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.trials import cell, interval, paired, print_table, run_trials
+from lab.studies.trials import cell, interval, paired, print_table, run_trials
 
 
 def test_an_interval_is_student_s() -> None:

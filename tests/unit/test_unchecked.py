@@ -6,16 +6,16 @@ from pathlib import Path
 
 ROLE = """
 import sys
-from weft.messages import NodeUnregistered
+from weft.protocol.messages import NodeUnregistered
 from weft.wire import rules
-from weft.wire.gate import Gate
+from weft.wire.validator import Gate
 bad, gate = NodeUnregistered(""), Gate()
 print(rules.problem_of(bad, 2), gate.passes(bad, 2, "p"), gate.sift([bad], 2, "p") == [bad])
 print(__name__, sys.argv[1:])
 """
 MANAGER = """
 from rm.process.trust import Trust
-from weft.messages import Container, ContainersGranted
+from weft.protocol.messages import Container, ContainersGranted
 from weft.wire.tokens import KeysTold, Keys
 trust = object.__new__(Trust)
 trust.keys = Keys(0.0, lambda size: bytes(size))
@@ -34,7 +34,7 @@ def test_a_role_runs_with_its_flags_and_refuses_nothing(tmp_path: Path) -> None:
         done = subprocess.run(code, cwd=tmp_path, capture_output=True, text=True, check=True)
         return done.stdout.splitlines()
 
-    assert run("lab.unchecked", "gates") == ["None True True", "__main__ ['--port', '1']"]
+    assert run("tools.unchecked", "gates") == ["None True True", "__main__ ['--port', '1']"]
     assert run() == ["node_id: must not be empty False False", "__main__ ['--port', '1']"]
 
 
@@ -45,5 +45,5 @@ def test_a_manager_makes_no_tokens_for_containers(tmp_path: Path) -> None:
         code = [sys.executable, "-m", *how, "manager"]
         return subprocess.run(code, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
 
-    assert run("lab.unchecked", "tokens") == "0 False\n"
+    assert run("tools.unchecked", "tokens") == "0 False\n"
     assert run() == "1 True\n"

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from am.process.warm import warm
-from weft.presets import PRESETS, preset
-from weft.resources import DEFAULT_RESOURCE_TYPES
+from weft.model.resources import DEFAULT_RESOURCE_TYPES
+from weft.policies.presets import PRESETS, preset
 
 LEFT = """
 import gc, sys
@@ -19,10 +19,10 @@ from rm.process.warm import warm
 from sim.cluster import Simulation
 from sim.settings import SimSettings
 from testkit.master import stage
-from weft.cluster import cluster_from_text
-from weft.job import Job, Stage
-from weft.presets import preset
-from weft.resources import DEFAULT_RESOURCE_TYPES
+from weft.model.cluster import cluster_from_text
+from weft.model.job import Job, Stage
+from weft.policies.presets import preset
+from weft.model.resources import DEFAULT_RESOURCE_TYPES
 from weft.workloads.jobs_file import load_jobs
 
 def compiled():

@@ -10,9 +10,9 @@ import structlog
 from structlog.testing import capture_logs
 
 from testkit.web import CLUSTER_TS, FakeClient
-from weft.errors import WeftError
-from weft.ids import attempt_id, container_id
-from weft.requests import ContainerReport
+from weft.model.errors import WeftError
+from weft.model.ids import attempt_id, container_id
+from weft.protocol.requests import ContainerReport
 from weft.web import following, history
 from weft.web.history import History, Span
 from weft.web.keeping import Keeper

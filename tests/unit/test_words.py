@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft import ids
-from weft.errors import InputError
-from weft.job import Edge, EdgeKind, Job, Stage, one_to_one_parents
-from weft.outbox import BATCH_MAX, Outbox
-from weft.resources import DEFAULT_RESOURCE_TYPES, ResourceType, ResourceTypes, read_amount
+from weft.model import ids
+from weft.model.errors import InputError
+from weft.model.job import Edge, EdgeKind, Job, Stage, one_to_one_parents
+from weft.model.resources import DEFAULT_RESOURCE_TYPES, ResourceType, ResourceTypes, read_amount
+from weft.protocol.outbox import BATCH_MAX, Outbox
 
 
 @given(st.integers(1, 2**20), st.integers(1, 255), st.integers(1, 2**32 - 1))

@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from weft.errors import InputError
+from weft.model.errors import InputError
 from weft.workloads import alibaba2018, buckets
 from weft.workloads.imported import Imported
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from weft.errors import InputError
-from weft.job import Edge, EdgeKind
+from weft.model.errors import InputError
+from weft.model.job import Edge, EdgeKind
 from weft.workloads import carbyne
 
 GOOD = """# 0: TPC-H query10

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from weft.errors import InputError
-from weft.job import Job
-from weft.jobfile import job_from_dict, job_to_dict
+from weft.model.errors import InputError
+from weft.model.job import Job
+from weft.model.jobfile import job_from_dict, job_to_dict
 from weft.workloads.imported import Imported
 from weft.workloads.registry import FORMATS, format_of, import_jobs
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import cramjam
 import pytest
 
-from weft.errors import InputError
+from weft.model.errors import InputError
 from weft.workloads.documents import load_document, load_documents, parse_json_values, read_lines
 
 JOB = b'{"name": "a", "stages": [{"name": "s", "tasks": 2, "duration_s": 1}]}'

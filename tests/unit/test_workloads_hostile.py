@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from weft.client.cli import weft as commands
-from weft.errors import InputError
-from weft.job import Job, Stage
+from weft.model.errors import InputError
+from weft.model.job import Job, Stage
 from weft.workloads.imported import Imported
 from weft.workloads.jobs_file import write_jobs
 from weft.workloads.registry import import_jobs

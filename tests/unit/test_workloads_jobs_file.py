@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from weft.errors import InputError, WeftError
-from weft.job import Edge, EdgeKind, Job, Preference, Stage
-from weft.jobfile import job_from_dict
+from weft.model.errors import InputError, WeftError
+from weft.model.job import Edge, EdgeKind, Job, Preference, Stage
+from weft.model.jobfile import job_from_dict
 from weft.workloads.jobs_file import load_jobs, read, read_jobs, write_jobs
 
 DEMAND = {"vcores": 1.0, "memory_mb": 2048.0}

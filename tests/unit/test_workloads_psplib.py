@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from am.plan.registry import PlanRequest, planner
-from lab.commands_bench import bench
-from weft.dag import Machines, dag_of_job
-from weft.errors import InputError
-from weft.resources import ResourceType, ResourceTypes, guess_kind
+from lab.commands.bench import bench
+from weft.model.dag import Machines, dag_of_job
+from weft.model.errors import InputError
+from weft.model.resources import ResourceType, ResourceTypes, guess_kind
 from weft.workloads.imported import Imported
 from weft.workloads.psplib import instances, parse
 from weft.workloads.registry import detect, import_jobs

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from weft.client.commands_workloads import commands
-from weft.errors import InputError
+from weft.model.errors import InputError
 from weft.workloads.imported import Imported
 from weft.workloads.jobs_file import load_jobs
 from weft.workloads.registry import FORMATS, detect, format_of, import_jobs, read_options

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from weft.errors import InputError
+from weft.model.errors import InputError
 from weft.workloads import sls
 
 

@@ -5,8 +5,8 @@ from math import ceil
 import numpy as np
 import pytest
 
-from weft.errors import InputError
-from weft.job import EdgeKind, Job
+from weft.model.errors import InputError
+from weft.model.job import EdgeKind, Job
 from weft.workloads.synth import ARRIVALS, KINDS, MACHINE, generate
 
 JOBS = 1000

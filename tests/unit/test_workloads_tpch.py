@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from weft.errors import InputError
-from weft.job import Edge
+from weft.model.errors import InputError
+from weft.model.job import Edge
 from weft.workloads import tpch
 
 

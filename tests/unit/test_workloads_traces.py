@@ -7,8 +7,8 @@ import sqlite3
 import pytest
 from click.testing import CliRunner
 
-from lab.commands_sim import commands as simulation
-from weft.errors import InputError
+from lab.commands.simulate import commands as simulation
+from weft.model.errors import InputError
 from weft.workloads import (
     alibaba_gpu2020,
     alibaba_gpu2023,

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from weft.errors import InputError
-from weft.job import Edge, EdgeKind
+from weft.model.errors import InputError
+from weft.model.job import Edge, EdgeKind
 from weft.workloads import wfformat
 from weft.workloads.stage_grouping import group_tasks
 

@@ -9,7 +9,7 @@ import yaml
 from click.testing import CliRunner
 
 from weft.client.cli import weft
-from weft.errors import InputError
+from weft.model.errors import InputError
 from weft.workloads.cluster_file import load_cluster
 from weft.workloads.yarn_config import read_yarn
 

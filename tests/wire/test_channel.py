@@ -12,10 +12,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from weft.access import Caller
-from weft.errors import InputError, WeftError
-from weft.job import Job, Stage
-from weft.messages import (
+from weft.model.errors import InputError, WeftError
+from weft.model.job import Job, Stage
+from weft.model.resources import Kind, ResourceType, ResourceTypes
+from weft.protocol.access import Caller
+from weft.protocol.messages import (
     AttemptAccepted,
     AttemptFinished,
     AttemptStopped,
@@ -27,7 +28,7 @@ from weft.messages import (
     StartContainers,
     TaskLaunch,
 )
-from weft.requests import (
+from weft.protocol.requests import (
     ApplicationAccepted,
     Done,
     GetMetrics,
@@ -35,13 +36,13 @@ from weft.requests import (
     Refused,
     SubmitApplication,
 )
-from weft.resources import Kind, ResourceType, ResourceTypes
-from weft.wire import channel, links
+from weft.wire import channel
+from weft.wire import connections as links
 from weft.wire.client import ManagerConnection
 from weft.wire.codec_containers import no_tokens
+from weft.wire.connections import NodeLink, master_stream, tracker_stream
 from weft.wire.containers_pb2 import ContainersResponse, StartContainersRequest
-from weft.wire.lanes import Lane, Stream
-from weft.wire.links import NodeLink, master_stream, tracker_stream
+from weft.wire.outbound_queues import Lane, Stream
 from weft.wire.server import Server
 from weft.wire.services import (
     add_client_service,
@@ -184,7 +185,7 @@ def test_a_job_of_100_000_told_tasks_passes() -> None:
         "name": "big",
         "tasks": [{"duration_s": 1.0 + i, "demand": {"vcores": 1.0}} for i in range(100_000)],
     }
-    from weft.jobfile import job_from_dict
+    from weft.model.jobfile import job_from_dict
 
     job = job_from_dict({"name": "big", "stages": [stage]})
 

@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from testkit.values import WIDE, strategy
-from weft import jobfile, messages, requests
-from weft.errors import InputError
-from weft.messages import (
+from weft.model import jobfile
+from weft.model.errors import InputError
+from weft.protocol import messages, requests
+from weft.protocol.messages import (
     FromMaster,
     FromNode,
     NodeToMaster,
@@ -83,7 +84,7 @@ def test_ends_in_a_container_come_before_what_runs_there() -> None:
 
 
 def test_every_message_has_a_way_over_the_wire() -> None:
-    """A message of `weft.messages` is either carried itself or part of one that is."""
+    """A message of `weft.protocol.messages` is either carried itself or part of one that is."""
     carried = {kind for kind, *_ in CASES}
     known = {
         kind

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from weft.hadoop import clients, rpc, translate
-from weft.hadoop import hadoop_pb2 as pb
-from weft.hadoop.clients import ClientFace
-from weft.hadoop.store import Store
-from weft.hadoop.tokens import TokenKeeper
-from weft.requests import ApplicationReport, ClusterMetrics, NodeReport, QueueReport
+from weft.protocol.requests import ApplicationReport, ClusterMetrics, NodeReport, QueueReport
+from weft.yarn import clients, rpc, translate
+from weft.yarn import hadoop_pb2 as pb
+from weft.yarn.clients import ClientFace
+from weft.yarn.store import Store
+from weft.yarn.tokens import TokenKeeper
 
 APP = pb.ApplicationId(id=3, cluster_timestamp=7)
 RUNNING = ApplicationReport(

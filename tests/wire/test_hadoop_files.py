@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aiohttp import ClientSession
 
-from weft.hadoop.web import Folder, serve
+from weft.yarn.web import Folder, serve
 
 
 def talk(root: Path, conversation: Callable[[ClientSession, str], Awaitable[None]]) -> None:

@@ -12,14 +12,12 @@ import structlog
 from aiohttp import web
 
 from testkit.hadoop import FakeManager, foreign_master
-from weft.hadoop import hadoop_pb2 as pb
-from weft.hadoop.asks import DURATION_S
-from weft.hadoop.graphs import Graphs, History
-from weft.hadoop.web import serve
-from weft.ids import format_app
-from weft.messages import (
-    ContainersAsked,
-)
+from weft.model.ids import format_app
+from weft.protocol.messages import ContainersAsked
+from weft.yarn import hadoop_pb2 as pb
+from weft.yarn.asks import DURATION_S
+from weft.yarn.graphs import Graphs, History
+from weft.yarn.web import serve
 
 STAGE = {
     "stageId": 0,
@@ -94,7 +92,7 @@ async def until(look: Callable[[], Awaitable[bool]]) -> None:
 def test_remaining_work_and_path_are_told_and_a_run_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.hadoop.graphs.LOOK_S", 0.05)
+    monkeypatch.setattr("weft.yarn.graphs.LOOK_S", 0.05)
     history = History(tmp_path / "history")
     told = [STAGE]
 
@@ -156,7 +154,7 @@ def test_remaining_work_and_path_are_told_and_a_run_is_kept(
 def test_pages_that_say_nonsense_harm_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.hadoop.graphs.LOOK_S", 0.01)
+    monkeypatch.setattr("weft.yarn.graphs.LOOK_S", 0.01)
     odd: list[Callable[[], web.Response]] = [
         lambda: web.Response(text="no json"),
         lambda: web.json_response({"x": 1}),
@@ -195,7 +193,7 @@ def test_each_kind_of_executor_counts_with_its_own_demand(
 
     The containers that the first stages need come first, and none is taken to be held 600 s.
     """
-    monkeypatch.setattr("weft.hadoop.graphs.LOOK_S", 0.05)
+    monkeypatch.setattr("weft.yarn.graphs.LOOK_S", 0.05)
     later = {
         **STAGE,
         "stageId": 1,
@@ -243,7 +241,7 @@ def test_each_kind_of_executor_counts_with_its_own_demand(
 def test_without_pages_the_event_log_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.hadoop.graphs.LOOK_S", 0.05)
+    monkeypatch.setattr("weft.yarn.graphs.LOOK_S", 0.05)
     lines = (Path(__file__).parents[1] / "unit/spark_events.jsonl").read_text().splitlines()
     log = tmp_path / "logs" / f"{format_app(7, 3)}.inprogress"
     log.parent.mkdir()

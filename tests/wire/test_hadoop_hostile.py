@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from testkit.hadoop import FakeManager, Peer, foreign_master
 from weft.client.api import RefusedError
-from weft.hadoop import hadoop_pb2 as pb
-from weft.hadoop import nodes, rpc, translate
-from weft.hadoop.clients import ClientFace
-from weft.hadoop.errors import HadoopError
-from weft.hadoop.store import Store
-from weft.hadoop.tokens import CONTAINER, MASTER, NODE, TokenKeeper
-from weft.jobfile import job_from_dict, job_to_dict
-from weft.requests import Refused, SubmitApplication
+from weft.model.jobfile import job_from_dict, job_to_dict
+from weft.protocol.requests import Refused, SubmitApplication
 from weft.wire import rules
+from weft.yarn import hadoop_pb2 as pb
+from weft.yarn import nodes, rpc, translate
+from weft.yarn.clients import ClientFace
+from weft.yarn.errors import HadoopError
+from weft.yarn.store import Store
+from weft.yarn.tokens import CONTAINER, MASTER, NODE, TokenKeeper
 
 INT = st.integers(-(2**31), 2**31 - 1)
 LONG = st.integers(-(2**63), 2**63 - 1)
@@ -77,7 +77,7 @@ class StrictManager(FakeManager):
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.hadoop.masters.LINGER_S", 0.0)
+    monkeypatch.setattr("weft.yarn.masters.LINGER_S", 0.0)
 
 
 @settings(max_examples=150, deadline=None)

@@ -7,12 +7,19 @@ from typing import Any
 import pytest
 
 from testkit.hadoop import FakeManager, foreign_master
-from weft.hadoop import hadoop_pb2 as pb
-from weft.hadoop import translate
-from weft.hadoop.errors import HadoopError
-from weft.hadoop.masters import RELEASES_MAX
-from weft.ids import container_id
-from weft.messages import Ask, Container, ContainerEnd, ContainersGranted, Outcome, Preemption
+from weft.model.ids import container_id
+from weft.protocol.messages import (
+    Ask,
+    Container,
+    ContainerEnd,
+    ContainersGranted,
+    Outcome,
+    Preemption,
+)
+from weft.yarn import hadoop_pb2 as pb
+from weft.yarn import translate
+from weft.yarn.errors import HadoopError
+from weft.yarn.masters import RELEASES_MAX
 
 HOSTS = {"h1": ("n1", "n2"), "h2": ("n3",)}
 

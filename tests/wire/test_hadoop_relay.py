@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.hadoop.relay import Relay
-from weft.hadoop.store import Store
+from weft.yarn.relay import Relay
+from weft.yarn.store import Store
 
 
 def free_port() -> int:

@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from testkit.hadoop import Peer
-from weft.hadoop import hadoop_pb2 as pb
-from weft.hadoop import rpc, tokens
-from weft.hadoop.errors import yarn
+from weft.yarn import hadoop_pb2 as pb
+from weft.yarn import rpc, tokens
+from weft.yarn.errors import yarn
 
 PROTOCOL = "org.example.EchoPB"
 

@@ -6,12 +6,12 @@ import pytest
 
 from nm.process.idling import WAITING_MAX, IdleNodes
 from rm.process.owners import Owners
-from weft.messages import NodeHeartbeated, NodeRegistered
+from weft.protocol.messages import NodeHeartbeated, NodeRegistered
 from weft.wire import codec
 from weft.wire import tracker_pb2 as pb
-from weft.wire.codec_words import CodecError
+from weft.wire.codec_common import CodecError
 from weft.wire.idle import IDLE_MAX, IdleHeard, IdleTold
-from weft.wire.lanes import Lane
+from weft.wire.outbound_queues import Lane
 
 
 def test_they_survive_the_wire_beside_whole_messages() -> None:

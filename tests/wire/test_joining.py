@@ -2,9 +2,9 @@
 
 import asyncio
 
-from weft.messages import NodeAnswered
+from weft.protocol.messages import NodeAnswered
 from weft.wire.joining import acknowledges, joined
-from weft.wire.lanes import Lane
+from weft.wire.outbound_queues import Lane
 
 
 def test_what_orders_anything_is_no_mere_acknowledgement() -> None:

@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from testkit.live import PATIENCE_S
-from weft.access import Caller
-from weft.messages import NodeAnswered, NodeUnregistered
-from weft.requests import ClientRequest, GetMetrics, ListQueues, Refused
+from weft.ha.leading import Leading
+from weft.protocol.access import Caller
+from weft.protocol.messages import NodeAnswered, NodeUnregistered
+from weft.protocol.requests import ClientRequest, GetMetrics, ListQueues, Refused
+from weft.wire.addresses import Newest
 from weft.wire.client import ManagerConnection
-from weft.wire.lanes import Lane
-from weft.wire.leading import Leading
-from weft.wire.links import tracker_stream
-from weft.wire.places import Newest
+from weft.wire.connections import tracker_stream
+from weft.wire.outbound_queues import Lane
 from weft.wire.server import Server
 from weft.wire.services import add_client_service, add_tracker_service
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from weft.requests import Done
+from weft.protocol.requests import Done
 from weft.wire import client_pb2 as pb
 from weft.wire.plain import codec_of
 

@@ -13,9 +13,9 @@ import pytest
 from aiohttp import ClientSession, web
 
 from testkit.web import FakeClient
-from weft.errors import InputError
-from weft.live.exposure import check, is_loopback
-from weft.live.role_settings import WebSettings
+from weft.model.errors import InputError
+from weft.runtime.bind_check import check, is_loopback
+from weft.runtime.role_settings import WebSettings
 from weft.web.patience import PatientRunner
 from weft.web.server import make_app
 
@@ -148,7 +148,7 @@ def test_beyond_loopback_somebody_has_to_know_or_to_say_so(host: str) -> None:
         check(host, knows=False, insecure=False, how="it something")
 
 
-@pytest.mark.parametrize("role", ["rm", "nm", "am", "weft.web", "weft.hadoop"])
+@pytest.mark.parametrize("role", ["rm", "nm", "am", "weft.web", "weft.yarn"])
 def test_no_part_listens_for_everybody_without_being_told(role: str, tmp_path: Path) -> None:
     more = ["--hosting"] if role == "am" else []
     done = subprocess.run(

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import ClientSession, web
 
 from testkit.web import FakeClient
-from weft.live.role_settings import WebSettings
+from weft.runtime.role_settings import WebSettings
 from weft.web.patience import PatientRunner
 from weft.web.server import make_app
 

@@ -5,7 +5,7 @@ import pytest
 from rm.settings import ManagerSettings
 from testkit.builders import job
 from testkit.manager import Rig
-from weft.requests import (
+from weft.protocol.requests import (
     ApplicationAccepted,
     ApplicationJob,
     ApplicationReserved,

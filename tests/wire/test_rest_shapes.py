@@ -10,8 +10,8 @@ import pytest
 from aiohttp import ClientSession, web
 
 from testkit.web import CLUSTER_TS, FakeClient
-from weft.errors import InputError
-from weft.live.role_settings import WebSettings
+from weft.model.errors import InputError
+from weft.runtime.role_settings import WebSettings
 from weft.web.change_routes import job_of
 from weft.web.server import make_app
 

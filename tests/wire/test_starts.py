@@ -7,13 +7,13 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from weft.live.clock import Clock
-from weft.messages import ItemAnswer, StartAnswered, StartContainers, TaskLaunch
+from weft.protocol.messages import ItemAnswer, StartAnswered, StartContainers, TaskLaunch
+from weft.runtime.clock import Clock
 from weft.wire import channel, codec, starts
+from weft.wire.connections import DEADLINE_S, NodeLink
 from weft.wire.containers_pb2 import ContainersResponse, StartContainersRequest
 from weft.wire.containers_pb2_grpc import ContainerManagerStub
-from weft.wire.lanes import Lane
-from weft.wire.links import DEADLINE_S, NodeLink
+from weft.wire.outbound_queues import Lane
 from weft.wire.server import Server
 from weft.wire.services import add_container_service, begun_within_s
 from weft.wire.starts import answering, merged, only_begins

@@ -16,14 +16,14 @@ import pytest
 from click.testing import CliRunner
 from cryptography import x509
 
-from weft.access import Caller
 from weft.client.certificates import make
 from weft.client.cli import weft
-from weft.errors import InputError, WeftError
-from weft.requests import Done, KillApplication
+from weft.model.errors import InputError, WeftError
+from weft.protocol.access import Caller
+from weft.protocol.requests import Done, KillApplication
 from weft.wire import tls
 from weft.wire.client import ManagerConnection
-from weft.wire.links import tracker_stream
+from weft.wire.connections import tracker_stream
 from weft.wire.server import Server
 from weft.wire.services import add_client_service, add_tracker_service
 

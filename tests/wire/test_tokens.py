@@ -15,11 +15,8 @@ from hypothesis import strategies as st
 
 from nm.process.tokens import NOT_HELD, NodeTokens
 from rm.process.trust import open_keys
-from weft.errors import InputError
-from weft.hadoop.gateway import Gateway
-from weft.live.process import Process
-from weft.live.role_settings import HadoopSettings
-from weft.messages import (
+from weft.model.errors import InputError
+from weft.protocol.messages import (
     NO_TOKEN,
     ContainerEnd,
     ContainersGranted,
@@ -31,7 +28,10 @@ from weft.messages import (
     TaskLaunch,
     started_by,
 )
+from weft.runtime.process import Process
+from weft.runtime.role_settings import HadoopSettings
 from weft.wire import tokens
+from weft.wire.token_store import Wallet
 from weft.wire.tokens import (
     ACTIVATE_S,
     CONTAINER_S,
@@ -42,7 +42,7 @@ from weft.wire.tokens import (
     Shown,
     TimeTold,
 )
-from weft.wire.wallet import Wallet
+from weft.yarn.gateway import Gateway
 
 C1, C2 = (1 << 40) | (1 << 32) | 2, (1 << 40) | (1 << 32) | 3
 

@@ -19,8 +19,8 @@ from tools.testbed.host import Host
 from tools.testbed.playbooks import Ansible
 from tools.testbed.words import WHEELHOUSE, hold, run, until
 from weft.client.api import ENDED, Client
-from weft.ids import AppId
-from weft.requests import ApplicationReport
+from weft.model.ids import AppId
+from weft.protocol.requests import ApplicationReport
 
 BRIDGE = "weft0"
 CONTROL = "10.77.0.1"

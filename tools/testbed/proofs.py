@@ -14,15 +14,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sim.replay import Replay
+from sim.replay.verify import Replay
 from testkit.live import assert_ran_right
 from tools.testbed.bed import COUNT, MEMORY_MB, Bed, Gate
 from tools.testbed.host import Host
 from tools.testbed.words import NEXT_WHEELHOUSE, RESULT, WHEELHOUSE, hold, until
-from weft.errors import WeftError
-from weft.ids import app_of_container
-from weft.job import Edge, Job, Stage
-from weft.live.tapefile import TapeFile, find_tapes
+from weft.model.errors import WeftError
+from weft.model.ids import app_of_container
+from weft.model.job import Edge, Job, Stage
+from weft.runtime.tapefile import TapeFile, find_tapes
 
 PYTHON = "/opt/weft/current/bin/python"
 LOSS = 0.05
@@ -367,7 +367,7 @@ def fetched(url: str) -> Any:
 
 def report_name(bed: Bed, app: int) -> str:
     """Return YARN's name of an application."""
-    from weft.ids import format_app
+    from weft.model.ids import format_app
 
     return format_app(bed.client.cluster_ts, app)
 

@@ -18,8 +18,8 @@ from tools.testbed.groups import Groups
 from tools.testbed.host import Host
 from tools.testbed.words import RESULT, Failure, hold, say, until
 from weft.client.local import write_conf
-from weft.ids import AppId
-from weft.requests import ApplicationReport
+from weft.model.ids import AppId
+from weft.protocol.requests import ApplicationReport
 
 GATEWAY_PORT = 8044
 EXECUTORS = 5  # with the master they fill three hosts of two containers each
@@ -89,7 +89,7 @@ class SparkBed(Bed):
             for jar in sorted(jars.glob("*.jar")):
                 packed.write(jar, jar.name)
         part = self.cluster.start(
-            "weft.hadoop",
+            "weft.yarn",
             f"--manager={MANAGER}",
             f"--host={CONTROL}",
             "--insecure",

@@ -7,7 +7,7 @@ with Client("127.0.0.1:8030") as client:
 ```
 
 Every call raises `RefusedError` when the Resource Manager says no (nothing changed), and
-`weft.errors.WeftError` when it cannot be reached in time. Repeating a call is safe.
+`weft.model.errors.WeftError` when it cannot be reached in time. Repeating a call is safe.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from weft.client.calls import DEFAULT_ADDRESS, DRAIN_S, ENDED, AsyncClient, RefusedError
-from weft.ids import AppId, NodeId
-from weft.job import Job
-from weft.requests import (
+from weft.model.ids import AppId, NodeId
+from weft.model.job import Job
+from weft.protocol.requests import (
     ApplicationReport,
     ClusterMetrics,
     ContainerReport,

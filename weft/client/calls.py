@@ -7,10 +7,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from weft.errors import InputError, WeftError
-from weft.ids import AppId, NodeId
-from weft.job import Job
-from weft.requests import (
+from weft.model.errors import InputError, WeftError
+from weft.model.ids import AppId, NodeId
+from weft.model.job import Job
+from weft.protocol.requests import (
     ApplicationAccepted,
     ApplicationJob,
     ApplicationReport,

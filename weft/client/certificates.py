@@ -6,7 +6,7 @@ again with the same folder, the authority stays, and so does every certificate t
 names and roles and lasts for long enough; so this may stand in a script that runs every day.
 
 What its holder may do is in the certificate, as names of the form `weft://ROLE/NAME`
-(`weft.access.Role`).
+(`weft.protocol.access.Role`).
 """
 
 import ipaddress
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from weft.access import ANY_NODE, URI
-from weft.errors import InputError, WeftError
+from weft.model.errors import InputError, WeftError
+from weft.protocol.access import ANY_NODE, URI
 
 try:
     from cryptography import x509

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from weft.client.finite import finite
-from weft.client.stopping import InterruptedWait
+from weft.client.interrupts import InterruptedWait
+from weft.client.numeric_options import finite
 from weft.client.text import safe
-from weft.errors import InputError, PolicyError, WeftError
+from weft.model.errors import InputError, PolicyError, WeftError
 
 PIPE_CLOSED = 141  # as a shell says of a command that SIGPIPE ended
 # command -> (module that holds it in its list `commands`, its line in the help)
@@ -42,35 +42,35 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Make an authority and certificates for the hosts of a cluster.",
     ),
     "login": ("weft.client.commands_tls", "Write a token for pages and REST into a file."),
-    "plan": ("lab.commands_plan", "Build a job's schedule offline."),
-    "bounds": ("lab.commands_plan", "Print the lower bounds of a job's makespan."),
-    "validate": ("lab.commands_plan", "Check a plan against its job and cluster."),
+    "plan": ("lab.commands.plan", "Build a job's schedule offline."),
+    "bounds": ("lab.commands.plan", "Print the lower bounds of a job's makespan."),
+    "validate": ("lab.commands.plan", "Check a plan against its job and cluster."),
     "import": ("weft.client.commands_workloads", "Turn public workload files into job files."),
     "import-yarn": ("weft.client.commands_yarn", "Turn a YARN configuration into a cluster file."),
     "generate": ("weft.client.commands_workloads", "Make a synthetic workload."),
-    "simulate": ("lab.commands_sim", "Run a workload in virtual time."),
+    "simulate": ("lab.commands.simulate", "Run a workload in virtual time."),
     "play": (
-        "lab.commands_play",
+        "lab.commands.play",
         "Watch a run that is over, or two side by side, decision by decision.",
     ),
     "replay": (
-        "lab.commands_replay",
+        "lab.commands.replay",
         "Feed tapes of a live run to the schedulers anew: do they decide the same?",
     ),
     "whatif": (
-        "lab.commands_replay",
+        "lab.commands.replay",
         "Simulate a recorded run's jobs, or its rest, under another scheduler or cluster.",
     ),
-    "predict": ("lab.commands_predict", "Say when waiting and running jobs will start and end."),
-    "compare": ("lab.commands_sim", "Set simulated runs side by side."),
-    "fuzz": ("lab.commands_fuzz", "Search for faults that break a promise, in virtual time."),
-    "study": ("lab.commands_study", "Run a grid of simulations, resumable."),
-    "analyse": ("lab.commands_analyse", "Make the figures of a thesis from a production trace."),
+    "predict": ("lab.commands.predict", "Say when waiting and running jobs will start and end."),
+    "compare": ("lab.commands.simulate", "Set simulated runs side by side."),
+    "fuzz": ("lab.commands.fuzz", "Search for faults that break a promise, in virtual time."),
+    "study": ("lab.commands.study", "Run a grid of simulations, resumable."),
+    "analyse": ("lab.commands.analyse", "Make the figures of a thesis from a production trace."),
     "paper": (
-        "lab.commands_paper",
+        "lab.commands.paper",
         "Make a paper's figures and tables beside what Weft finds.",
     ),
-    "bench": ("lab.commands_bench", "Measure match, plan, sim, live or codec."),
+    "bench": ("lab.commands.bench", "Measure match, plan, sim, live or codec."),
 }
 
 

@@ -10,10 +10,10 @@ import click
 
 from weft.client import show
 from weft.client.api import DEFAULT_ADDRESS, Client
+from weft.client.interrupts import InterruptedWait
 from weft.client.naming import app_number, app_states, check_address, find_app, known_queue
-from weft.client.stopping import InterruptedWait
-from weft.errors import WeftError
-from weft.ids import format_app, parse_app
+from weft.model.errors import WeftError
+from weft.model.ids import format_app, parse_app
 
 IDS_SHOWN = 10
 F = TypeVar("F", bound=Callable[..., Any])

@@ -9,8 +9,8 @@ from weft.client import show
 from weft.client.api import DRAIN_S, Client, RefusedError
 from weft.client.commands_apps import json_option, manager_option, positive
 from weft.client.naming import find_app, node_states
-from weft.errors import WeftError
-from weft.requests import ManagerReport
+from weft.model.errors import WeftError
+from weft.protocol.requests import ManagerReport
 
 POLL_S = 0.5
 ANSWER_S = 3.0  # for one manager of several to say how it stands

@@ -13,9 +13,9 @@ from weft.client import show
 from weft.client.api import Client
 from weft.client.commands_apps import positive
 from weft.client.local import EMULATED_NODES, LocalCluster, LocalSettings
-from weft.errors import InputError, WeftError
-from weft.parameters import split_settings
-from weft.presets import PARTS, PRESETS
+from weft.model.errors import InputError, WeftError
+from weft.policies.parameters import split_settings
+from weft.policies.presets import PARTS, PRESETS
 
 F = TypeVar("F", bound=Callable[..., Any])
 ROLES = ("rm", "nm", "am", "web")
@@ -26,8 +26,8 @@ class SettingsHelp(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the settings that `--rm-set`, `--nm-set`, `--am-set` and `--web-set` take."""
-        from weft.live import role_settings as roles
-        from weft.live.settings import ProcessSettings, describe
+        from weft.runtime import role_settings as roles
+        from weft.runtime.settings import ProcessSettings, describe
 
         models: tuple[type[ProcessSettings], ...] = (
             roles.RmSettings,

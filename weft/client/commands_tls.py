@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from weft.access import URI
 from weft.client import show
 from weft.client.commands_apps import json_option
-from weft.errors import InputError
-from weft.reading import name_problem
+from weft.model.errors import InputError
+from weft.model.reading import name_problem
+from weft.protocol.access import URI
 
 
 @click.command()
@@ -124,8 +124,8 @@ def login(state: str, user: str, admin: bool, hours: float, out: Path | None, **
     import getpass
     import time
 
-    from weft.access import Role
-    from weft.wire.etcd import SCHEME
+    from weft.ha.etcd import SCHEME
+    from weft.protocol.access import Role
     from weft.wire.tokens import Keys
 
     options = {name.removeprefix("store_"): value for name, value in store.items()}
@@ -156,7 +156,7 @@ def _saved(state_dir: Path) -> Any:
 
 def _shared(store: str, options: dict[str, Any]) -> Any:
     """Return the keys that several Resource Managers share."""
-    from weft.wire.etcd import Etcd, joined, settings_of
+    from weft.ha.etcd import Etcd, joined, settings_of
 
     settings = settings_of(store, **options)
     etcd = Etcd(settings)

@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from weft import plugins
-from weft.client.bars import following
-from weft.errors import InputError
-from weft.job import Job
+from weft.client.progress import following
+from weft.model.errors import InputError
+from weft.model.job import Job
+from weft.policies import plugins
 from weft.workloads.documents import METER, Meter
 from weft.workloads.imported import Imported
 from weft.workloads.jobs_file import write_jobs

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from weft.cluster import cluster_from_dict
-from weft.errors import InputError
+from weft.model.cluster import cluster_from_dict
+from weft.model.errors import InputError
 from weft.workloads.yarn_config import YarnConfig, read_yarn
 
 

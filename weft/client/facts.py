@@ -5,8 +5,8 @@ from typing import Any
 
 from weft.client.api import Client
 from weft.client.text import number, safe
-from weft.errors import WeftError
-from weft.ids import (
+from weft.model.errors import WeftError
+from weft.model.ids import (
     AppId,
     app_of_attempt,
     app_of_container,

@@ -6,10 +6,10 @@ import click
 
 from weft.client.api import Client
 from weft.client.text import safe
-from weft.errors import WeftError
-from weft.ids import format_app
-from weft.messages import TASK_FAULTS
-from weft.requests import ApplicationReport, ContainerReport
+from weft.model.errors import WeftError
+from weft.model.ids import format_app
+from weft.protocol.messages import TASK_FAULTS
+from weft.protocol.requests import ApplicationReport, ContainerReport
 
 JOBS_SHOWN, LINES = 3, 10
 BAD = tuple(outcome.name for outcome in TASK_FAULTS)

@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import IO, Any, Self
 from xml.sax.saxutils import escape
 
-from weft.client import local_etcd
-from weft.errors import InputError, WeftError
+from weft.ha import local_etcd
+from weft.model.errors import InputError, WeftError
 
 START_S = 180.0  # the first start compiles kernels, on a busy machine for long
 STOP_S = 10.0
@@ -212,7 +212,7 @@ class LocalCluster:
 
     def start_hadoop(self) -> None:
         """Start (or, after a kill, restart) the gateway of YARN's wire, and write its folder."""
-        self._launch("hadoop", "weft.hadoop", self._hadoop_flags())
+        self._launch("hadoop", "weft.yarn", self._hadoop_flags())
         self._await("hadoop")
         self.conf = write_conf(self.folder / "hadoop-conf", self.ready["hadoop"], self.web_address)
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.client.api import ENDED, Client
-from weft.errors import InputError, WeftError
-from weft.ids import AppId, ContainerId
-from weft.requests import ContainerReport
+from weft.model.errors import InputError, WeftError
+from weft.model.ids import AppId, ContainerId
+from weft.protocol.requests import ContainerReport
 
 POLL_S = 0.5
 

@@ -6,9 +6,9 @@ from typing import Protocol
 
 from weft.client.api import Client
 from weft.client.text import safe
-from weft.errors import InputError
-from weft.ids import AppId, cluster_of, is_app, parse_app
-from weft.requests import ApplicationReport, QueueReport
+from weft.model.errors import InputError
+from weft.model.ids import AppId, cluster_of, is_app, parse_app
+from weft.protocol.requests import ApplicationReport, QueueReport
 
 LATEST = "-"
 APP_STATES = ("NEW", "SUBMITTED", "ACCEPTED", "RUNNING", "FINISHED", "FAILED", "KILLED")

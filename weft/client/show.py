@@ -10,9 +10,9 @@ import click
 
 from weft.client.tables import Column, say, table
 from weft.client.text import amounts, cut, duration, natural, number, pair, percent, safe
-from weft.errors import InputError
-from weft.ids import format_app, format_attempt
-from weft.requests import (
+from weft.model.errors import InputError
+from weft.model.ids import format_app, format_attempt
+from weft.protocol.requests import (
     ApplicationReport,
     ClusterMetrics,
     ContainerReport,

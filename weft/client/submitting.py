@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.progress import TaskID
 
 from weft.client.api import ENDED, Client, RefusedError
-from weft.client.bars import bars, shortened
+from weft.client.progress import bars, shortened
 from weft.client.show import state_of
 from weft.client.text import safe
-from weft.errors import WeftError
-from weft.ids import AppId
-from weft.job import Job
-from weft.requests import ApplicationReport
+from weft.model.errors import WeftError
+from weft.model.ids import AppId
+from weft.model.job import Job
+from weft.protocol.requests import ApplicationReport
 
 
 def read_jobs(paths: Iterable[Path], queue: str = "") -> list[Job]:

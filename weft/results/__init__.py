@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.errors import InputError, WeftError
+from weft.model.errors import InputError, WeftError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from weft.errors import InputError, WeftError
+from weft.model.errors import InputError, WeftError
 
 _US = 1_000_000
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weft.errors import WeftError
-from weft.ids import app_of_container, format_container
-from weft.job import Job
-from weft.requests import ApplicationReport
+from weft.model.errors import WeftError
+from weft.model.ids import app_of_container, format_container
+from weft.model.job import Job
+from weft.protocol.requests import ApplicationReport
 from weft.results import SCHEMAS
 
 Row = tuple[Any, ...]

@@ -5,7 +5,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.record import changed
+from weft.protocol.record import changed
 from weft.tape.columns import Codec
 from weft.tape.streams import Source, put_int, put_uint
 

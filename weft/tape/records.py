@@ -19,13 +19,13 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from weft.effects import ClientRequested
-from weft.job import Job
-from weft.jobfile import job_from_dict, job_to_dict
-from weft.messages import AskType, Outcome
-from weft.plan import Plan
-from weft.requests import ClientRequest
-from weft.resources import Kind, ResourceType, ResourceTypes
+from weft.model.job import Job
+from weft.model.jobfile import job_from_dict, job_to_dict
+from weft.model.plan import Plan
+from weft.model.resources import Kind, ResourceType, ResourceTypes
+from weft.protocol.effects import ClientRequested
+from weft.protocol.messages import AskType, Outcome
+from weft.protocol.requests import ClientRequest
 from weft.tape.columns import (
     SENDERS_MAX,
     BlobColumn,

@@ -16,14 +16,14 @@ from functools import cache
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, get_args
 
-from weft import effects, messages, requests
-from weft.doors import ManagerTold, MasterTold, NodeTold
-from weft.effects import ClientRequested, Effect, Note, Send
-from weft.errors import WeftError
-from weft.facts import Placed, PlacedRun, count_of, facts_of
-from weft.ids import ContainerId, NodeId
-from weft.messages import MANAGER, Address, Container, ContainerEnd, end_of
-from weft.requests import READS, ClientRequest
+from weft.model.errors import WeftError
+from weft.model.ids import ContainerId, NodeId
+from weft.protocol import effects, messages, requests
+from weft.protocol.effects import ClientRequested, Effect, Note, Send
+from weft.protocol.event_unions import ManagerTold, MasterTold, NodeTold
+from weft.protocol.facts import Placed, PlacedRun, count_of, facts_of
+from weft.protocol.messages import MANAGER, Address, Container, ContainerEnd, end_of
+from weft.protocol.requests import READS, ClientRequest
 from weft.tape.columns import Codec, Context, TimeColumn
 from weft.tape.records import codec_of, hints_of, record_of
 from weft.tape.streams import FREE_A_BYTE, RAW_BYTES, Stream, Streams, put_uint

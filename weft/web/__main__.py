@@ -3,14 +3,14 @@
 import gc
 
 if __name__ == "__main__":  # before anything is imported: a process that starts makes no garbage
-    gc.disable()  # until it is ready (weft.live.process.quiet_collector)
+    gc.disable()  # until it is ready (weft.runtime.process.quiet_collector)
 
 import sys
 
-from weft.errors import WeftError
-from weft.live.process import found, run
-from weft.live.role_settings import WebSettings
-from weft.live.settings import fail, load
+from weft.model.errors import WeftError
+from weft.runtime.process import found, run
+from weft.runtime.role_settings import WebSettings
+from weft.runtime.settings import fail, load
 from weft.web.server import serve
 
 

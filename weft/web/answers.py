@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 from aiohttp import web
 
 from weft.client.api import RefusedError
-from weft.errors import InputError, WeftError
+from weft.model.errors import InputError, WeftError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 COMPRESS_FROM = 1_000  # bytes; below, compressing costs more than it saves

@@ -5,10 +5,10 @@ from typing import Any
 
 from aiohttp import web
 
-from weft.errors import WeftError
-from weft.ids import format_app, format_attempt, format_container
-from weft.job import Job
-from weft.requests import ApplicationReport, Explanation
+from weft.model.errors import WeftError
+from weft.model.ids import format_app, format_attempt, format_container
+from weft.model.job import Job
+from weft.protocol.requests import ApplicationReport, Explanation
 from weft.web.answers import RestError, answer
 from weft.web.context import HISTORY, PLANS, app_of, source
 from weft.web.history import Span

@@ -7,11 +7,11 @@ from typing import Any
 from aiohttp import web
 
 from weft.client.api import ENDED
-from weft.errors import InputError
-from weft.ids import format_app
-from weft.job import Job, Stage
-from weft.jobfile import job_from_dict
-from weft.resources import read_amount
+from weft.model.errors import InputError
+from weft.model.ids import format_app
+from weft.model.job import Job, Stage
+from weft.model.jobfile import job_from_dict
+from weft.model.resources import read_amount
 from weft.web import yarn
 from weft.web.answers import RestError, answer, read_body
 from weft.web.cluster_routes import BASE

@@ -6,8 +6,8 @@ from typing import Any
 
 from aiohttp import web
 
-from weft.ids import app_of_attempt, attempt_of_container, format_attempt
-from weft.requests import ApplicationReport, NodeReport
+from weft.model.ids import app_of_attempt, attempt_of_container, format_attempt
+from weft.protocol.requests import ApplicationReport, NodeReport
 from weft.web import yarn, yarn_queues
 from weft.web.answers import RestError, answer
 from weft.web.context import (

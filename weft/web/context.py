@@ -4,7 +4,7 @@ import re
 
 from aiohttp import web
 
-from weft.ids import (
+from weft.model.ids import (
     ATTEMPT_BITS,
     CONTAINER_BITS,
     AppId,
@@ -13,8 +13,8 @@ from weft.ids import (
     attempt_id,
     container_id,
 )
-from weft.live.role_settings import WebSettings
-from weft.requests import NodeReport
+from weft.protocol.requests import NodeReport
+from weft.runtime.role_settings import WebSettings
 from weft.web.answers import RestError
 from weft.web.history import History
 from weft.web.plans import Plans

@@ -7,8 +7,8 @@ from typing import Any
 import structlog
 
 from weft.client.api import AsyncClient, RefusedError
-from weft.errors import WeftError
-from weft.requests import ClusterMetrics, QueueReport
+from weft.model.errors import WeftError
+from weft.protocol.requests import ClusterMetrics, QueueReport
 from weft.web.history import History
 from weft.web.series import SAMPLE_S
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.ids import AppId, ContainerId, app_of_attempt, app_of_container
-from weft.requests import ContainerReport
+from weft.model.ids import AppId, ContainerId, app_of_attempt, app_of_container
+from weft.protocol.requests import ContainerReport
 from weft.web.series import Series
 
 APPS_MAX = 300

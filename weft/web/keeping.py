@@ -16,8 +16,8 @@ from typing import Any
 
 import structlog
 
-from weft.errors import WeftError
-from weft.ids import app_of_container
+from weft.model.errors import WeftError
+from weft.model.ids import app_of_container
 from weft.web.history import History, Span, Track
 
 SAVE_S = 2.0

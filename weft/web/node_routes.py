@@ -11,9 +11,9 @@ from typing import Any
 from aiohttp import web
 
 from weft.client.api import ENDED
-from weft.errors import InputError
-from weft.ids import AppId, app_of_container, format_app, format_container
-from weft.requests import ApplicationReport, ContainerReport, NodeReport
+from weft.model.errors import InputError
+from weft.model.ids import AppId, app_of_container, format_app, format_container
+from weft.protocol.requests import ApplicationReport, ContainerReport, NodeReport
 from weft.web import yarn
 from weft.web.answers import RestError, answer
 from weft.web.context import SETTINGS, app_of, container_of, face, find_node, source

@@ -11,8 +11,8 @@ from typing import Any
 from aiohttp import web
 
 from weft.client.api import DRAIN_S, ENDED
-from weft.ids import format_app
-from weft.requests import ApplicationReport, NodeReport, QueueReport
+from weft.model.ids import format_app
+from weft.protocol.requests import ApplicationReport, NodeReport, QueueReport
 from weft.web.answers import RestError, answer, read_body
 from weft.web.app_routes import app_row, span_row
 from weft.web.context import HISTORY, LISTENERS, PLAYED, find_node, source

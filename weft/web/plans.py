@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from weft.errors import WeftError
-from weft.ids import AppId
-from weft.job import Job
-from weft.jobfile import job_to_dict
-from weft.requests import NodeReport
+from weft.model.errors import WeftError
+from weft.model.ids import AppId
+from weft.model.job import Job
+from weft.model.jobfile import job_to_dict
+from weft.protocol.requests import NodeReport
 
 TASKS_MAX = 2_000
 NODES_MAX = 200

@@ -10,7 +10,7 @@ from urllib.parse import urljoin, urlsplit
 import aiohttp
 from aiohttp import web
 
-from weft.ids import format_app
+from weft.model.ids import format_app
 from weft.web.answers import RestError
 from weft.web.context import app_of, source
 

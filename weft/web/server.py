@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from weft.client.api import AsyncClient
-from weft.errors import WeftError
-from weft.live.exposure import is_loopback
-from weft.live.process import Process
-from weft.live.role_settings import WebSettings
-from weft.presets import preset
+from weft.model.errors import WeftError
+from weft.policies.presets import preset
+from weft.runtime.bind_check import is_loopback
+from weft.runtime.process import Process
+from weft.runtime.role_settings import WebSettings
 from weft.web import (
     app_routes,
     change_routes,

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from weft.client.api import AsyncClient
-from weft.ids import AppId
-from weft.job import Job
-from weft.requests import (
+from weft.model.ids import AppId
+from weft.model.job import Job
+from weft.protocol.requests import (
     ApplicationReport,
     ClusterMetrics,
     ContainerReport,

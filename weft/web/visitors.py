@@ -12,8 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
-from weft.access import Role, role_of
 from weft.client.api import AsyncClient
+from weft.protocol.access import Role, role_of
 from weft.web.answers import Handler, remote_exception
 from weft.web.context import SETTINGS, SOURCE, VISITOR, parse_app
 from weft.web.source import Source

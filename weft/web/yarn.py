@@ -1,4 +1,4 @@
-"""Reports as YARN's REST API names their fields: pure, from `weft.requests` to plain data.
+"""Reports as YARN's REST API names their fields: pure, from `weft.protocol.requests` to plain data.
 
 Field names and meanings after Hadoop's ResourceManagerRest and NodeManagerRest. What YARN knows
 and Weft does not have (reservations, HA) is there with its neutral value.
@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import Any
 
 from weft.client.api import ENDED
-from weft.ids import (
+from weft.model.ids import (
     app_of_attempt,
     attempt_of_container,
     container_id,
@@ -21,9 +21,9 @@ from weft.ids import (
     format_container,
     number_of_attempt,
 )
-from weft.job import Job
-from weft.messages import TASK_FAULTS
-from weft.requests import (
+from weft.model.job import Job
+from weft.protocol.messages import TASK_FAULTS
+from weft.protocol.requests import (
     ApplicationReport,
     ClusterMetrics,
     ContainerReport,

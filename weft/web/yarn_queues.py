@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from weft.client.api import ENDED
-from weft.requests import ApplicationReport, QueueReport
+from weft.protocol.requests import ApplicationReport, QueueReport
 from weft.web.yarn import ANY_NUMBER, Data, leaf, resource, text_of
 
 SCHEDULERS = {"fair": "fairScheduler", "fifo": "fifoScheduler"}

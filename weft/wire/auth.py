@@ -1,4 +1,4 @@
-"""Who calls: read from the certificate that a peer shows, and held against `weft.access.TABLE`.
+"""Who calls: read from the certificate that a peer shows, and held against `weft.protocol.access.TABLE`.
 
 A server of a cluster with mutual TLS admits a call by the roles in the caller's certificate before
 anything of it is read. Without TLS everybody on the wire is trusted, as on one's own machine.
@@ -13,10 +13,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from weft import access
-from weft.access import ANY_NODE, TRUSTED, Caller, Role
-from weft.errors import InputError
-from weft.ids import NodeId
+from weft.model.errors import InputError
+from weft.model.ids import NodeId
+from weft.protocol import access
+from weft.protocol.access import ANY_NODE, TRUSTED, Caller, Role
 from weft.wire.handlers import Wrapped, quiet
 from weft.wire.tls import NO_ROLE
 

@@ -9,9 +9,9 @@ from typing import Any, Generic, TypeVar
 import grpc
 import grpc.aio
 
-from weft.errors import InputError, WeftError
+from weft.model.errors import InputError, WeftError
 from weft.wire import tls
-from weft.wire.places import places
+from weft.wire.addresses import places
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024  # of one message: a job of 100,000 told tasks is about 15 MB
 SPARE_BYTES = 1024  # of it, for what gRPC and the enclosing message add

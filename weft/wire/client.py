@@ -1,4 +1,4 @@
-"""A client's connection to a Resource Manager: requests of `weft.requests` in, answers out."""
+"""A client's connection to a Resource Manager: requests of `weft.protocol.requests` in, answers out."""
 
 import json
 from collections.abc import AsyncIterator
@@ -7,8 +7,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from weft.errors import InputError, WeftError
-from weft.requests import ClientAnswer, ClientRequest, Refused, SubmitApplication
+from weft.model.errors import InputError, WeftError
+from weft.protocol.requests import ClientAnswer, ClientRequest, Refused, SubmitApplication
 from weft.wire import channel as wire
 from weft.wire.auth import TOKEN_KEY, USER_KEY
 from weft.wire.client_pb2 import Events, WatchEventsRequest

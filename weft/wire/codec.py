@@ -1,10 +1,11 @@
 """Messages to and from protobuf: what the services and channels use, one pair per stream or call.
 
-Every message of `weft.messages` and every request and answer of `weft.requests` has its way here;
+Every message of `weft.protocol.messages` and every request and answer of `weft.protocol.requests` has its way here;
 decoding what was encoded gives the same message (tests/wire holds it for all of them).
 """
 
 from weft.wire.codec_client import CALLS, Call
+from weft.wire.codec_common import CodecError
 from weft.wire.codec_containers import (
     MasterEnded,
     TokensOf,
@@ -30,7 +31,6 @@ from weft.wire.codec_tracker import decode_orders as decode_node_orders
 from weft.wire.codec_tracker import decode_reports as decode_node_reports
 from weft.wire.codec_tracker import encode_orders as encode_node_orders
 from weft.wire.codec_tracker import encode_reports as encode_node_reports
-from weft.wire.codec_words import CodecError
 
 __all__ = [
     "CALLS",

@@ -10,7 +10,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from weft.requests import (
+from weft.protocol.requests import (
     ApplicationAccepted,
     ApplicationJob,
     ApplicationReport,

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
-from weft.ids import ContainerId
-from weft.messages import (
+from weft.model.ids import ContainerId
+from weft.protocol.messages import (
     ItemAnswer,
     MasterLaunch,
     NodeToMaster,
@@ -20,7 +20,7 @@ from weft.messages import (
 from weft.wire import containers_pb2 as pb
 from weft.wire import host_pb2 as host
 from weft.wire import words_pb2 as words
-from weft.wire.codec_words import (
+from weft.wire.codec_common import (
     CodecError,
     decode_master_launch,
     decode_task_ends,

@@ -3,9 +3,9 @@
 import json
 from collections import OrderedDict
 
-from weft.errors import InputError
-from weft.job import Job
-from weft.jobfile import job_from_dict, job_to_dict
+from weft.model.errors import InputError
+from weft.model.job import Job
+from weft.model.jobfile import job_from_dict, job_to_dict
 
 JOB_BYTES_MAX = 32 * 1024 * 1024  # it must fit into an answer with what is known of its tasks
 _GROWTH_MAX = 8  # how much longer our JSON of a job may be than a client's: 1e15 is 18 characters

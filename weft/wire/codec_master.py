@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from weft.messages import (
+from weft.protocol.messages import (
     Ask,
     AskType,
     AttemptAccepted,
@@ -19,8 +19,7 @@ from weft.messages import (
     ToMaster,
 )
 from weft.wire import master_pb2 as pb
-from weft.wire.codec_job import decode_job, encode_job
-from weft.wire.codec_words import (
+from weft.wire.codec_common import (
     CodecError,
     Refuse,
     decode_container_ends,
@@ -30,6 +29,7 @@ from weft.wire.codec_words import (
     encode_types,
     shown,
 )
+from weft.wire.codec_job import decode_job, encode_job
 from weft.wire.tokens import Shown
 
 _ASK_TYPES = tuple(AskType)

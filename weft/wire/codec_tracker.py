@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from weft.messages import (
+from weft.protocol.messages import (
     FromNode,
     NodeAccepted,
     NodeAnswered,
@@ -13,7 +13,7 @@ from weft.messages import (
     ToNode,
 )
 from weft.wire import tracker_pb2 as pb
-from weft.wire.codec_words import (
+from weft.wire.codec_common import (
     CodecError,
     Refuse,
     decode_amounts,

@@ -1,13 +1,13 @@
 """Heartbeats of nodes that say nothing, many in one message.
 
 They are words of a stream, not messages of the cores: the process of a Resource Manager makes one
-event of those whose node is heard on that very stream (`weft.effects.NodesIdle`), and answers which
+event of those whose node is heard on that very stream (`weft.protocol.effects.NodesIdle`), and answers which
 were heard.
 """
 
 from typing import NamedTuple
 
-from weft.ids import NodeId
+from weft.model.ids import NodeId
 
 IDLE_MAX = 10_000  # nodes of one message
 

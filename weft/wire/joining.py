@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from weft.ids import NodeId
-from weft.messages import NodeAnswered
-from weft.record import changed
+from weft.model.ids import NodeId
+from weft.protocol.messages import NodeAnswered
+from weft.protocol.record import changed
 
 
 def acknowledges(message: Any) -> bool:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import grpc
 
-from weft.errors import WeftError
+from weft.model.errors import WeftError
 from weft.wire import matcher_pb2, matcher_pb2_grpc, tls
 from weft.wire.channel import CHANNEL_OPTIONS, reason_of
 

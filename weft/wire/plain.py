@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from weft.errors import InputError
+from weft.model.errors import InputError
 
 Way = Callable[[Any], Any]
 

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from weft import messages, requests
-from weft.cluster import SPEED_MAX
-from weft.errors import InputError
-from weft.ids import app_of_attempt
-from weft.reading import name_problem
+from weft.model.cluster import SPEED_MAX
+from weft.model.errors import InputError
+from weft.model.ids import app_of_attempt
+from weft.model.reading import name_problem
+from weft.protocol import messages, requests
 from weft.wire.quick_rules import Quick, quick
 
 Check = Callable[[Any, int], str]  # (value, resource types) -> what is wrong; empty: nothing
@@ -442,7 +442,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "container_use": _list(messages.ContainerUse),
         "sent_s": MOMENT,
     },
-    # what clients ask; a job is checked where its file is read (`weft.jobfile`)
+    # what clients ask; a job is checked where its file is read (`weft.model.jobfile`)
     requests.NewApplication: {},
     requests.SubmitApplication: {"job": GIVEN, "submission_id": NAME, "app_id": APP},
     requests.KillApplication: {"app_id": APP, "diagnostics": TEXT},

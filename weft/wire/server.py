@@ -1,7 +1,7 @@
 """A gRPC server with the health and reflection services on, bound to loopback unless told else.
 
 Where this process has an identity (`weft.wire.tls`), only peers of the same authority get in, and
-call what `weft.access.TABLE` lets their roles call.
+call what `weft.protocol.access.TABLE` lets their roles call.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
-from weft.errors import WeftError
+from weft.model.errors import WeftError
 from weft.wire import tls
 from weft.wire.auth import Admission, UserOf
 from weft.wire.channel import SERVER_OPTIONS

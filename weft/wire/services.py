@@ -12,14 +12,10 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
-from weft.access import Caller
-from weft.errors import InputError
-from weft.messages import (
-    ItemAnswer,
-    StartAnswered,
-    StartContainers,
-)
-from weft.requests import ClientRequest, ContainerReport, ListContainers, Refused
+from weft.model.errors import InputError
+from weft.protocol.access import Caller
+from weft.protocol.messages import ItemAnswer, StartAnswered, StartContainers
+from weft.protocol.requests import ClientRequest, ContainerReport, ListContainers, Refused
 from weft.wire import (
     auth,
     client_pb2,
@@ -34,12 +30,12 @@ from weft.wire import (
 )
 from weft.wire import channel as wire
 from weft.wire.codec import CodecError
-from weft.wire.gate import Gate
 from weft.wire.joining import joined
-from weft.wire.lanes import Lane, serve
+from weft.wire.outbound_queues import Lane, serve
 from weft.wire.server import Server
 from weft.wire.starts import answering
 from weft.wire.tokens import TimeTold
+from weft.wire.validator import Gate
 
 Ask = Callable[[ClientRequest, Caller], Awaitable[Any]]
 Watch = Callable[[int], AsyncIterator[tuple[int, list[str]]]]

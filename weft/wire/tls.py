@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft.errors import InputError
+from weft.model.errors import InputError
 
 NO_ROLE = "the certificate names no role (weft://ROLE/NAME): `weft certificates` makes it anew"
 FLAGS = ("--tls-ca", "--tls-cert", "--tls-key")

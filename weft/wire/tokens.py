@@ -19,9 +19,9 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from weft.access import URI, Role, role_of
-from weft.errors import InputError
-from weft.ids import AttemptId, ContainerId, NodeId, attempt_of_container
+from weft.model.errors import InputError
+from weft.model.ids import AttemptId, ContainerId, NodeId, attempt_of_container
+from weft.protocol.access import URI, Role, role_of
 
 FILE = "keys.json"  # in the Resource Manager's state folder
 SECRET_BYTES = 32

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from weft.errors import InputError
-from weft.job import Edge, Job, Stage
-from weft.jobfile import TASKS_MAX
+from weft.model.errors import InputError
+from weft.model.job import Edge, Job, Stage
+from weft.model.jobfile import TASKS_MAX
 from weft.workloads.buckets import BUCKETS, Buckets, bucket_of
 from weft.workloads.documents import read_lines
 from weft.workloads.imported import Imported

@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from weft.errors import InputError
-from weft.job import Job, Stage
+from weft.model.errors import InputError
+from weft.model.job import Job, Stage
 from weft.workloads.buckets import Buckets, bucket_of
 from weft.workloads.imported import Imported
 from weft.workloads.reading import expand, gather, in_order, task_count, unique

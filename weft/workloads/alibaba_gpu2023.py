@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from weft.errors import InputError
-from weft.job import Job, Stage
+from weft.model.errors import InputError
+from weft.model.job import Job, Stage
 from weft.workloads.imported import Imported
 from weft.workloads.reading import each_file, expand, gather, unique
 from weft.workloads.table_rows import Row, amount, columns_of, needed, rows_of, text, whole

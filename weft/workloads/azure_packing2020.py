@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weft.errors import InputError
-from weft.job import Job, Stage
+from weft.model.errors import InputError
+from weft.model.job import Job, Stage
 from weft.workloads.documents import open_bytes
 from weft.workloads.imported import Imported
 from weft.workloads.reading import expand, gather, in_order, text_amount

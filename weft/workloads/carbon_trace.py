@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from weft.errors import InputError
+from weft.model.errors import InputError
 
 OPTION = "matcher.carbon"
 VALUES = ("carbon_intensity_avg", "intensity", "carbon_intensity")

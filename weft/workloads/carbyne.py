@@ -10,8 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from weft.errors import InputError
-from weft.job import Edge, EdgeKind, Job, Stage
+from weft.model.errors import InputError
+from weft.model.job import Edge, EdgeKind, Job, Stage
 from weft.workloads.documents import read_lines
 from weft.workloads.imported import Imported
 from weft.workloads.reading import each_file, expand, gather, task_count, text_amount, unique

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from weft.cluster import ClusterSpec, cluster_from_dict, cluster_from_text
-from weft.errors import InputError
+from weft.model.cluster import ClusterSpec, cluster_from_dict, cluster_from_text
+from weft.model.errors import InputError
 from weft.workloads.documents import plain_name
 from weft.workloads.node_lists import load_node_list
 

@@ -16,7 +16,7 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from weft.errors import InputError
+from weft.model.errors import InputError
 from weft.workloads.unpacking import as_file, is_zstd, zstd_blocks
 from weft.workloads.yaml_text import parse_yaml
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from weft.errors import InputError
-from weft.job import Edge, Job, Stage, TaskOverride
+from weft.model.errors import InputError
+from weft.model.job import Edge, Job, Stage, TaskOverride
 from weft.workloads.buckets import Buckets, bucket_of
 from weft.workloads.imported import Imported
 from weft.workloads.reading import expand, gather, in_order

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.errors import InputError
-from weft.job import Job
-from weft.resources import read_amount
+from weft.model.errors import InputError
+from weft.model.job import Job
+from weft.model.resources import read_amount
 from weft.workloads.documents import parse_json
 from weft.workloads.imported import Imported
 from weft.workloads.measured_tasks import MAP, REDUCE, MeasuredTask, job_of_tasks

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from weft.job import Job
+from weft.model.job import Job
 
 _FIRST = " (the first one)"
 

@@ -18,9 +18,9 @@ from typing import Any
 import yaml
 import zstandard
 
-from weft.errors import InputError, WeftError
-from weft.job import Job
-from weft.jobfile import job_from_dict, job_to_dict
+from weft.model.errors import InputError, WeftError
+from weft.model.job import Job
+from weft.model.jobfile import job_from_dict, job_to_dict
 from weft.workloads.documents import (
     load_document,
     load_documents,

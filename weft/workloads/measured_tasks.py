@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from weft.job import Edge, Job, Preference, Stage, TaskOverride
+from weft.model.job import Edge, Job, Preference, Stage, TaskOverride
 from weft.workloads.reading import unique
 
 MAP, REDUCE = "map", "reduce"

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from weft.cluster import ClusterSpec, cluster_from_dict
-from weft.errors import InputError
+from weft.model.cluster import ClusterSpec, cluster_from_dict
+from weft.model.errors import InputError
 from weft.workloads.imported import Imported
 from weft.workloads.table_rows import Row, amount, columns_of, needed, rows_of
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weft.errors import InputError
-from weft.job import Edge, Job, Stage
-from weft.jobfile import TASKS_MAX
+from weft.model.errors import InputError
+from weft.model.job import Edge, Job, Stage
+from weft.model.jobfile import TASKS_MAX
 from weft.workloads.documents import plain_name, read_text
 from weft.workloads.imported import Imported
 from weft.workloads.reading import each_file, expand, gather

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from weft.errors import InputError
-from weft.job import Job
-from weft.jobfile import TASKS_MAX
+from weft.model.errors import InputError
+from weft.model.job import Job
+from weft.model.jobfile import TASKS_MAX
 from weft.workloads.buckets import BUCKETS, Buckets
 from weft.workloads.imported import Imported
 

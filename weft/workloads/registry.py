@@ -2,7 +2,7 @@
 
 A format is one module with `FORMAT`, `read(sources, **options) -> Imported` and, where jobs can be
 had one by one, `stream(sources, result, **options)`. Modules are loaded when they are needed.
-Another package's is named by its entry point or as `module` + `:` + `read` (`weft.plugins`).
+Another package's is named by its entry point or as `module` + `:` + `read` (`weft.policies.plugins`).
 """
 
 import importlib
@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from weft import plugins
-from weft.errors import InputError
-from weft.job import Job
+from weft.model.errors import InputError
+from weft.model.job import Job
+from weft.policies import plugins
 from weft.workloads.documents import read_head
 from weft.workloads.imported import Imported
 from weft.workloads.reading import expand

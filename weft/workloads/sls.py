@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from weft.errors import InputError
-from weft.job import Job
-from weft.jobfile import TASKS_MAX
-from weft.resources import read_amount
+from weft.model.errors import InputError
+from weft.model.job import Job
+from weft.model.jobfile import TASKS_MAX
+from weft.model.resources import read_amount
 from weft.workloads.documents import parse_json_values, read_text
 from weft.workloads.hadoop_history import history_job, rumen_job
 from weft.workloads.imported import Imported

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.errors import InputError
-from weft.job import Edge, Job, Stage
-from weft.resources import read_amount
+from weft.model.errors import InputError
+from weft.model.job import Edge, Job, Stage
+from weft.model.resources import read_amount
 from weft.workloads.imported import Imported
 from weft.workloads.reading import items, table, task_count
 

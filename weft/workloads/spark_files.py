@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import cramjam
 
-from weft.errors import InputError
+from weft.model.errors import InputError
 from weft.workloads.documents import LINE_BYTES_MAX, open_bytes, open_counted
 from weft.workloads.imported import Imported
 from weft.workloads.reading import expand

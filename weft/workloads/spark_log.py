@@ -13,10 +13,10 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from weft.errors import InputError
-from weft.job import Edge, Job, Stage
-from weft.jobfile import TASKS_MAX
-from weft.resources import read_amount
+from weft.model.errors import InputError
+from weft.model.job import Edge, Job, Stage
+from weft.model.jobfile import TASKS_MAX
+from weft.model.resources import read_amount
 from weft.workloads.imported import Imported
 from weft.workloads.reading import each_file, gather
 from weft.workloads.spark_events import BYTES_PER_MB, Application, JobRun, StageRun, TaskRun

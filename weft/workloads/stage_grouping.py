@@ -2,14 +2,14 @@
 
 A stage holds the tasks of one kind at one depth of the graph. Its edges from another stage are
 `all_to_all` where they are complete, `one_to_one` where an order of the tasks was found in which
-they are matched in contiguous blocks (`weft.job.one_to_one_parents`), and else listed pairs.
+they are matched in contiguous blocks (`weft.model.job.one_to_one_parents`), and else listed pairs.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from weft.errors import InputError
-from weft.job import NO_PAIRS, EdgeKind, TaskPairs, one_to_one_parents, parents_first
+from weft.model.errors import InputError
+from weft.model.job import NO_PAIRS, EdgeKind, TaskPairs, one_to_one_parents, parents_first
 
 _ORDER_PASSES = 4
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.errors import InputError
-from weft.job import Edge, EdgeKind, Job, Stage
+from weft.model.errors import InputError
+from weft.model.job import Edge, EdgeKind, Job, Stage
 from weft.workloads.synth_domains import DOMAINS
 from weft.workloads.synth_shapes import Marginal, Shape, ShapeLaw, draw_shape
 

@@ -10,7 +10,7 @@ from math import exp
 
 import numpy as np
 
-from weft.job import Edge, Job, Stage
+from weft.model.job import Edge, Job, Stage
 
 Draw = np.random.Generator
 TASKS_MAX = 500  # of one stage

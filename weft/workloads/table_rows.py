@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from weft.errors import InputError
+from weft.model.errors import InputError
 from weft.workloads.documents import open_bytes, open_counted, parse_json, read_head, read_lines
 from weft.workloads.imported import Imported
 from weft.workloads.reading import text_amount

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 import cramjam
 import zstandard
 
-from weft.errors import InputError
+from weft.model.errors import InputError
 
 DAMAGES = (cramjam.DecompressionError, zstandard.ZstdError, ValueError, EOFError)
 _WINDOW_BYTES_MAX = 128 * 2**20  # what zstd may look back: its own limit without `--long`

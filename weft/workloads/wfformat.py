@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from weft.errors import InputError
-from weft.job import Edge, Job, Stage
-from weft.resources import read_amount
+from weft.model.errors import InputError
+from weft.model.job import Edge, Job, Stage
+from weft.model.resources import read_amount
 from weft.workloads.documents import load_document, stem
 from weft.workloads.imported import Imported
 from weft.workloads.reading import each_file, expand, gather, items, table, unique

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from weft.errors import InputError
+from weft.model.errors import InputError
 
 DEPTH_MAX = 100
 _WORDS = {

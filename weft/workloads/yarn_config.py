@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from weft.errors import InputError
+from weft.model.errors import InputError
 from weft.workloads.yarn_queues import (
     CAPACITY,
     QUEUE_KEYS,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
 
-from weft.errors import InputError
+from weft.model.errors import InputError
 
 CAPACITY = "yarn.scheduler.capacity."
 QUEUE_KEYS = {

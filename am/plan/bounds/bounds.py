@@ -12,7 +12,7 @@ from am.plan.bounds.destructive_bound import WORK, Spans
 from am.plan.bounds.stage_groups import Groups, groups_of, work_s
 from am.plan.bounds.strong_bound import strong_bound
 from am.plan.paths import Dependencies, dependencies_of, heads
-from weft.dag import Dag, Floats, Machines
+from weft.model.dag import Dag, Floats, Machines
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ asks that every task before a cut is an ancestor of every task after it.
 import numpy as np
 
 from am.plan.paths import Dependencies, Dependency, dependencies_of, levels
-from weft.dag import Dag, Ints, Link, StageEdge
+from weft.model.dag import Dag, Ints, Link, StageEdge
 
 
 def cut(dag: Dag) -> list[Ints]:

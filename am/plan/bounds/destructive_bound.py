@@ -13,7 +13,7 @@ from am.plan.bounds.fragmentation import loads
 from am.plan.bounds.packing_kernels import Packing, packing_of
 from am.plan.list_schedule import by_level, by_path
 from am.plan.paths import dependencies_of
-from weft.dag import Dag, Floats, Ints, Machines
+from weft.model.dag import Dag, Floats, Ints, Machines
 
 TASKS_MAX = 500  # beyond, a proof would take too long
 WORK = 300_000_000  # steps for all spans together: about a third of a second

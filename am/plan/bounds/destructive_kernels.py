@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from am.plan.bounds.packing_kernels import Packing, unpackable
-from weft.compiled import inner_kernel, kernel
+from weft.policies.compiled import inner_kernel, kernel
 
 Ints = NDArray[np.int64]
 Labels = NDArray[np.int8]

@@ -8,8 +8,8 @@ else they need, and that resource's work bounds the time as any other's does.
 import numpy as np
 
 from am.plan.paths import Dependencies, demand_classes
-from weft.dag import Dag, Floats, Ints, Machines
-from weft.resources import TOLERANCE
+from weft.model.dag import Dag, Floats, Ints, Machines
+from weft.model.resources import TOLERANCE
 
 _COLUMNS_MAX = 48
 _VALUES_MAX = 16

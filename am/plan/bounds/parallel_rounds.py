@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from am.plan.bounds.fragmentation import slots_at_once, thresholds
 from am.plan.paths import demand_classes
-from weft.dag import Dag, Floats, Ints, Machines
+from weft.model.dag import Dag, Floats, Ints, Machines
 
 _WINDOWS_MAX = 5  # cut-offs of heads, and of tails, tried for one set of tasks
 _ROUNDS_MAX = 8  # beyond so many rounds work divided by K is as good

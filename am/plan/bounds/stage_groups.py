@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from am.plan.paths import Dependencies, heads
-from weft.dag import Dag, Floats
-from weft.job import parents_first
+from weft.model.dag import Dag, Floats
+from weft.model.job import parents_first
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,7 @@ from am.plan.bounds.destructive_bound import Spans, spans_of
 from am.plan.bounds.fragmentation import loads, waves_s
 from am.plan.bounds.parallel_rounds import in_slots_s
 from am.plan.paths import Dependencies, dependencies_of, heads, relax, whole_ancestors
-from weft.dag import Dag, Floats, Ints, Machines
+from weft.model.dag import Dag, Floats, Ints, Machines
 
 _STAGES_MAX = 1000  # the ancestor sets of more stages cost more than they give
 _CUTOFFS_MAX = 64

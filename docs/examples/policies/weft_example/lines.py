@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft.job import Job, Stage
+from weft.model.job import Job, Stage
 from weft.workloads.imported import Imported
 
 FORMAT = "lines"

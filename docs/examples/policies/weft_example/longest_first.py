@@ -7,8 +7,8 @@ import numpy as np
 
 from am.plan.list_schedule import in_order
 from am.plan.registry import PlanRequest
-from weft.parameters import read_parameters
-from weft.plan import Plan, plan_of_starts
+from weft.model.plan import Plan, plan_of_starts
+from weft.policies.parameters import read_parameters
 
 
 def _taken(shortest: bool = False) -> None:

@@ -1,0 +1,1 @@
+"""Benchmarks: `weft bench WHAT`, `make bench-check`, and the figures of peers."""

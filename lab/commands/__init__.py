@@ -1,0 +1,1 @@
+"""The offline commands of `weft`, found by name by `weft.client.cli`."""

@@ -1,0 +1,228 @@
+"""`weft predict`: when waiting and running jobs will start and end."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sim.replay.predict import DRAWS, Prediction
+from sim.replay.snapshot import State
+from sim.settings import SimSettings
+from weft.client import show
+from weft.client.api import Client
+from weft.client.commands_apps import manager_option
+from weft.client.naming import find_app
+from weft.client.tables import table
+from weft.model.cluster import ClusterSpec
+from weft.model.errors import InputError
+from weft.model.ids import AppId
+from weft.policies.presets import PRESETS, choose
+from weft.protocol.messages import MANAGER
+from weft.runtime.tapefile import find_tapes
+
+
+@click.command()
+@click.argument("apps", metavar="[APP]...", nargs=-1)
+@manager_option
+@click.option(
+    "--tape",
+    "folder",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="FOLDER",
+    help="Ask a recorded cluster, instead of a live one.",
+)
+@click.option("--at", "at_s", type=float, default=None, metavar="T", help="With --tape: when, s.")
+@click.option("--scheduler", default="", help="The live cluster's preset, if its matcher is not.")
+@click.option(
+    "--pace",
+    type=click.Choice(["yarn", "prompt"]),
+    default="prompt",
+    show_default=True,
+    help="The live cluster's pace.",
+)
+@click.option("--cluster", default="", help="The live cluster's file: limits in queues are there.")
+@click.option("--draws", type=click.IntRange(10), default=DRAWS, show_default=True)
+@click.option("--seed", default=0, show_default=True)
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="FILE",
+    help="Where predictions of live clusters and their outcomes are kept.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")
+def predict(
+    apps: tuple[str, ...],
+    address: str,
+    folder: Path | None,
+    at_s: float | None,
+    draws: int,
+    seed: int,
+    record: Path | None,
+    as_json: bool,
+    **live: str,
+) -> None:
+    """Say when jobs will start and end, as bands: 5, 50 and 95 % of what may come.
+
+    APP is an id, a number, a job's name or -, the newest; none: all that have not ended. The
+    manager's state goes on in the simulator as many times as --draws says, with durations drawn
+    from how far estimates were off so far. Jobs that are submitted later are not known.
+    """
+    if (folder is None) != (at_s is None):
+        raise InputError("--tape", "goes with --at T, and --at with --tape")
+    if folder is not None and at_s is not None:
+        _of_tape(folder, at_s, apps, draws, seed, as_json)
+    else:
+        _of_cluster(address, apps, live, draws, seed, record, as_json)
+
+
+def _of_cluster(
+    address: str,
+    names: tuple[str, ...],
+    live: dict[str, str],
+    draws: int,
+    seed: int,
+    record: Path | None,
+    as_json: bool,
+) -> None:
+    from lab.commands.prediction_book import PredictionBook, default_path, stretched
+    from sim.replay.predict import predict as foresee
+    from sim.replay.snapshot import read_state
+    from weft.workloads.cluster_file import load_cluster
+
+    known: ClusterSpec | None = load_cluster(live["cluster"]) if live["cluster"] else None
+    book = PredictionBook(record or default_path())
+    with Client(address) as client:
+        state = read_state(client, known)
+        cluster_ts = client.metrics().cluster_ts
+        chosen = [find_app(client, name) for name in names]
+    settings = SimSettings(
+        choose(live["scheduler"] or preset_of(state.matcher)), prompt=live["pace"] == "prompt"
+    )
+    book.settle(cluster_ts, state.ended)
+    score = book.score()
+    found = foresee(state, settings, chosen or _all(state), None, draws, seed)
+    book.add(cluster_ts, state.now_s, found)
+    found = [stretched(one, score.wider, state.now_s) for one in found]
+    past = {
+        "predictions": score.predictions,
+        "median_error": score.error,
+        "inside_band": score.inside,
+        "bands_stretched_by": score.wider,
+    }
+    _show(state.now_s, found, {}, past if score.predictions else None, as_json)
+
+
+def preset_of(matcher: str) -> str:
+    """Return the preset named after a matcher, else the first that has it; raises InputError."""
+    if matcher in PRESETS:
+        return matcher
+    for name, known in PRESETS.items():
+        if known.matcher == matcher:
+            return name
+    raise InputError("--scheduler", f"no preset has the matcher {matcher!r}: name what is alike")
+
+
+def _of_tape(
+    folder: Path, at_s: float, names: tuple[str, ...], draws: int, seed: int, as_json: bool
+) -> None:
+    from rm.core import ResourceManager
+    from sim.replay import whatif as what
+    from sim.replay.client_view import AskedManager
+    from sim.replay.predict import predict as foresee
+    from sim.replay.rebuild import survey
+    from sim.replay.snapshot import read_state
+    from sim.replay.verify import Replay
+
+    tapes = find_tapes(folder)
+    read = {role: [tape.rows for tape in tapes if tape.role == role] for role in ("rm", "am", "nm")}
+    if not read["rm"]:
+        raise InputError("--tape", "none of them is a Resource Manager's, which knows how it stood")
+    surveyed = survey(read["rm"], [*read["am"], *read["nm"]], at_s)
+    run = Replay()
+    for tape in read["rm"]:
+        later = Replay().run(tape(), at_s)
+        run = later if later.events else run
+    manager = run.cores.get(MANAGER)
+    if not isinstance(manager, ResourceManager):
+        raise InputError("--at", f"no Resource Manager had begun by {at_s:g} s")
+    seen = surveyed.seen
+    assert seen.parts is not None
+    made = [next(filter(None, (what.first_core(t()) for t in read[r])), None) for r in ("am", "nm")]
+    settings = what.settings_of(seen.parts, made[0], None)
+    asked = AskedManager(manager, at_s)
+    state = read_state(asked, replace(what.cluster_of(seen), queues=seen.parts.queues))
+    state.now_s = at_s
+    chosen = [find_app(asked, name) for name in names]
+    found = foresee(state, settings, chosen or _all(state), surveyed.delays, draws, seed)
+    ended = {app: end_s for app, (status, end_s) in seen.ended.items() if status == "SUCCEEDED"}
+    _show(at_s, found, ended, None, as_json)
+
+
+def _all(state: State) -> list[AppId]:
+    return [one.report.app_id for one in state.apps]
+
+
+def _show(
+    now_s: float,
+    found: list[Prediction],
+    ended: dict[AppId, float],
+    past: dict[str, Any] | None,
+    as_json: bool,
+) -> None:
+    """Print a row a job; times count from now."""
+    if as_json:
+        show.echo_json({"now_s": now_s, "predictions": found, "ended_s": ended, "past": past})
+        return
+    if not found:
+        click.echo("nothing waits or runs")
+        return
+    rows = []
+    for one in found:
+        start = one.start
+        rows.append(
+            (
+                one.app,
+                one.name,
+                "waits" if one.waits else "runs",
+                "-" if start is None else _span(start.early_s, start.late_s, now_s),
+                "-" if start is None else _in(start.usual_s, now_s),
+                _span(one.end.early_s, one.end.late_s, now_s),
+                _in(one.end.usual_s, now_s),
+                *([_in(ended.get(one.app, math.inf), now_s)] if ended else []),
+            )
+        )
+    table(
+        (
+            "app",
+            "job",
+            "state",
+            "starts in s, 90 %",
+            "likely",
+            "ends in s, 90 %",
+            "likely",
+            *(["it ended in"] if ended else []),
+        ),
+        rows,
+        title=f"from {now_s:.1f} s on",
+    )
+    if past is not None:
+        click.echo(
+            f"{past['predictions']} past predictions: median error of the end "
+            f"{100 * past['median_error']:.0f} % of what was left, "
+            f"{100 * past['inside_band']:.0f} % inside the band"
+        )
+
+
+def _span(early_s: float, late_s: float, now_s: float) -> str:
+    return f"{_in(early_s, now_s)} to {_in(late_s, now_s)}"
+
+
+def _in(at_s: float, now_s: float) -> str:
+    return f"{at_s - now_s:.1f}" if math.isfinite(at_s) else "never"
+
+
+commands: list[click.Command] = [predict]

@@ -1,0 +1,418 @@
+"""`weft replay`: tapes of a live run through fresh cores, which must decide the same."""
+
+import math
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sim.replay.whatif import Jct
+from sim.settings import SimSettings
+from weft.client import show
+from weft.client.naming import find_app
+from weft.client.tables import table
+from weft.client.text import safe
+from weft.model.cluster import ClusterSpec
+from weft.model.errors import InputError, WeftError
+from weft.policies.parameters import split_settings
+from weft.policies.presets import Preset, with_options
+from weft.protocol.messages import MANAGER
+from weft.runtime.tape import code_digest
+from weft.runtime.tapefile import TapeFile, find_tapes
+
+LARGE = 1 << 20  # bytes of tapes that are worth a process each
+LINE_MAX = 400  # characters of an event or order that is printed
+
+
+@click.command()
+@click.argument(
+    "paths", metavar="TAPE...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.option(
+    "--until",
+    "until_s",
+    default=math.inf,
+    metavar="T",
+    help="Stop before the first event after this time on the cluster's clock, s, and show how "
+    "things stood.",
+)
+@click.option("--explain", default="", metavar="APP", help="Why its pending stages were pending.")
+@click.option("--app", "shown", default="", metavar="APP", help="One application with its stages.")
+@click.option("--nodes", is_flag=True, help="The nodes as the manager saw them.")
+@click.option("--queues", is_flag=True, help="The queues with their shares.")
+@click.option(
+    "--from",
+    "from_s",
+    default=math.inf,
+    metavar="T",
+    help="Print every event from this time on, with all that was decided.",
+)
+@click.option("--core", default="", metavar="ADDRESS", help="With --from: only rm, node:N or am:N.")
+@click.option("--check", is_flag=True, help="Check the books after every event (slow).")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=lambda: len(os.sched_getaffinity(0)),
+    show_default="cores",
+    help="Large tapes that are replayed at a time.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print data, not tables.")
+def replay(
+    paths: tuple[Path, ...], until_s: float, jobs: int, as_json: bool, **options: Any
+) -> None:
+    """Feed tapes to fresh cores and compare what they decide.
+
+    TAPE is a file, or a folder of them, as --tape of weft up, weft demo or a role's process makes
+    them. APP is an id, a number, a job's name or -, the newest. Exit code 1 tells of a difference.
+    """
+    tapes = [tape for path in paths for tape in find_tapes(path)]
+    asked = bool(options["explain"] or options["shown"] or options["nodes"] or options["queues"])
+    if asked or (until_s != math.inf and options["from_s"] == math.inf):
+        _stand(tapes, until_s, as_json, asked, options)
+        return
+    told = _all_replayed(tapes, until_s, jobs, options)
+    if as_json:
+        show.echo_json(told)
+    else:
+        _show(told)
+    halted = sum(bool(row["problem"]) for row in told)
+    if halted:
+        raise InputError("TAPE", f"{halted} of {len(told)} tapes cannot be replayed to their end")
+    differ = sum(bool(row["difference"]) for row in told)
+    if differ:
+        raise WeftError(f"{differ} of {len(told)} tapes replay otherwise than they ran")
+
+
+def _all_replayed(
+    tapes: Sequence[TapeFile], until_s: float, jobs: int, options: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Replay each tape by itself; large ones in processes beside each other, the largest first."""
+    sizes = [tape.path.stat().st_size for tape in tapes]
+    if options["from_s"] < math.inf or min(jobs, len(tapes)) < 2 or sum(sizes) < LARGE:
+        return [_replayed(tape, until_s, options) for tape in tapes]
+    order = sorted(range(len(tapes)), key=lambda i: -sizes[i])
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(tapes)), context) as pool:
+        found = {i: pool.submit(_replayed, tapes[i], until_s, options) for i in order}
+        try:
+            return [found[i].result() for i in range(len(tapes))]
+        except BrokenProcessPool:
+            raise WeftError(
+                "a process that replayed a tape was killed: was memory short?"
+            ) from None
+
+
+def _replayed(tape: TapeFile, until_s: float, options: dict[str, Any]) -> dict[str, Any]:
+    """Replay one tape through its cores; return what was found, as plain data."""
+    from sim.process.command import quiet_collector
+    from sim.replay.verify import Replay
+
+    if tape.says.get("code") != code_digest():
+        version = tape.says.get("version")
+        click.echo(f"note: {tape.path.name}: recorded by other code ({version})", err=True)
+    began_s = time.perf_counter()
+    listen = _printer(options["from_s"], options["core"]) if options["from_s"] < math.inf else None
+    run, problem = Replay(checked=options["check"], on_answer=listen), ""
+    with quiet_collector():
+        try:
+            run.run(tape.rows(), until_s)
+        except WeftError as error:
+            problem = error.problem if isinstance(error, InputError) else str(error)
+    difference = None
+    if (found := run.difference) is not None:
+        difference = {
+            "event_number": found.number,
+            "now_s": found.now,
+            "core": found.core,
+            "event": _line(found.event),
+            "live": found.live,
+            "replayed": found.replayed,
+        }
+    return {
+        "tape": str(tape.path),
+        "role": tape.role,
+        "bytes": tape.path.stat().st_size,
+        "cores": run.made,
+        "events": run.events,
+        "placements": run.placements,
+        "answers_compared": run.sums,
+        "until_s": run.now,
+        "ended": run.ended,
+        "closed": None if run.stopped or problem else bool(run.ended),
+        "problem": problem,
+        "replay_s": time.perf_counter() - began_s,
+        "difference": difference,
+    }
+
+
+def _show(told: list[dict[str, Any]]) -> None:
+    table(
+        ("tape", "cores", "events", "placements", "compared", "until s", "ended", "decided"),
+        [
+            (
+                Path(row["tape"]).name,
+                row["cores"],
+                row["events"],
+                row["placements"],
+                row["answers_compared"],
+                row["until_s"],
+                row["ended"] or ("cut off" if row["closed"] is False else "-"),
+                _decided(row),
+            )
+            for row in told
+        ],
+        title=f"{len(told)} tapes, {sum(row['bytes'] for row in told):,} bytes",
+    )
+    for row in told:
+        name = Path(row["tape"]).name
+        if row["problem"]:
+            click.echo(f"{name}: {safe(row['problem'])}; replayed up to {row['until_s']:.6f} s")
+        elif row["closed"] is False:
+            click.echo(f"{name}: ends without its closing frame: what came later is not on it")
+        if (found := row["difference"]) is not None:
+            click.echo(
+                f"{name}: event {found['event_number']:,} at "
+                f"{found['now_s']:.6f} s in {found['core']}\n"
+                f"  event:    {safe(found['event'])}\n"
+                f"  live:     {safe(found['live'])}\n"
+                f"  replayed: {safe(found['replayed'])}"
+            )
+
+
+def _decided(row: Mapping[str, Any]) -> str:
+    """Return how what was replayed compares, in words that claim no more than was compared."""
+    if row["difference"]:
+        return "otherwise"
+    if row["problem"]:
+        return "the same, then unknown"
+    return "the same" if row["closed"] else "the same so far"
+
+
+def _printer(from_s: float, core: str) -> Callable[[str, Any, float, list[Any]], None]:
+    def answered(address: str, event: Any, now: float, orders: list[Any]) -> None:
+        if now < from_s or core not in ("", address):
+            return
+        click.echo(f"{now:.6f} {address} <- {safe(_line(event))}")
+        for order in orders:
+            click.echo(f"    {safe(_line(order))}")
+
+    return answered
+
+
+def _line(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= LINE_MAX else f"{text[: LINE_MAX - 4]} ..."
+
+
+def _stand(
+    tapes: list[TapeFile], until_s: float, as_json: bool, asked: bool, options: dict[str, Any]
+) -> None:
+    """Print how things stood in the manager: its newest process that had begun by then."""
+    from rm.core import ResourceManager
+    from sim.replay.client_view import AskedManager
+    from sim.replay.verify import Replay
+
+    managers = [tape for tape in tapes if tape.role == "rm"]
+    if not managers:
+        raise InputError("TAPE", "none of them is a Resource Manager's, which knows how it stood")
+    run = Replay()
+    for tape in managers:
+        later = Replay(checked=options["check"]).run(tape.rows(), until_s)
+        if later.events:
+            run = later
+    manager = run.cores.get(MANAGER)
+    if not isinstance(manager, ResourceManager):
+        raise InputError("--until", f"no Resource Manager had begun by {until_s:g} s")
+    if run.difference is not None:
+        click.echo(f"note: it decided otherwise at {run.difference.now:.6f} s", err=True)
+    elif not run.stopped and not run.ended:
+        click.echo(f"note: the tape ends at {run.now:.6f} s without its closing frame", err=True)
+    client = AskedManager(manager, run.now)
+    found: dict[str, Any] = {}
+    if options["explain"]:
+        found["explanation"] = client.explain(find_app(client, options["explain"]))
+    if options["shown"]:
+        found["application"] = client.application(find_app(client, options["shown"]))
+    if options["nodes"]:
+        found["nodes"] = client.nodes()
+    if options["queues"]:
+        found["queues"] = client.queues()
+    if not asked:
+        found["metrics"] = client.metrics()
+        found["applications"] = client.applications()
+    if as_json:
+        show.echo_json({"now_s": run.now, **found})
+        return
+    click.echo(f"at {run.now:.6f} s, after {run.events:,} events")
+    _show_state(found, run.now)
+
+
+def _show_state(found: dict[str, Any], now_s: float) -> None:
+    shows: dict[str, Callable[[Any], None]] = {
+        "metrics": show.show_metrics,
+        "applications": lambda reports: show.show_apps(reports, now_s),
+        "application": lambda report: show.show_app(report, now_s),
+        "nodes": show.show_nodes,
+        "queues": show.show_queues,
+        "explanation": show.show_explanation,
+    }
+    for name, value in found.items():
+        shows[name](value)
+
+
+@click.command()
+@click.argument(
+    "paths", metavar="TAPE...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.option("--scheduler", default="", help="A preset, instead of what ran.")
+@click.option("--matcher", default="", help="Exchange the matcher.")
+@click.option("--planner", default="", help="Exchange the planner.")
+@click.option("--asker", default="", help="Exchange the asker.")
+@click.option(
+    "--set",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A parameter: matcher.KEY, planner.KEY, asker.KEY, manager.KEY, master.KEY or node.KEY.",
+)
+@click.option("--cluster", default="", help="Cluster file or short form, instead of the nodes.")
+@click.option("--pace", type=click.Choice(["yarn", "prompt"]), default=None, help="Another pace.")
+@click.option(
+    "--durations",
+    type=click.Choice(["auto", "file", "measured"]),
+    default="auto",
+    show_default=True,
+    help="What tasks take: as their job's file says, or what they took; auto: measured where they "
+    "are commands.",
+)
+@click.option(
+    "--at",
+    "at_s",
+    type=float,
+    default=None,
+    metavar="T",
+    help="Go on from how things stood then, s on the cluster's clock, instead of from the start.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="Mean of so many simulations, which differ in the delays that are drawn.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")
+def whatif(
+    paths: tuple[Path, ...],
+    seeds: int,
+    at_s: float | None,
+    scheduler: str,
+    options: tuple[str, ...],
+    cluster: str,
+    pace: str | None,
+    durations: str,
+    as_json: bool,
+    **parts: str,
+) -> None:
+    """Simulate the jobs of a recorded run under other settings.
+
+    TAPE names the tapes of the run (a folder, as --tape made it). Jobs come when they came. The
+    recorded settings are simulated as well: compare simulated with simulated.
+    """
+    from sim.replay import fork
+    from sim.replay import whatif as what
+    from sim.replay.rebuild import survey
+    from weft.workloads.cluster_file import load_cluster
+
+    chosen = split_settings(options)
+    tapes = [tape for path in paths for tape in find_tapes(path)]
+    read = {role: [tape.rows for tape in tapes if tape.role == role] for role in ("rm", "am", "nm")}
+    if not read["rm"]:
+        raise InputError("TAPE", "none of them is a Resource Manager's, which saw all jobs")
+    if at_s is not None and (pace is not None or durations != "auto"):
+        raise InputError("--at", "goes with no --pace and no --durations")
+    others = [*read["am"], *read["nm"]]
+    surveyed = survey(read["rm"], others, math.inf if at_s is None else at_s)
+    seen = surveyed.seen
+    made = [next(filter(None, (what.first_core(t()) for t in read[r])), None) for r in ("am", "nm")]
+    assert seen.parts is not None
+    same = what.settings_of(seen.parts, made[0], made[1], foreign=seen.all_foreign)
+    nodes = load_cluster(cluster) if cluster else what.cluster_of(seen)
+    changed = _changed(same, what.exchanged(same.scheduler, scheduler, parts), chosen, nodes)
+    if at_s is None and pace is not None:
+        changed = replace(changed, prompt=pace == "prompt")
+    measured = durations == "measured" or (durations == "auto" and seen.commands)
+    every, runs = [*read["rm"], *others], []
+    for seed in range(seeds):
+        before, after = replace(same, seed=seed), replace(changed, seed=seed)
+        if at_s is None:
+            runs.append(what.compare(seen, before, after, nodes, measured, surveyed.delays))
+        else:
+            policies = after if changed != same else None
+            runs.append(fork.compare(surveyed, every, before, policies, nodes if cluster else None))
+    rows = what.mean_of(runs)
+    _show_times(rows, as_json)
+    if seen.lost:
+        click.echo(f"note: nodes came back {seen.lost} times; simulated ones stay", err=True)
+
+
+def _changed(
+    same: SimSettings, scheduler: Preset, options: Mapping[str, str], cluster: ClusterSpec
+) -> SimSettings:
+    """Return the recorded settings with what is set anew."""
+    from sim.process.command import read_options
+
+    policy, roles = read_options(options, scheduler, cluster)
+    return replace(
+        same,
+        scheduler=with_options(scheduler, policy),
+        manager={**same.manager, **roles["manager"]},
+        master={**same.master, **roles["master"]},
+        node=replace(same.node, **roles["node"]),
+    )
+
+
+def _show_times(rows: list[Jct], as_json: bool) -> None:
+    """Print a row a job, and the means over the jobs that ended every time."""
+    whole = [row for row in rows if min(row.recorded_s, row.same_s, row.changed_s) >= 0]
+    if not whole:
+        raise WeftError("no job ended every time: there is nothing to compare")
+    means = {
+        name: sum(getattr(row, name) for row in whole) / len(whole)
+        for name in ("recorded_s", "same_s", "changed_s")
+    }
+    if as_json:
+        show.echo_json({"jobs": rows, "mean": means, "jobs_in_mean": len(whole)})
+        return
+    table(
+        ("job", "as it ran s", "simulated s", "what if s", "change %"),
+        [
+            (
+                row.name,
+                row.recorded_s,
+                row.same_s,
+                row.changed_s,
+                _percent(row.same_s, row.changed_s),
+            )
+            for row in rows
+        ],
+        title=f"completion times of {len(rows)} jobs; below 0: it did not succeed",
+    )
+    click.echo(
+        f"mean of {len(whole)}: ran {means['recorded_s']:.2f} s, simulated {means['same_s']:.2f} s "
+        f"({_percent(means['recorded_s'], means['same_s']):+.1f} %), what if "
+        f"{means['changed_s']:.2f} s ({_percent(means['same_s'], means['changed_s']):+.1f} %)"
+    )
+
+
+def _percent(before: float, after: float) -> float:
+    return 100.0 * (after - before) / before if before > 0 else 0.0
+
+
+commands: list[click.Command] = [replay, whatif]

@@ -1,0 +1,210 @@
+"""`weft simulate` and `weft compare`: one run in virtual time, and several runs side by side."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from weft.client.show import echo_json, safe, table
+from weft.policies.parameters import split_settings
+from weft.policies.presets import PRESETS
+
+
+@click.command()
+@click.argument("workload", nargs=-1, required=True)
+@click.option("--cluster", required=True, help="Cluster file, or 100x16vcores,65536memory_mb.")
+@click.option("--scheduler", default="capacity", show_default=True, help=" ".join(PRESETS))
+@click.option("--matcher", default="", help="Exchange the preset's matcher.")
+@click.option("--planner", default="", help="Exchange the preset's planner.")
+@click.option("--asker", default="", help="Exchange the preset's asker.")
+@click.option(
+    "--set",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A parameter: matcher.KEY, planner.KEY, asker.KEY, manager.KEY, master.KEY or node.KEY.",
+)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
+@click.option("--out", default="", metavar="DIR", help="Folder for the results.")
+@click.option("--format", "format_", default="auto", show_default=True, help="Format of WORKLOAD.")
+@click.option(
+    "--jobs",
+    "jobs_max",
+    default=0,
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Only the first N jobs; 0: all.",
+)
+@click.option(
+    "--estimate-error",
+    default="",
+    metavar="LO:HI",
+    help="Relative error of what schedulers are told, by stage; e.g. -0.5:0.5.",
+)
+@click.option(
+    "--load", default=1.0, show_default=True, help="The same work on 1/LOAD of the nodes."
+)
+@click.option("--arrivals", default="file", show_default=True, help="file, once or poisson:RATE.")
+@click.option("--checks", is_flag=True, help="Check every invariant after every event (slow).")
+@click.option("--decisions", is_flag=True, help="Write DIR/decisions.jsonl.")
+@click.option("--report", is_flag=True, help="Write DIR/report.html.")
+@click.option("--parquet", is_flag=True, help="Write DIR/*.parquet beside the CSV files.")
+@click.option(
+    "--trace", default="", metavar="FILE", help="Write a trace for Perfetto (x.perfetto.json)."
+)
+@click.option("--faults", default="", metavar="F", help="Fault script, or random:SEED[:HORIZON_S].")
+@click.option("--pace", type=click.Choice(["yarn", "prompt"]), default="yarn", show_default=True)
+@click.option("--until", "until_s", default=math.inf, help="Stop at this virtual time, s.")
+@click.option("--json", "as_json", is_flag=True, help="Print summary.json.")
+@click.option("--play", "plays", is_flag=True, help="Then watch it, as with weft play.")
+def simulate(
+    workload: tuple[str, ...],
+    options: tuple[str, ...],
+    format_: str,
+    as_json: bool,
+    plays: bool,
+    **rest: Any,
+) -> None:
+    """Run a workload on a cluster in virtual time."""
+    chosen = split_settings(options)
+    from sim.process.command import main_simulate  # numba and all: only when it is called
+    from sim.request import Request
+
+    request = Request(workload=workload, format=format_, options=chosen, **rest)
+    played = []
+    if plays:
+        from lab.play.runs import simulate_run
+
+        run, summary = simulate_run(request, _warn, progress=not as_json)
+        played.append(run)
+    else:
+        summary = main_simulate(request, progress=not as_json, warn=_warn)
+    if as_json:
+        echo_json(summary)
+    else:
+        _show([(summary["scheduler"], summary)])
+        if told := _unfinished(summary["states"]):
+            click.echo(f"jobs that did not succeed: {told}", err=True)
+    if played:
+        from lab.commands.play import serve_runs
+
+        serve_runs(played)
+
+
+def _warn(text: str) -> None:
+    click.echo(f"note: {text}", err=True)
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, metavar="DIR...")
+@click.option(
+    "--common",
+    is_flag=True,
+    help="Rank by the jobs that succeeded in both, where runs finished different work.",
+)
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw the distributions (.svg, .png, .pdf).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")
+def compare(folders: tuple[str, ...], common: bool, plot: Path | None, as_json: bool) -> None:
+    """Compare runs side by side; gaps are against the first: positive is faster.
+
+    Runs that finished different work are shown and not ranked: one whose jobs died looks fast.
+    """
+    from lab.report.comparing import PERCENTILES, differs, gains, read_run
+
+    runs = [read_run(Path(folder)) for folder in folders]
+    first = runs[0]
+    found = {folder: gains(first, run, common) for folder, run in zip(folders, runs, strict=True)}
+    del found[folders[0]]
+    if plot is not None:
+        from lab.report.plots import plot_compare
+
+        plot_compare(runs, plot)
+    if as_json:
+        echo_json(
+            {
+                "runs": {f: _short(r.summary) for f, r in zip(folders, runs, strict=True)},
+                "gaps": found,
+            }
+        )
+        return
+    _show([(run.name, run.summary) for run in runs], [differs(first, run) for run in runs])
+    if not found:
+        return
+    click.echo(f"\njob by job, (JCT of {safe(first.name)} - JCT) / JCT of the first, %")
+    rows: list[tuple[object, ...]] = []
+    for folder, gap in found.items():
+        cells = [_percent(gap[f"p{p}"]) for p in PERCENTILES]
+        rows.append((Path(folder).name, gap["jobs"], *cells, gap["why"] or "same work"))
+    table(("run", "jobs", *(f"p{p}" for p in PERCENTILES), "finished"), rows)
+
+
+def _percent(value: float | None) -> object:
+    return "-" if value is None else round(value * 100, 1)
+
+
+def _unfinished(states: dict[str, int]) -> str:
+    bad = {state: n for state, n in states.items() if state not in ("SUCCEEDED", "FINISHED")}
+    return ", ".join(f"{n:,} {state}" for state, n in bad.items())
+
+
+def _short(summary: dict[str, Any]) -> dict[str, Any]:
+    from sim.process.outputs import SERIES
+
+    return {key: value for key, value in summary.items() if key not in SERIES}
+
+
+def _show(runs: list[tuple[str, dict[str, Any]]], notes: Sequence[str] = ()) -> None:
+    rows: list[tuple[object, ...]] = []
+    for name, s in runs:
+        jct, jain = s["jct_s"], s["jain"]
+        busiest = max(s["utilisation"], key=s["utilisation"].get, default="")
+        used = f"{busiest} {s['utilisation'].get(busiest, 0.0):.0%}"
+        states = s.get("states", {})
+        good = states.get("SUCCEEDED", 0) + states.get("FINISHED", 0) if states else s["jobs"]
+        windows = [jain.get(window) for window in ("10", "60", "240")]
+        # no job that succeeded has no completion time: 0.0 would look like the fastest run
+        times = [jct[key] if good else "-" for key in ("mean", "p50", "p95")]
+        rows.append(
+            (
+                name,
+                f"{good:,}/{s['jobs']:,}",
+                s["tasks"],
+                s["makespan_s"],
+                *times,
+                *("-" if each is None else f"{each:.2f}" for each in windows),
+                used,
+                s["wall_s"],
+                s["digest"][:8],
+            )
+        )
+    columns = [
+        "run",
+        "succeeded",
+        "tasks",
+        "span s",
+        "JCT s",
+        "p50",
+        "p95",
+        "Jain 10 s",
+        "60 s",
+        "240 s",
+        "busiest",
+        "wall s",
+        "digest",
+    ]
+    if any(notes):
+        columns.append("ranked")
+        rows = [
+            (*row, f"no: {note}" if note else "yes") for row, note in zip(rows, notes, strict=True)
+        ]
+    table(columns, rows)
+
+
+commands: list[click.Command] = [simulate, compare]

@@ -1,0 +1,93 @@
+"""`weft study`: a grid of runs, resumable, on this machine or on a Dask cluster."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from weft.client.show import echo_json, table
+
+
+@click.command()
+@click.argument("grid", type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the rows.")
+@click.option(
+    "--workers",
+    default=2,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Processes of this machine.",
+)
+@click.option("--dask", default="", metavar="ADDRESS", help="Run on this Dask scheduler instead.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw the schedulers with intervals over the seeds (.svg, .png, .pdf).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")
+def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_json: bool) -> None:
+    """Run every combination of a grid file that has no row yet; print all rows.
+
+    GRID is YAML or JSON with lists: workloads, clusters, schedulers, and optionally seeds, loads,
+    arrivals, estimate_errors, options.
+    """
+    from rich.console import Console
+
+    from lab.studies.grid import read_grid, run_study
+    from weft.client.progress import bars
+
+    console = Console(stderr=True)
+    with bars(console, transient=True) as shown:
+        task = shown.add_task("runs", total=None, state="")
+
+        def told(done: int, total: int, row: dict[str, Any]) -> None:
+            text = f"{row['scheduler']} seed {row['seed']}"
+            shown.update(task, completed=done, total=total, state=text)
+            if not console.is_terminal:
+                click.echo(f"{done}/{total} {text}", err=True)
+
+        rows = run_study(read_grid(grid), out, workers, dask, told)
+    if plot is not None:
+        from lab.report.plots import plot_study
+
+        plot_study(rows, plot)
+    if as_json:
+        echo_json(rows)
+        return
+    table(
+        (
+            "workload",
+            "scheduler",
+            "seed",
+            "load",
+            "JCT mean s",
+            "p50 s",
+            "p95 s",
+            "makespan s",
+            "Jain 240 s",
+            "digest",
+        ),
+        [
+            (
+                Path(row["workload"]).name,
+                row["scheduler"],
+                row["seed"],
+                row["load"],
+                row["jct_s"]["mean"],
+                row["jct_s"]["p50"],
+                row["jct_s"]["p95"],
+                row["makespan_s"],
+                _index(row["jain"]["240"]),
+                row["digest"][:10],
+            )
+            for row in rows
+        ],
+    )
+
+
+def _index(value: float | None) -> object:
+    return "-" if value is None else f"{value:.3f}"
+
+
+commands: list[click.Command] = [study]

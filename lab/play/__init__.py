@@ -1,0 +1,1 @@
+"""`weft play`: the pages of a cluster over runs that have ended."""

@@ -1,0 +1,373 @@
+"""`report.html`: one or several runs side by side, self-contained, readable offline.
+
+Reads only the files of runs (`summary.json`, `jobs.csv`, `tasks.csv`, `stages.csv`), so a report
+can be made of any run at any time: `python -m lab.report.html RUN_DIR... --out report.html`.
+"""
+
+import csv
+import html
+import io
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from lab.report.comparing import SUCCEEDED
+from lab.report.dag import draw_dag
+from weft.model.errors import InputError
+
+mpl.use("Agg")
+COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f")
+WINDOW_S = 240.0  # of fairness over time
+GANTT_TASKS_MAX = 60_000
+GANTT_NODES_MAX = 60
+STYLE = """
+:root{color-scheme:light dark;--page:#fff;--text:#1f2937;--line:#e5e7eb;--soft:#6b7280;
+--cold:#f9fafb;--hot:#fef2f2}
+@media(prefers-color-scheme:dark){:root{--page:#12171e;--text:#e5e9ee;--line:#2b3542;--soft:#9aa6b4;
+--cold:#1d2530;--hot:#3a2022}}
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:76rem;padding:0 1rem;
+color:var(--text);background:var(--page)}
+h1{font-size:1.6rem;overflow-wrap:anywhere}h2{font-size:1.15rem;margin:2.2rem 0 .4rem}
+p{max-width:60rem}
+.wide,figure{overflow-x:auto;margin:.5rem 0}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums}
+th,td{padding:.25rem .8rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
+th:first-child,td:first-child{text-align:left}
+figure svg{display:block;min-width:38rem;max-width:100%;height:auto;fill:currentColor}
+"""
+# what matplotlib writes -> what follows the reader's theme; text has no colour of its own
+THEMED = {
+    "#000000": "currentColor",
+    "#ffffff": "var(--page)",
+    "#b0b0b0": "var(--soft)",
+    "#cccccc": "var(--line)",
+    "#f9fafb": "var(--cold)",
+    "#fef2f2": "var(--hot)",
+    "#9ca3af": "var(--soft)",
+}
+
+
+@dataclass(slots=True)
+class LoadedRun:
+    """The files of one run, as arrays."""
+
+    name: str
+    summary: dict[str, Any]
+    jobs: list[dict[str, str]]
+    stages: list[dict[str, str]]
+    task_job: np.ndarray[Any, Any]
+    task_node: np.ndarray[Any, Any]
+    start_s: np.ndarray[Any, Any]
+    end_s: np.ndarray[Any, Any]
+    nodes: list[str]
+
+    @property
+    def jct_s(self) -> np.ndarray[Any, Any]:
+        """Completion times of the jobs that succeeded, sorted, s."""
+        return np.sort([float(job["jct_s"]) for job in self.jobs if job["state"] in SUCCEEDED])
+
+    @property
+    def ends(self) -> str:
+        """Ends of its jobs, as `35 SUCCEEDED, 5 FAILED`."""
+        states = [job["state"] for job in self.jobs]
+        return ", ".join(f"{states.count(state):,} {state}" for state in dict.fromkeys(states))
+
+
+def load_run(folder: Path) -> LoadedRun:
+    """Read a run's folder; raises InputError naming what is missing."""
+    try:
+        summary = json.loads((folder / "summary.json").read_text())
+        jobs, stages = _rows(folder / "jobs.csv"), _rows(folder / "stages.csv")
+        index: dict[str, int] = {}
+        job, node, start, end = [], [], [], []
+        with (folder / "tasks.csv").open(newline="") as file:
+            for row in csv.DictReader(file):
+                if row["start_s"] and row["end_s"]:
+                    job.append(int(row["job"]))
+                    node.append(index.setdefault(row["node"], len(index)))
+                    start.append(float(row["start_s"]))
+                    end.append(float(row["end_s"]))
+    except OSError as error:
+        raise InputError(str(error.filename), error.strerror or "cannot be read") from None
+    except (ValueError, KeyError) as error:
+        raise InputError(str(folder), f"is not a run: {error}") from None
+    return LoadedRun(
+        folder.name,
+        summary,
+        jobs,
+        stages,
+        np.array(job),
+        np.array(node),
+        np.array(start),
+        np.array(end),
+        list(index),
+    )
+
+
+def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
+    """Write the report of some runs; into the first run's folder if not told else."""
+    runs = [load_run(folder) for folder in folders]
+    path = out or folders[0] / "report.html"
+    names = ", ".join(run.name for run in runs)
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8>",
+        '<meta name=viewport content="width=device-width, initial-scale=1">',
+        f"<title>Weft: {html.escape(names)}</title><style>{STYLE}</style>",
+        f"<h1>Weft runs: {html.escape(names)}</h1>",
+        _table(runs),
+        *_section("Job completion times", "Share of jobs that ended within a time.", _jct(runs)),
+        *_section("Running tasks over time", "", _running(runs)),
+        *_section("Utilisation", "Mean over the makespan, by resource.", _utilisation(runs)),
+        *_section(
+            "Fairness over time",
+            f"Jain's index of the jobs' running tasks in windows of {WINDOW_S:.0f} s; "
+            "1: all active jobs ran as many tasks.",
+            _fairness(runs),
+        ),
+    ]
+    for run in runs:
+        if "leftover" in run.summary:
+            told = run.summary["leftover"]
+            percent = 100 * run.summary["altruistic"]
+            parts += _section(
+                f"Leftover over time: {run.name}",
+                f"{percent:.0f} % of the tasks were placed as ALTRUISTIC: their jobs could wait, "
+                f"and they took what others did not need at once. Held of {told['resource']}, the "
+                f"busiest resource.",
+                _leftover(run),
+            )
+        parts += _section(
+            f"Machines over time: {run.name}", "One row a node, one colour a job.", _gantt(run)
+        )
+    parts += _section(
+        "The slowest job's DAG",
+        "Stages with tasks and duration; the critical path is drawn in red.",
+        draw_dag(*_slowest(runs[0])),
+    )
+    path.write_text("\n".join(parts), encoding="utf-8")
+    return path
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _section(title: str, text: str, figure: Figure) -> list[str]:
+    buffer = io.StringIO()
+    figure.savefig(
+        buffer, format="svg", bbox_inches="tight", transparent=True, metadata={"Date": None}
+    )
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    for colour, themed in THEMED.items():
+        svg = svg.replace(f": {colour}", f": {themed}")
+    words = f"<p>{html.escape(text)}</p>" if text else ""
+    label = html.escape(title, quote=True)
+    return [
+        f"<h2>{html.escape(title)}</h2>{words}",
+        f'<figure role=group aria-label="{label}">{svg}</figure>',
+    ]
+
+
+def _table(runs: Sequence[LoadedRun]) -> str:
+    head = (
+        "run",
+        "scheduler",
+        "jobs",
+        "ended",
+        "tasks",
+        "makespan s",
+        "JCT mean s",
+        "p50",
+        "p95",
+        "Jain 240 s",
+        "seed",
+        "digest",
+    )
+    rows = []
+    for run in runs:
+        s = run.summary
+        jct = s["jct_s"]
+        cells = (
+            run.name,
+            s["scheduler"],
+            s["jobs"],
+            run.ends,
+            s["tasks"],
+            f"{s['makespan_s']:,.0f}",
+            f"{jct['mean']:,.1f}",
+            f"{jct['p50']:,.1f}",
+            f"{jct['p95']:,.1f}",
+            "-" if s["jain"]["240"] is None else f"{s['jain']['240']:.3f}",
+            s["seed"],
+            s["digest"][:12],
+        )
+        rows.append("<tr>" + "".join(f"<td>{html.escape(str(c))}</td>" for c in cells) + "</tr>")
+    heads = "".join(f"<th>{name}</th>" for name in head)
+    return f"<div class=wide><table><tr>{heads}</tr>{''.join(rows)}</table></div>"
+
+
+def _jct(runs: Sequence[LoadedRun]) -> Figure:
+    figure = Figure(figsize=(10, 4))
+    axes = figure.subplots()
+    for run, colour in zip(runs, _colours(len(runs)), strict=True):
+        times = run.jct_s
+        if len(times):
+            shares = np.arange(1, len(times) + 1) / len(times)
+            axes.step(times, shares, where="post", color=colour, label=run.name)
+    axes.set(xlabel="completion time, s", ylabel="share of jobs", ylim=(0, 1))
+    _time_axis(axes, np.concatenate([run.jct_s for run in runs]))
+    return _finish(figure)
+
+
+def _time_axis(axes: Axes, times: np.ndarray[Any, Any]) -> None:
+    """Set the axis from 0 where times are of one size, else by powers of ten."""
+    shortest = float(times.min(initial=np.inf))
+    if len(times) and shortest > 0 and times.max() > 20 * shortest:
+        axes.set_xscale("log")
+        axes.set_xlim(left=shortest / 1.2)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    else:
+        axes.set_xlim(left=0)
+
+
+def _running(runs: Sequence[LoadedRun]) -> Figure:
+    figure = Figure(figsize=(10, 3.2))
+    axes = figure.subplots()
+    for run, colour in zip(runs, _colours(len(runs)), strict=True):
+        running = run.summary["running"]
+        axes.plot(running["time_s"], running["tasks"], color=colour, label=run.name, lw=1)
+    axes.set(xlabel="time, s", ylabel="running tasks", xlim=(0, None), ylim=(0, None))
+    return _finish(figure)
+
+
+def _leftover(run: LoadedRun) -> Figure:
+    """Return Carbyne's two types of ask: what must run, and what runs in leftover resources."""
+    figure = Figure(figsize=(10, 3.2))
+    axes = figure.subplots()
+    told = run.summary["leftover"]
+    axes.stackplot(
+        told["time_s"],
+        told["default"],
+        told["altruistic"],
+        colors=(COLOURS[0], COLOURS[3]),
+        labels=("DEFAULT: must run", "ALTRUISTIC: runs in leftover"),
+        step="post",
+    )
+    axes.set(xlabel="time, s", ylabel=f"share of {told['resource']}", ylim=(0, 1))
+    _finish(figure)
+    axes.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
+    return figure
+
+
+def _utilisation(runs: Sequence[LoadedRun]) -> Figure:
+    figure = Figure(figsize=(10, 3))
+    axes = figure.subplots()
+    names = list(runs[0].summary["utilisation"])
+    width = 0.8 / len(runs)
+    for i, (run, colour) in enumerate(zip(runs, _colours(len(runs)), strict=True)):
+        values = [run.summary["utilisation"].get(name, 0.0) for name in names]
+        axes.bar(np.arange(len(names)) + i * width, values, width, color=colour, label=run.name)
+    axes.set_xticks(np.arange(len(names)) + 0.4 - width / 2, names)
+    axes.set(ylabel="share of capacity", ylim=(0, 1))
+    return _finish(figure)
+
+
+def _fairness(runs: Sequence[LoadedRun]) -> Figure:
+    figure = Figure(figsize=(10, 3.2))
+    axes = figure.subplots()
+    for run, colour in zip(runs, _colours(len(runs)), strict=True):
+        times, index = jain_over_time(run, WINDOW_S)
+        few = "o" if len(times) < 3 else ""  # a line needs more
+        axes.plot(times, index, color=colour, label=run.name, lw=1.2, marker=few)
+    axes.set(xlabel="time, s", ylabel="Jain's index", xlim=(0, None), ylim=(0, 1.02))
+    return _finish(figure)
+
+
+def jain_over_time(
+    run: LoadedRun, window_s: float
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return (window starts, index) of task-seconds of the jobs active in each window."""
+    makespan = float(run.summary["makespan_s"])
+    starts = np.arange(0.0, max(makespan, window_s), window_s)
+    jobs = {int(job["job"]): number for number, job in enumerate(run.jobs)}
+    arrival = np.array([float(job["arrival_s"] or 0) for job in run.jobs])
+    finish = np.array([float(job["finish_s"] or makespan) for job in run.jobs])
+    of = np.array([jobs[j] for j in run.task_job.tolist()], dtype=np.int64)
+    index = []
+    for low in starts:
+        high = low + window_s
+        time = np.minimum(run.end_s, high) - np.maximum(run.start_s, low)
+        got = np.bincount(of, np.maximum(time, 0.0), len(jobs))
+        active = np.minimum(finish, high) - np.maximum(arrival, low)
+        rate = got[active > 0] / active[active > 0]
+        squares = float((rate**2).sum())
+        index.append(rate.sum() ** 2 / (len(rate) * squares) if squares > 0 else np.nan)
+    return starts, np.array(index)
+
+
+def _gantt(run: LoadedRun) -> Figure:
+    figure = Figure(figsize=(10, 4))
+    axes = figure.subplots()
+    shown = (run.task_node < GANTT_NODES_MAX).nonzero()[0][:GANTT_TASKS_MAX]
+    palette = mpl.colormaps["tab20"]
+    axes.hlines(
+        run.task_node[shown],
+        run.start_s[shown],
+        run.end_s[shown],
+        lw=3,
+        alpha=0.35,
+        colors=palette(run.task_job[shown] % 20),
+        rasterized=True,
+    )
+    axes.set(xlabel="time, s", ylabel=f"node (first {GANTT_NODES_MAX})", xlim=(0, None))
+    axes.set_yticks([])
+    return figure
+
+
+def _slowest(run: LoadedRun) -> tuple[str, list[dict[str, str]]]:
+    done = [job for job in run.jobs if job["state"] in SUCCEEDED] or run.jobs
+    slowest = max(done, key=lambda job: float(job["jct_s"] or 0))
+    mine = [stage for stage in run.stages if stage["job"] == slowest["job"]]
+    return f"{slowest['name']}: {float(slowest['jct_s'] or 0):,.1f} s", mine
+
+
+def _colours(count: int) -> list[str]:
+    return [COLOURS[i % len(COLOURS)] for i in range(count)]
+
+
+def _finish(figure: Figure) -> Figure:
+    axes = figure.axes[0]
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, loc="best")
+    return figure
+
+
+def main(arguments: list[str]) -> None:
+    """Run `python -m lab.report.html RUN_DIR... [--out FILE]`."""
+    out = None
+    if "--out" in arguments:
+        at = arguments.index("--out")
+        out = Path(arguments[at + 1])
+        del arguments[at : at + 2]
+    try:
+        print(write_report([Path(a) for a in arguments], out))
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

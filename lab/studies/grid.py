@@ -1,0 +1,216 @@
+"""Many runs: a grid of workload x cluster x scheduler x seed, one row a run, resumable.
+
+The rows are appended to `rows.jsonl` as runs end; a run whose row is there is not run again, so a
+study that was stopped goes on where it was. The same grid gives the same digests with any number of
+workers, on this machine or on a Dask cluster.
+"""
+
+import concurrent.futures
+import hashlib
+import itertools
+import json
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sim.process.command import main_simulate
+from sim.process.outputs import SERIES
+from sim.process.provenance import KEYS
+from sim.request import Request
+from weft.model.errors import InputError, WeftError
+from weft.workloads.documents import load_document
+
+AXES = ("workload", "cluster", "scheduler", "seed")
+_KEYS = {*(f"{axis}s" for axis in AXES), "options", "estimate_errors", "loads", "arrivals"}
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What is varied; every combination is one run."""
+
+    workloads: tuple[str, ...]
+    clusters: tuple[str, ...]
+    schedulers: tuple[str, ...]
+    seeds: tuple[int, ...] = (0,)
+    options: tuple[Mapping[str, str], ...] = field(default=({},))
+    estimate_errors: tuple[str, ...] = ("",)
+    loads: tuple[float, ...] = (1.0,)
+    arrivals: tuple[str, ...] = ("file",)
+
+    def requests(self) -> Iterator[Request]:
+        """Yield the runs in a fixed order."""
+        for workload, cluster, load, arrivals, error, options, scheduler, seed in itertools.product(
+            self.workloads,
+            self.clusters,
+            self.loads,
+            self.arrivals,
+            self.estimate_errors,
+            self.options,
+            self.schedulers,
+            self.seeds,
+        ):
+            yield Request(
+                (workload,),
+                cluster,
+                scheduler,
+                options=dict(options),
+                seed=seed,
+                estimate_error=error,
+                load=load,
+                arrivals=arrivals,
+            )
+
+
+def read_grid(path: Path) -> Grid:
+    """Read a grid file (YAML or JSON); raises InputError naming the key."""
+    data = load_document(path)
+    if not isinstance(data, Mapping):
+        raise InputError(str(path), "expected a table of lists")
+    for key, values in data.items():
+        if key not in _KEYS:
+            raise InputError(f"{path}: {key}", f"unknown key; known: {', '.join(sorted(_KEYS))}")
+        if not isinstance(values, list) or not values:
+            raise InputError(f"{path}: {key}", "expected a list of at least one value")
+    for key in ("workloads", "clusters", "schedulers"):
+        if key not in data:
+            raise InputError(f"{path}: {key}", "is needed")
+    read: dict[str, Any] = {key: tuple(values) for key, values in data.items()}
+    read["loads"] = tuple(float(v) for v in read.get("loads", (1.0,)))
+    read["seeds"] = tuple(int(v) for v in read.get("seeds", (0,)))
+    read["options"] = tuple(
+        {str(k): str(v) for k, v in table.items()} for table in read.get("options", ({},))
+    )
+    return Grid(**read)
+
+
+def key_of(request: Request) -> str:
+    """Return a run's name: equal requests on equal workloads share it."""
+    data = asdict(request)
+    for output in ("parquet", "trace"):  # what is written beside changes no row
+        del data[output]
+    data["workload_digests"] = [_digest(Path(path)) for path in request.workload]
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def run_one(request: Request) -> dict[str, Any]:
+    """Return one run's row: what was varied and the summary, without the series over time."""
+    summary = main_simulate(request)
+    row = {
+        "workload": ",".join(request.workload),
+        "cluster": request.cluster,
+        "scheduler": request.scheduler,
+        "seed": request.seed,
+        "options": dict(request.options),
+        "estimate_error": request.estimate_error,
+        "load": request.load,
+        "arrivals": request.arrivals,
+    }
+    rest = {k: v for k, v in summary.items() if k not in (*SERIES, *KEYS, "scheduler", "seed")}
+    what = {k: summary[k] for k in KEYS}
+    return {"key": key_of(request), **row, **rest, "run": what}
+
+
+def run_study(
+    grid: Grid,
+    folder: Path,
+    workers: int = 2,
+    dask: str = "",
+    told: Callable[[int, int, dict[str, Any]], None] = lambda done, total, row: None,
+) -> list[dict[str, Any]]:
+    """Run what is missing and return all rows in the grid's order; `told` hears of each new row.
+
+    `dask` is the address of a Dask scheduler; else a pool of `workers` processes is used. Raises
+    WeftError when a run fails; rows that were written stay.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "rows.jsonl"
+    known = {row["key"]: row for row in read_rows(path)}
+    requests = list(grid.requests())
+    keys = [key_of(request) for request in requests]
+    missing = {k: r for k, r in zip(keys, requests, strict=True) if k not in known}
+    run = _on_dask(dask) if dask else _on_pool(workers)
+    with path.open("a", encoding="utf-8") as file:
+        for row in run(list(missing.values())):
+            known[row["key"]] = row
+            file.write(json.dumps(row, sort_keys=True) + "\n")
+            file.flush()
+            told(len(known), len(requests), row)
+    return [known[key] for key in keys]
+
+
+Runner = Callable[[Sequence[Request]], Iterator[dict[str, Any]]]
+
+
+def _on_pool(workers: int) -> Runner:
+    def run(requests: Sequence[Request]) -> Iterator[dict[str, Any]]:
+        if workers <= 1 or len(requests) <= 1:
+            yield from map(run_one, requests)
+            return
+        context = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
+            futures = [pool.submit(run_one, request) for request in requests]
+            try:
+                for future in concurrent.futures.as_completed(futures):
+                    yield future.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    return run
+
+
+def _on_dask(address: str) -> Runner:
+    try:
+        import distributed
+    except ImportError:
+        why = "--dask needs the package `distributed`: pip install 'weft-rm[dask]'"
+        raise WeftError(why) from None
+
+    def run(requests: Sequence[Request]) -> Iterator[dict[str, Any]]:
+        try:
+            client = distributed.Client(address, timeout="5s")
+        except OSError as error:
+            raise WeftError(f"no Dask scheduler at {address}: {error}") from None
+        with client:
+            futures = [client.submit(run_one, request, pure=False) for request in requests]
+            for future in distributed.as_completed(futures):
+                yield future.result()
+
+    return run
+
+
+def kept_rows(
+    path: Path, makes: Mapping[str, Callable[[], Mapping[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Return one row a key: those of `path` as they are, the others made and appended to it."""
+    known = {row["key"]: row for row in read_rows(path)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        for key, make in makes.items():
+            if key not in known:
+                known[key] = {"key": key, **make()}
+                file.write(json.dumps(known[key], sort_keys=True) + "\n")
+                file.flush()
+    return [known[key] for key in makes]
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield rows written before; a torn line, or one that is no row, is left out."""
+    if not path.exists():
+        return
+    for line in path.read_bytes().splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and isinstance(row.get("key"), str):
+            yield row
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    except OSError as error:
+        raise InputError(str(path), error.strerror or "cannot be read") from None

@@ -1,0 +1,1 @@
+"""The time machine: recorded runs verified, continued, predicted and looked at again."""

@@ -1,0 +1,201 @@
+"""What a matcher had to choose from: the candidates of a decision, with the scores of each.
+
+A matcher answers with what it grants. Asked again with that ask hidden from it, it answers with its
+second choice, and so on: so any matcher, of another package too, tells its whole ranking in its own
+terms. What is not ranked was ruled out before, and `rm.report.explain` knows by what.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from rm.core import ResourceManager
+from rm.ledger.asks import AskEntry
+from rm.ledger.view import View
+from rm.match.protocol import Match, Matcher, Placement, Scores
+from rm.report.explain import why_not_on
+from rm.state.books import Books
+from sim.replay.recorded_run import Rerun, Step
+from weft.model.ids import AppId
+from weft.protocol.effects import Effect
+from weft.protocol.event_unions import ManagerTold
+
+RANKED_MAX = 8  # candidates that are ranked, the winner included
+OTHERS_MAX = 40  # stages that are named with what ruled them out
+
+
+class Candidate(NamedTuple):
+    """A stage that could have got the room; `scores` are the matcher's terms."""
+
+    app: AppId
+    stage: int
+    pending: int
+    scores: Scores
+
+
+class RuledOut(NamedTuple):
+    """A stage that could not, and why."""
+
+    app: AppId
+    stage: int
+    pending: int
+    why: str
+
+
+class Weighed(NamedTuple):
+    """One decision: who competed for a node, best first, and who could not."""
+
+    ranked: tuple[Candidate, ...]
+    others: tuple[RuledOut, ...]
+    more: int  # stages that are not listed
+    free: tuple[float, ...]  # on the node before it
+    gang: bool = False  # the ask was to be granted whole: nobody competed
+
+
+class Weigher:
+    """Stands before a matcher and asks it again; what it grants stays the same."""
+
+    def __init__(self, inner: Matcher, books: Books) -> None:
+        self._inner, self._books = inner, books
+        self._waiting: list[Placement] = []
+        self._now: Weighed | None = None
+        self.wanted = False
+        self.found: list[Weighed] = []  # of each grant, in order
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def match(self, view: View, node: int, now: float) -> Match:
+        """Return the matcher's answer, after it was asked what else it would have done."""
+        answer = self._inner.match(view, node, now)
+        if not self.wanted:
+            return answer
+        self._waiting = list(answer.placements)
+        self._next(view, node, now)
+        return answer
+
+    def granted(self, view: View, node: int, placement: Placement, app: int, now: float) -> None:
+        """Note a placement that was booked: the next one finds less room."""
+        self._inner.granted(view, node, placement, app, now)
+        if not self.wanted:
+            return
+        weighed = self._now
+        if weighed is None:
+            free = tuple(view.nodes.available[node].tolist())
+            weighed = Weighed((), (), 0, free, gang=True)
+        self.found += [weighed] * placement.copies
+        self._waiting = self._waiting[1:]
+        self._next(view, node, now)
+
+    def matched(self, view: View, node: int, match: Match, now: float) -> None:
+        """Note that the answer was booked; what was cut off nobody gets."""
+        self._waiting, self._now = [], None
+        self._inner.matched(view, node, match, now)
+
+    def _next(self, view: View, node: int, now: float) -> None:
+        self._now = None
+        if self._waiting:
+            self._now = weigh(self._books, self._inner, node, now, self._waiting[0])
+
+
+def weigh(books: Books, matcher: Matcher, node: int, now: float, winner: Placement) -> Weighed:
+    """Return rank what competes for a node slot with the placement that won; changes nothing."""
+    view, rows = books.view, books.rows
+    ranked, hidden = [(winner.row, winner.scores)], {winner.row: rows.set_aside(winner.row)}
+    try:
+        while len(ranked) < RANKED_MAX:
+            placements = matcher.would_match(view, node, now).placements
+            fresh = next((one for one in placements if one.row not in hidden), None)
+            if fresh is None:
+                break
+            ranked.append((fresh.row, fresh.scores))
+            hidden[fresh.row] = rows.set_aside(fresh.row)
+    finally:
+        for row, count in hidden.items():
+            rows.put_back(row, count)
+    found = [
+        Candidate(*_of(books, entry), entry.pending, scores)
+        for row, scores in ranked
+        if (entry := rows.entries[row]) is not None
+    ]
+    others, more = _others(books, node, {(one.app, one.stage) for one in found})
+    free = tuple(view.nodes.available[node].tolist())
+    return Weighed(tuple(found), others, more, free)
+
+
+def _others(
+    books: Books, node: int, ranked: Iterable[tuple[AppId, int]]
+) -> tuple[tuple[RuledOut, ...], int]:
+    """Return the other stages with something pending, in the order of their applications."""
+    by_stage: dict[tuple[AppId, int], list[AskEntry]] = {}
+    rows = books.rows
+    for row in np.flatnonzero(rows.pending[: rows.count] > 0).tolist():
+        entry = rows.entries[row]
+        if entry is not None:
+            by_stage.setdefault(_of(books, entry), []).append(entry)
+    left = sorted(by_stage.keys() - set(ranked))
+    told = []
+    for app, stage in left[:OTHERS_MAX]:
+        entries = by_stage[app, stage]
+        why = why_not_on(books, node, entries[0])
+        told.append(RuledOut(app, stage, sum(entry.pending for entry in entries), why))
+    return tuple(told), len(left) - len(told)
+
+
+def _of(books: Books, entry: AskEntry) -> tuple[AppId, int]:
+    app = books.app_at[entry.app]
+    return (0 if app is None else app.app_id), entry.ask.stage
+
+
+class Weighings:
+    """The candidates of every decision of a run, worked out as they are asked for."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = steps
+        self._rerun = Rerun(steps, self._dress)
+        self._weigher: Weigher | None = None
+        self._wanted = False
+        self._known: dict[int, list[Weighed]] = {}  # by step: of each of its grants
+
+    def of(self, step: int, turn: int, ahead: int = 0) -> Weighed | None:
+        """Return the candidates of a grant of a step, both from 0; None where nothing was granted.
+
+        `ahead` steps after it are worked out as well: whoever steps will want them next.
+        """
+        if not 0 <= step < len(self._steps):
+            return None
+        if step not in self._known:
+            self._work(step, min(step + 1 + ahead, len(self._steps)))
+        found = self._known.setdefault(step, [])  # an event that failed has none
+        return found[turn] if 0 <= turn < len(found) else None
+
+    def _dress(self, manager: ResourceManager) -> None:
+        def layer(policy: Matcher) -> Matcher:
+            self._weigher = Weigher(policy, manager.books)
+            self._weigher.wanted = self._wanted
+            return cast(Matcher, self._weigher)
+
+        manager.wrap_matcher(layer)
+
+    def _want(self, wanted: bool) -> None:
+        self._wanted = wanted
+        if self._weigher is not None:
+            self._weigher.wanted, self._weigher.found = wanted, []
+
+    def _work(self, first: int, end: int) -> None:
+        self._want(False)
+        self._rerun.seek(first)
+        self._want(True)
+        try:
+            self._rerun.seek(end, self._heard)
+        finally:
+            self._want(False)
+
+    def _heard(
+        self, event: ManagerTold, now: float, orders: list[Effect], manager: ResourceManager
+    ) -> None:
+        weigher = self._weigher
+        assert weigher is not None
+        self._known[self._rerun.at] = weigher.found
+        weigher.found = []

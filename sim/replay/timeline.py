@@ -1,0 +1,299 @@
+"""What happened in a run, as columns that a page can scrub through.
+
+One row a container (masters included), in the order of their grants, and the changes of everything
+else with their times. A page that has the columns knows every moment of the run and asks nobody.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rm.core import ResourceManager
+from rm.state.records import App, Attempt
+from sim.replay.recorded_run import Played, Rerun
+from weft.model.ids import AppId, ContainerId, NodeId, app_of_attempt, app_of_container
+from weft.model.json_types import Json
+from weft.model.resources import Vector
+from weft.protocol.effects import Effect, Note
+from weft.protocol.event_unions import ManagerTold
+from weft.protocol.facts import (
+    AppChanged,
+    AttemptChanged,
+    Closed,
+    NodeChanged,
+    Placed,
+    PreemptionChosen,
+    facts_of,
+)
+from weft.protocol.messages import ContainersAsked, NodeHeartbeated
+
+RUNS = -1  # the outcome of what had not ended when the run was over
+MASTER = -1  # the stage of a master's container
+_DIGITS = 6
+_SIGNIFICANT = 7
+
+
+@dataclass(slots=True)
+class Film:
+    """Columns of a run; times in s on its clock, `end` and `ran` are -1 where there is none.
+
+    Containers: `start` (grant), `end` (when the manager heard of it), `ran` (of the task itself),
+    `job`, `stage` (-1: the master), `task`, `attempt`, `node`, `demand` (of `demands`), `spare`
+    (granted to an ALTRUISTIC ask), `outcome`, `step` (of the run) and `turn` (among the grants of
+    the step), `scores` by term, `end_step`. Of the changes each tells its time and step first:
+    `asked` (job, stage, containers pending from then on), `progress` (job, tasks finished),
+    `states` (job, state), `node_states` (node, state), `preempted` (container, chosen to go).
+    What happened in one step happened in this order: ends, asked, grants, all else.
+    """
+
+    jobs: list[Json] = field(default_factory=list)
+    nodes: list[Json] = field(default_factory=list)
+    demands: list[Vector] = field(default_factory=list)
+    start: list[float] = field(default_factory=list)
+    end: list[float] = field(default_factory=list)
+    ran: list[float] = field(default_factory=list)
+    job: list[int] = field(default_factory=list)
+    stage: list[int] = field(default_factory=list)
+    task: list[int] = field(default_factory=list)
+    attempt: list[int] = field(default_factory=list)
+    node: list[int] = field(default_factory=list)
+    demand: list[int] = field(default_factory=list)
+    spare: list[int] = field(default_factory=list)
+    outcome: list[int] = field(default_factory=list)
+    step: list[int] = field(default_factory=list)
+    turn: list[int] = field(default_factory=list)
+    scores: dict[str, list[float | None]] = field(default_factory=dict)
+    end_step: list[int] = field(default_factory=list)
+    asked: list[tuple[float, int, int, int, int]] = field(default_factory=list)
+    progress: list[tuple[float, int, int, int]] = field(default_factory=list)
+    states: list[tuple[float, int, int, str]] = field(default_factory=list)
+    node_states: list[tuple[float, int, int, str]] = field(default_factory=list)
+    preempted: list[tuple[float, int, int]] = field(default_factory=list)
+    first_s: float = 0.0  # the first submission
+    last_s: float = 0.0  # the last change
+
+    @property
+    def decisions(self) -> int:
+        """Grants of containers that are no master's."""
+        return sum(stage != MASTER for stage in self.stage)
+
+
+class _Maker:
+    """Hears what a manager answers and writes the columns."""
+
+    def __init__(self, played: Played) -> None:
+        self.film = Film()
+        self._types = played.types
+        self._jobs: dict[AppId, int] = {}
+        self._nodes: dict[NodeId, int] = {}
+        self._demands: dict[Vector, int] = {}
+        self._rows: dict[ContainerId, int] = {}
+        self._pending: dict[tuple[int, int], int] = {}
+        self._finished: dict[int, int] = {}
+        self._step = self._turn = 0
+
+    def answered(
+        self, event: ManagerTold, now: float, orders: list[Effect], manager: ResourceManager
+    ) -> None:
+        """Take what a step led to."""
+        self._turn = 0
+        for order in orders:
+            for fact in facts_of(order.fact) if type(order) is Note else ():
+                take = _TAKES.get(type(fact))
+                if take is not None:
+                    take(self, fact, now, manager)
+                    self.film.last_s = now
+        if type(event) is ContainersAsked:
+            app = manager.books.apps.get(app_of_attempt(event.attempt_id))
+            if app is not None and app.attempt is not None:
+                self._asked(app.attempt, now)
+        elif type(event) is NodeHeartbeated:
+            for number in {app_of_container(end.container_id) for end in event.ended}:
+                self._progress(manager.books.apps.get(number), now)
+        self._step += 1
+
+    def _job(self, number: AppId, now: float, manager: ResourceManager) -> int:
+        place = self._jobs.get(number)
+        if place is None:
+            film, app = self.film, manager.books.apps[number]
+            place = self._jobs[number] = len(film.jobs)
+            if not film.jobs:
+                film.first_s = app.submitted_s
+            names = {stage.name: i for i, stage in enumerate(app.job.stages)}
+            film.jobs.append(
+                {
+                    "app": number,
+                    "name": app.job.name,
+                    "user": app.job.user,
+                    "queue": manager.books.queues.paths[app.queue],
+                    "priority": app.priority,
+                    "submitted": _s(app.submitted_s),
+                    "finished": -1.0,
+                    "final": "",
+                    "stages": [
+                        {
+                            "name": stage.name,
+                            "tasks": stage.tasks,
+                            "duration": stage.duration_s,
+                            "demand": list(self._types.vector(stage.demand)),
+                            "parents": [names[edge.stage] for edge in stage.parents],
+                        }
+                        for stage in app.job.stages
+                    ],
+                }
+            )
+        return place
+
+    def _node(self, name: NodeId, manager: ResourceManager) -> int:
+        place = self._nodes.get(name)
+        if place is None:
+            place = self._nodes[name] = len(self._nodes)
+            known = manager.books.nodes.get(name)
+            self.film.nodes.append(
+                {
+                    "name": name,
+                    "rack": known.rack if known else "",
+                    "labels": list(known.labels) if known else [],
+                    "capacity": list(known.capacity) if known else [],
+                }
+            )
+        return place
+
+    def _container(
+        self, number: ContainerId, stage: int, node: int, demand: Vector, now: float, job: int
+    ) -> int:
+        film = self.film
+        row = self._rows[number] = len(film.start)
+        place = self._demands.get(demand)
+        if place is None:
+            place = self._demands[demand] = len(film.demands)
+            film.demands.append(demand)
+        film.start.append(_s(now))
+        for column, value in (
+            (film.job, job),
+            (film.stage, stage),
+            (film.task, -1),
+            (film.attempt, 0),
+            (film.node, node),
+            (film.demand, place),
+            (film.outcome, RUNS),
+            (film.step, self._step),
+        ):
+            column.append(value)
+        film.end.append(-1.0)
+        film.ran.append(-1.0)
+        film.end_step.append(-1)
+        return row
+
+    def _placed(self, fact: Placed, now: float, manager: ResourceManager) -> None:
+        film = self.film
+        job = self._job(app_of_container(fact.container), now, manager)
+        node = self._node(fact.node, manager)
+        self._container(fact.container, fact.stage, node, tuple(fact.demand), now, job)
+        film.spare.append(int(fact.kind))
+        film.turn.append(self._turn)
+        self._turn += 1
+        self._score(dict(fact.scores))
+
+    def _score(self, scores: Mapping[str, float]) -> None:
+        """Append a row to every score column."""
+        film = self.film
+        before = len(film.start) - 1
+        for name in scores:
+            if name not in film.scores:
+                film.scores[name] = [None] * before
+        for name, column in film.scores.items():
+            value = scores.get(name)
+            column.append(None if value is None else float(f"{value:.{_SIGNIFICANT}g}"))
+
+    def _closed(self, fact: Closed, now: float, manager: ResourceManager) -> None:
+        film, row = self.film, self._rows.get(fact.container)
+        if row is None:
+            return
+        film.end[row], film.outcome[row] = _s(now), int(fact.outcome)
+        film.end_step[row] = self._step
+        film.task[row], film.attempt[row] = fact.task, fact.attempt
+        if fact.run_s > 0:
+            film.ran[row] = _s(fact.run_s)
+
+    def _app(self, fact: AppChanged, now: float, manager: ResourceManager) -> None:
+        place = self._job(fact.app, now, manager)
+        self.film.states.append((_s(now), self._step, place, fact.state))
+        job = self.film.jobs[place]
+        if fact.state in ("FINISHED", "FAILED", "KILLED"):
+            job["finished"], job["final"] = _s(now), fact.final_status
+        job["queue"] = fact.queue or job["queue"]
+
+    def _attempt(self, fact: AttemptChanged, now: float, manager: ResourceManager) -> None:
+        if fact.state != "ALLOCATED":
+            return
+        app = manager.books.apps.get(app_of_attempt(fact.attempt))
+        attempt = None if app is None else app.attempt
+        if attempt is None or attempt.master is None:
+            return
+        job = self._job(app_of_attempt(fact.attempt), now, manager)
+        node = self._node(attempt.master.node.node_id, manager)
+        self._container(attempt.master_id, MASTER, node, attempt.vector, now, job)
+        self.film.spare.append(0)
+        self.film.turn.append(-1)
+        self._score({})
+
+    def _node_changed(self, fact: NodeChanged, now: float, manager: ResourceManager) -> None:
+        place = self._node(fact.node, manager)
+        self.film.nodes[place]["capacity"] = list(fact.capacity)
+        self.film.node_states.append((_s(now), self._step, place, fact.state))
+
+    def _preempted(self, fact: PreemptionChosen, now: float, manager: ResourceManager) -> None:
+        row = self._rows.get(fact.container)
+        if row is not None:
+            self.film.preempted.append((_s(now), self._step, row))
+
+    def _asked(self, attempt: Attempt, now: float) -> None:
+        """Note what the master has pending by stage, where that does not follow from the grants."""
+        job = self._jobs.get(attempt.app.app_id)
+        if job is None:
+            return
+        found: dict[int, int] = {}
+        for entry in attempt.entries.values():
+            if entry.row >= 0:
+                found[entry.ask.stage] = found.get(entry.ask.stage, 0) + entry.pending
+        known = self._pending
+        for stage in range(len(attempt.app.job.stages)):
+            pending = found.get(stage, 0)
+            if pending or known.get((job, stage), 0):
+                self.film.asked.append((_s(now), self._step, job, stage, pending))
+                known[job, stage] = pending
+
+    def _progress(self, app: App | None, now: float) -> None:
+        """Note how many of an application's tasks are done."""
+        job = None if app is None else self._jobs.get(app.app_id)
+        if app is None or job is None:
+            return
+        finished = sum(app.finished_by_stage)
+        if finished != self._finished.get(job, 0):
+            self._finished[job] = finished
+            self.film.progress.append((_s(now), self._step, job, finished))
+
+
+_TAKES: dict[type, Callable[[_Maker, Any, float, ResourceManager], None]] = {
+    Placed: _Maker._placed,
+    Closed: _Maker._closed,
+    AppChanged: _Maker._app,
+    AttemptChanged: _Maker._attempt,
+    NodeChanged: _Maker._node_changed,
+    PreemptionChosen: _Maker._preempted,
+}
+
+
+def film_of(played: Played, rerun: Rerun | None = None) -> Film:
+    """Run it through once, from its first step to its last."""
+    maker = _Maker(played)
+    (rerun or Rerun(played.steps)).seek(len(played.steps), maker.answered)
+    film = maker.film
+    if film.jobs:
+        film.first_s = min(job["submitted"] for job in film.jobs)
+    return film
+
+
+def _s(value: float) -> float:
+    return round(value, _DIGITS)

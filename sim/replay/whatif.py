@@ -1,0 +1,341 @@
+"""What if: the jobs of a recorded run, at the times when they came, under other settings.
+
+A closed loop: masters and nodes are simulated, and the tape gives the inputs only. So times are
+those of the simulator (no delay on the way, plans at once), which is why the recorded settings are
+simulated as well: what a change does is the difference between two simulations.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from statistics import median
+
+from am.making import MasterParts
+from am.settings import MasterSettings
+from nm.making import NodeParts
+from nm.settings import Mode, NodeSettings
+from rm.core import ResourceManager
+from rm.making import ManagerParts
+from rm.settings import ManagerSettings
+from sim.recorder import ENDED
+from sim.replay.client_view import AskedManager
+from sim.replay.foreign import Foreign, is_foreign, played
+from sim.replay.recorded_delays import Delays, MeasuredSimulation
+from sim.replay.verify import Replay
+from sim.settings import SimSettings
+from weft.model.cluster import ClusterSpec, NodeSpec
+from weft.model.errors import InputError, WeftError
+from weft.model.ids import AppId, app_of_container
+from weft.model.job import Job, Stage
+from weft.model.json_types import Json, Table
+from weft.model.recording import Recording
+from weft.policies.presets import PARTS, Preset, preset
+from weft.protocol.effects import ClientRequested, Effect, Note, Send
+from weft.protocol.facts import AppChanged
+from weft.protocol.messages import (
+    MANAGER,
+    Address,
+    NodeHeartbeated,
+    NodeRegistered,
+    Outcome,
+    node_address,
+)
+from weft.protocol.requests import ApplicationAccepted, SubmitApplication
+from weft.tape.made import from_data
+from weft.tape.rows import CoreAdded, Row
+
+Listener = Callable[[Address, object, float, list[Effect]], None]
+WARM_S = 5.0  # nodes are up for so long before the first job comes
+_ELSEWHERE = frozenset({"prompt", "recovery", "buggify"})  # of the manager: told by the simulation
+_PLANNED = frozenset({"planner", "planner_options", "history", "address", "buggify"})
+
+
+@dataclass(slots=True)
+class Seen:
+    """What tapes of a manager tell of a run; times in s on the cluster's clock."""
+
+    parts: ManagerParts | None = None
+    nodes: dict[str, NodeSpec] = field(default_factory=dict)
+    beats: dict[str, float] = field(default_factory=dict)  # the last before the first job came
+    boots: dict[str, int] = field(default_factory=dict)  # the newest process of each
+    lost: int = 0  # nodes whose process ended and was started anew
+    jobs: dict[AppId, tuple[Job, float]] = field(default_factory=dict)  # with their arrivals
+    ended: dict[AppId, tuple[str, float]] = field(default_factory=dict)
+    commands: bool = False  # some job brought commands: its tasks ran as processes
+    run_s: dict[tuple[AppId, int, int], float] = field(default_factory=dict)  # stage, task
+    foreign: Foreign = field(init=False)  # masters that are not Weft's
+    until_s: float = 0.0  # the end of the tapes
+
+    def __post_init__(self) -> None:
+        self.foreign = Foreign(self._is_foreign)
+
+    def _is_foreign(self, app: AppId) -> bool:
+        known = self.jobs.get(app)
+        return known is not None and is_foreign(known[0])
+
+    @property
+    def all_foreign(self) -> bool:
+        """Whether every job brought its own master."""
+        return all(is_foreign(job) for job, _ in self.jobs.values())
+
+    def listen(self, core: Address, event: object, now: float, orders: list[Effect]) -> None:
+        """Follow an event of the manager and its answer."""
+        self.until_s = max(self.until_s, now)
+        if self.parts is not None:
+            self.foreign.listen(event, now, orders, self.parts.types)
+        if isinstance(event, NodeRegistered) and self.parts is not None:
+            self.lost += self.boots.get(event.node_id, event.boot) != event.boot
+            self.boots[event.node_id] = event.boot
+            capacity = self.parts.types.vector(event.capacity)
+            self.nodes[event.node_id] = NodeSpec(
+                event.node_id, capacity, event.rack, tuple(event.labels), event.speed
+            )
+        elif isinstance(event, NodeHeartbeated):
+            if not self.jobs:
+                self.beats[event.node_id] = now
+            for end in event.ended:
+                if end.outcome is Outcome.SUCCEEDED and end.stage >= 0:
+                    key = (app_of_container(end.container_id), end.stage, end.task)
+                    node = self.nodes.get(event.node_id)
+                    self.run_s[key] = end.run_s * (1.0 if node is None else node.speed)
+        elif isinstance(event, ClientRequested) and isinstance(event.request, SubmitApplication):
+            for order in orders:
+                if isinstance(order, Send) and isinstance(order.message, ApplicationAccepted):
+                    job = event.request.job
+                    self.jobs.setdefault(order.message.app_id, (job, now))
+                    self.commands |= any(stage.command for stage in job.stages)
+        for order in orders:
+            if type(order) is Note and type(order.fact) is AppChanged:
+                fact = order.fact
+                if fact.state in ENDED:
+                    self.ended[fact.app] = (fact.final_status, now)
+
+    def close(self, manager: ResourceManager, now: float) -> None:
+        """Note how applications ended when the manager's process ends, earlier ones included."""
+        asked = AskedManager(manager, now)
+        for report in asked.applications():
+            if report.app_id not in self.jobs:  # the last moment of a killed process is lost
+                self.jobs[report.app_id] = (asked.job(report.app_id), report.submitted_s)
+            if report.finished_s > 0:  # its master's container may have ended a little later
+                self.ended.setdefault(report.app_id, (report.final_status, report.finished_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Jct:
+    """One job: completion times in s, as it was and as simulated; negative: it did not end."""
+
+    app: AppId
+    name: str
+    recorded_s: float
+    same_s: float
+    changed_s: float
+
+
+def look(tapes: Sequence[Callable[[], Iterable[Row]]], also: Listener = lambda *told: None) -> Seen:
+    """Return what tapes of a manager's processes, the oldest first, tell; raises InputError.
+
+    `also` is told of every event as well.
+    """
+    seen = Seen()
+
+    def listen(core: Address, event: object, now: float, orders: list[Effect]) -> None:
+        seen.listen(core, event, now, orders)
+        also(core, event, now, orders)
+
+    for tape in tapes:
+        run = Replay(on_answer=listen).run(_noting(tape(), seen))
+        whole(run)
+        manager = run.cores.get(MANAGER)
+        if isinstance(manager, ResourceManager):
+            seen.close(manager, run.now)
+    if seen.parts is None or not seen.nodes or not seen.jobs:
+        raise InputError("TAPE", "tells of no job that ran: nothing to simulate")
+    return seen
+
+
+def whole(run: Replay) -> None:
+    """Raise WeftError where a tape was not replayed to its end: what follows is not known."""
+    if run.difference is not None:
+        where, when = run.difference.core, run.difference.now
+        raise WeftError(
+            f"{where} decides otherwise than it did at {when:.6f} s (weft replay shows it): "
+            "ask the code that recorded the tape"
+        )
+
+
+def _noting(rows: Iterable[Row], seen: Seen) -> Iterable[Row]:
+    for row in rows:
+        if isinstance(row, CoreAdded) and row.address == MANAGER:
+            seen.parts = from_data(ManagerParts, row.made)
+        yield row
+
+
+def first_core(rows: Iterable[Row]) -> Table | None:
+    """Return what the first core of a tape was made with."""
+    return next((row.made for row in rows if isinstance(row, CoreAdded)), None)
+
+
+def settings_of(
+    manager: ManagerParts, master: Table | None, node: Table | None, *, foreign: bool = False
+) -> SimSettings:
+    """Return the recorded run's settings for a simulation; raises InputError without a master's.
+
+    `master` and `node` are what cores of theirs were made with. `foreign`: all jobs brought their
+    own masters, so that no planner or asker of Weft's was at work.
+    """
+    own = MasterParts(0, "all_ready", {}, MasterSettings(), ()) if foreign else None
+    if master is not None:
+        own = from_data(MasterParts, master)
+    if own is None:
+        raise InputError("TAPE", "no master's tape is there, which tells planner and asker")
+    scheduler = Preset(
+        manager.matcher,
+        own.settings.planner,
+        own.asker,
+        "",
+        manager.matcher_options,
+        own.settings.planner_options,
+        own.asker_options,
+    )
+    nodes = NodeSettings()
+    if node is not None:
+        # each node's own speed is in its registration
+        nodes = replace(from_data(NodeParts, node).settings, mode=Mode.EMULATED, speed=1.0)
+    return SimSettings(
+        scheduler,
+        prompt=manager.settings.prompt,
+        node=nodes,
+        manager=_held(manager.settings, _ELSEWHERE),
+        master=_held(own.settings, _PLANNED),
+    )
+
+
+def exchanged(recorded: Preset, scheduler: str, parts: Mapping[str, str]) -> Preset:
+    """Return the recorded scheduler, or a preset by name, with some of its parts exchanged.
+
+    Raises InputError for an unknown preset. An exchanged part forgets its options.
+    """
+    chosen = preset(scheduler) if scheduler else recorded
+    for part in PARTS:
+        given = parts.get(part)
+        if given and given != getattr(chosen, part):
+            forgets: Json = {part: given, f"{part}_options": {}}
+            chosen = replace(chosen, **forgets)
+    return chosen
+
+
+def _held(settings: ManagerSettings | MasterSettings, leave_out: frozenset[str]) -> Json:
+    names = [one.name for one in fields(settings) if one.name not in leave_out]
+    return {name: getattr(settings, name) for name in names}
+
+
+def cluster_of(seen: Seen) -> ClusterSpec:
+    """Return the nodes that registered, with the manager's queues."""
+    assert seen.parts is not None
+    return ClusterSpec(seen.parts.types, tuple(seen.nodes.values()), seen.parts.queues)
+
+
+def jobs_of(seen: Seen, measured: bool) -> list[Job]:
+    """Return the jobs by application, with arrivals from WARM_S on.
+
+    `measured`: tasks take what they took, contention of then included; else what their file says.
+    Jobs with masters that are not Weft's ask and hold as they did.
+    """
+    first_s = min(arrival_s for _, arrival_s in seen.jobs.values())
+    ends = {app: ended_s for app, (_, ended_s) in seen.ended.items()}
+    recordings = seen.foreign.recordings(ends, seen.until_s)
+    jobs = []
+    for app, (job, arrival_s) in seen.jobs.items():
+        if is_foreign(job):
+            kept = recordings.get(app, Recording(0.0, succeeded=False))  # it never began
+            jobs.append(replace(played(job, kept), arrival_s=arrival_s - first_s + WARM_S))
+            continue
+        stages = job.stages
+        if measured:
+            stages = tuple(_measured(stage, i, app, seen) for i, stage in enumerate(job.stages))
+        jobs.append(replace(job, stages=stages, arrival_s=arrival_s - first_s + WARM_S))
+    return jobs
+
+
+def beats_of(seen: Seen) -> dict[Address, float]:
+    """Return when nodes beat last before the first job came, in the time of `jobs_of`."""
+    first_s = min(arrival_s for _, arrival_s in seen.jobs.values())
+    ago = {node: first_s - beat_s for node, beat_s in seen.beats.items()}
+    return {node_address(node): WARM_S - s for node, s in ago.items() if 0 <= s < WARM_S}
+
+
+def _measured(stage: Stage, place: int, app: AppId, seen: Seen) -> Stage:
+    """Return a stage whose tasks take what they took; for those without end, the median."""
+    found = [seen.run_s.get((app, place, task)) for task in range(stage.tasks)]
+    known = [one for one in found if one is not None]
+    usual = median(known) if known else None
+    took = tuple(
+        usual
+        if one is None and usual is not None
+        else stage.duration_of(task)
+        if one is None
+        else one
+        for task, one in enumerate(found)
+    )
+    overrides = tuple(replace(one, actual_duration_s=None) for one in stage.overrides)
+    return replace(stage, actual_duration_s=took, overrides=overrides)
+
+
+def completion_times(
+    cluster: ClusterSpec,
+    jobs: Sequence[Job],
+    settings: SimSettings,
+    delays: Delays,
+    first_beats: Mapping[Address, float],
+) -> list[float]:
+    """Return JCTs of the jobs in virtual time, s; negative: it was refused or did not end."""
+    rows = MeasuredSimulation(cluster, jobs, settings, delays, None, first_beats).run().jobs
+    return [
+        row.finish_s - row.job.arrival_s if row.final_status == "SUCCEEDED" else -1.0
+        for row in rows
+    ]
+
+
+def compare(
+    seen: Seen,
+    same: SimSettings,
+    changed: SimSettings,
+    cluster: ClusterSpec,
+    measured: bool,
+    delays: Delays,
+) -> list[Jct]:
+    """Return every job as it was, simulated as it was, and simulated with what is changed."""
+    jobs = jobs_of(seen, measured)
+    beats = beats_of(seen)
+    before = completion_times(cluster_of(seen), jobs, same, delays, beats)
+    after = completion_times(cluster, jobs, changed, delays, beats)
+    return [
+        Jct(app, job.name, recorded_s(seen, app, arrival_s), before[i], after[i])
+        for i, (app, (job, arrival_s)) in enumerate(seen.jobs.items())
+    ]
+
+
+def seeded(settings: SimSettings, count: int) -> list[SimSettings]:
+    """Return the settings for so many runs that differ in chance."""
+    return [replace(settings, seed=seed) for seed in range(count)]
+
+
+def mean_of(runs: Sequence[Sequence[Jct]]) -> list[Jct]:
+    """Return every job's mean over runs that differ in chance; it must have ended in all."""
+
+    def mean(times: Sequence[float]) -> float:
+        return sum(times) / len(times) if min(times) >= 0 else -1.0
+
+    return [
+        replace(
+            of_job[0],
+            same_s=mean([row.same_s for row in of_job]),
+            changed_s=mean([row.changed_s for row in of_job]),
+        )
+        for of_job in zip(*runs, strict=True)
+    ]
+
+
+def recorded_s(seen: Seen, app: AppId, arrival_s: float) -> float:
+    """Return how long a job took live, s; negative: it did not succeed."""
+    status, ended_s = seen.ended.get(app, ("", 0.0))
+    return ended_s - arrival_s if status == "SUCCEEDED" else -1.0

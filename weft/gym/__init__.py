@@ -1,0 +1,14 @@
+"""`weft.gym`: the Gymnasium environment of `lab.learning.gym`, loaded when something of it is asked for.
+
+`import weft.gym` makes `gymnasium.make("weft/Scheduling-v0")` known.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_found = import_module("lab.learning.gym")
+
+
+def __getattr__(name: str) -> Any:
+    """Return `Scheduling`, `synthetic` and the other names of `lab.learning.gym`."""
+    return getattr(_found, name)

@@ -1,0 +1,1 @@
+"""What is scheduled and on what: ids, resources, jobs, DAGs, clusters, plans."""

@@ -1,0 +1,405 @@
+"""What a client may ask of the Resource Manager, and what it is answered."""
+
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from weft.model.ids import AppId, AttemptId, ContainerId, NodeId
+from weft.model.job import Job
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NewApplication:
+    """Reserve an id for a later submission, as YARN's REST clients do; it is never given again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitApplication:
+    """Accept a job; a repeated `submission_id` is answered with the same application."""
+
+    job: Job
+    submission_id: str
+    app_id: AppId = 0  # one that NewApplication reserved; 0: the next
+
+
+@dataclass(frozen=True, slots=True)
+class KillApplication:
+    """Kill an application; killing an ended one is answered with its state."""
+
+    app_id: AppId
+    diagnostics: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveApplication:
+    """Move an application to another leaf queue."""
+
+    app_id: AppId
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetPriority:
+    """Change an application's priority; larger goes first."""
+
+    app_id: AppId
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetExpiry:
+    """Change when an application is killed, done or not, s on the cluster's clock.
+
+    0: as its job and its queue say. The most that its queue allows always holds.
+    """
+
+    app_id: AppId
+    expires_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GetApplication:
+    """One application's report, with its stages."""
+
+    app_id: AppId
+
+
+@dataclass(frozen=True, slots=True)
+class GetJob:
+    """The job of an application, as it was submitted."""
+
+    app_id: AppId
+
+
+@dataclass(frozen=True, slots=True)
+class ListApplications:
+    """Reports of all applications that match, page by page; empty fields match everything."""
+
+    states: tuple[str, ...] = ()
+    queue: str = ""
+    user: str = ""
+    limit: int = 0  # 0: all; otherwise the newest
+    page: str = ""  # `Page.next` of the page before; empty: the first
+
+
+@dataclass(frozen=True, slots=True)
+class ListNodes:
+    """Reports of all nodes in the given states (none: all), page by page."""
+
+    states: tuple[str, ...] = ()
+    limit: int = 0  # of the page; 0: as many as fit
+    page: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DecommissionNode:
+    """Take a node out of service: nothing new runs there, what runs may end.
+
+    What still runs after `timeout_s` is stopped; below 0: no deadline.
+    """
+
+    node_id: NodeId
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecommissionNode:
+    """Put a node back into service."""
+
+    node_id: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class ListQueues:
+    """The tree of queues."""
+
+
+@dataclass(frozen=True, slots=True)
+class GetMetrics:
+    """Counts over the whole cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class GetManager:
+    """How the Resource Manager that is asked stands to the others; a standby answers as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """Why each pending stage of an application is pending."""
+
+    app_id: AppId
+
+
+@dataclass(frozen=True, slots=True)
+class ListContainers:
+    """Containers of an application, running and ended (the newest first, bounded), by pages."""
+
+    app_id: AppId
+    limit: int = 0  # of the page; 0: as many as fit
+    page: str = ""
+
+
+ClientRequest = (
+    NewApplication
+    | SubmitApplication
+    | KillApplication
+    | MoveApplication
+    | SetPriority
+    | SetExpiry
+    | GetApplication
+    | GetJob
+    | ListApplications
+    | ListNodes
+    | DecommissionNode
+    | RecommissionNode
+    | ListQueues
+    | GetMetrics
+    | GetManager
+    | Explain
+    | ListContainers
+)
+# They change nothing: a failure of one is no reason to end, and no tape keeps one.
+READS = frozenset(
+    {
+        GetApplication,
+        GetJob,
+        ListApplications,
+        ListNodes,
+        ListQueues,
+        GetMetrics,
+        Explain,
+        ListContainers,
+    }
+)
+
+Report = TypeVar("Report")
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The request was refused and nothing changed; `code` is a gRPC status name in lower case."""
+
+    code: str  # invalid_argument, not_found, failed_precondition, resource_exhausted, unavailable
+    place: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationReserved:
+    """The id that a submission may name."""
+
+    app_id: AppId
+    cluster_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationAccepted:
+    """The application is stored: it survives the loss of any process."""
+
+    app_id: AppId
+    cluster_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The request was carried out; `state` is that of the application or node now."""
+
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """A stage of an application: how many of its tasks are where."""
+
+    name: str
+    tasks: int
+    pending: int  # asked for, not granted
+    running: int
+    finished: int
+    failed_attempts: int
+    parents: tuple[tuple[str, str], ...] = ()  # (stage, edge kind)
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationReport:
+    """What a client may know of an application; times in s on the cluster's clock, 0: not yet."""
+
+    app_id: AppId
+    name: str
+    user: str
+    queue: str
+    priority: int
+    state: str  # NEW SUBMITTED ACCEPTED RUNNING FINISHED FAILED KILLED
+    final_status: str  # UNDEFINED SUCCEEDED FAILED KILLED
+    progress: float
+    attempt_id: AttemptId
+    master_node: NodeId
+    submitted_s: float
+    started_s: float
+    finished_s: float
+    tasks: int
+    finished_tasks: int
+    running_containers: int
+    pending_containers: int
+    allocated: dict[str, float]
+    diagnostics: str = ""
+    stages: tuple[StageReport, ...] = ()  # only in the answer to GetApplication
+    cluster_ts: int = 0  # for the id's string
+    held_s: dict[str, float] = field(default_factory=dict)  # amount x s so far, masters included
+    kind: str = "WEFT"  # YARN's application type
+    tags: tuple[str, ...] = ()
+    tracking_url: str = ""  # of a foreign master's own pages
+    master_address: str = ""  # host:port of a foreign master's own service
+    preempted_containers: int = 0  # taken back so far
+    preempted: dict[str, float] = field(default_factory=dict)  # what those held together
+    expires_s: float = 0.0  # when it is killed, done or not; 0: never
+    max_attempts: int = 0  # failed attempts that end it; 0: not told
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationJob:
+    """An application's job; queue and priority as submitted, not as changed since."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """What a client may know of a node."""
+
+    node_id: NodeId
+    address: str
+    rack: str
+    labels: tuple[str, ...]
+    state: str  # NEW RUNNING UNHEALTHY DECOMMISSIONING DECOMMISSIONED LOST REBOOTED SHUTDOWN
+    capacity: dict[str, float]
+    allocated: dict[str, float]
+    use: dict[str, float]
+    containers: int
+    last_heartbeat_s: float
+    health_report: str = ""  # why it is unhealthy; empty: it is not
+    lacking: str = ""  # what was wanted to keep tasks apart and its host cannot do
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReport:
+    """A queue; shares are fractions of the whole cluster."""
+
+    name: str  # the full path, as root.prod
+    capacity: float
+    max_capacity: float
+    used: float  # dominant share in use
+    state: str
+    running_apps: int
+    pending_apps: int
+    allocated: dict[str, float]
+    pending_containers: int
+    deficit: float = 0.0
+    children: tuple["QueueReport", ...] = ()
+    max_applications: int = 0  # that have not ended; 0: any number
+    max_am_share: float = 1.0  # of its guarantee, that its masters may hold together
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetrics:
+    """Counts over the whole cluster."""
+
+    scheduler: str
+    started_s: float
+    now_s: float
+    nodes: dict[str, int]  # by state
+    apps: dict[str, int]  # by state
+    capacity: dict[str, float]
+    allocated: dict[str, float]
+    containers_running: int
+    containers_pending: int
+    cluster_ts: int = 0  # for the strings of ids
+    use: dict[str, float] = field(default_factory=dict)  # measured on the nodes that run
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerReport:
+    """How a Resource Manager stands to the others.
+
+    `standing`: ALONE (its state is a file, or nothing), LEADER, STANDBY, or SUSPENDED: it leads for
+    all that it knows, but its store does not answer, so it accepts and grants nothing meanwhile.
+    """
+
+    address: str
+    standing: str
+    leader: str = ""  # host:port of the one who leads, as far as this one knows
+    since_s: float = 0.0  # unix: since when it stands so
+    reason: str = ""  # why
+    store: str = ""  # where its state is; empty: in its memory only
+    life: int = 0  # of the manager that leads, the first being 1; 0: not this one
+
+
+@dataclass(frozen=True, slots=True)
+class StageExplanation:
+    """Why containers of a stage are pending: reasons counted over nodes."""
+
+    stage: str
+    pending: int
+    reasons: dict[str, int] = field(default_factory=dict)  # reason -> nodes
+    altruistic: int = 0  # of the pending ones: asked ALTRUISTIC, they take leftover only
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why an application's stages are pending."""
+
+    app_id: AppId
+    state: str
+    text: str
+    stages: tuple[StageExplanation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerReport:
+    """One container of an application."""
+
+    container_id: ContainerId
+    node_id: NodeId
+    stage: str
+    index: int
+    attempt: int
+    state: str
+    started_s: float
+    finished_s: float
+    node_address: str = ""
+    exit_code: int = 0
+    run_s: float = 0.0  # of the task itself, 0: not told
+    message: str = ""  # why it ended, where that is no success
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Report]):
+    """Part of a listing: what fits one message.
+
+    Pages of nodes and containers follow each other; those of applications come the newest first,
+    each in order of submission. Every page tells how things are when it is asked for.
+    """
+
+    items: tuple[Report, ...]
+    next: str = ""  # names the next page; empty: this is the last
+
+
+ClientAnswer = (
+    Refused
+    | ApplicationReserved
+    | ApplicationAccepted
+    | Done
+    | ApplicationReport
+    | ApplicationJob
+    | Page[ApplicationReport]
+    | Page[NodeReport]
+    | QueueReport
+    | ClusterMetrics
+    | ManagerReport
+    | Explanation
+    | Page[ContainerReport]
+)

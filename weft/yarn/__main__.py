@@ -1,0 +1,53 @@
+"""YARN's own wire: `python -m weft.yarn [--manager HOST:PORT] [--flag value ...]`."""
+
+import gc
+
+if __name__ == "__main__":  # before anything is imported: a process that starts makes no garbage
+    gc.disable()  # until it is ready (weft.runtime.process.quiet_collector)
+
+import sys
+
+from weft.model.errors import WeftError
+from weft.runtime.process import Process, run
+from weft.runtime.role_settings import HadoopSettings
+from weft.runtime.settings import fail, load
+from weft.yarn.gateway import Gateway
+from weft.yarn.web import Folder, launch_application, serve
+
+
+async def gateway(settings: HadoopSettings) -> None:
+    """Serve YARN's clients and masters until told to end."""
+    process = Process(settings)
+    made = Gateway(process, settings)
+    runner, port = await serve(launch_application(made), settings.host, settings.port)
+    made.address = f"http://{settings.host}:{port}"
+    files = None
+    where = {}
+    if settings.files is not None:
+        files, file_port = await serve(
+            Folder(settings.files).application(), settings.host, settings.files_port
+        )
+        where["files"] = f"webhdfs://{settings.host}:{file_port}/"
+    process.serve_metrics()
+    process.ready(address=made.address, **where, **await made.start())
+    try:
+        await process.until_end()
+    finally:
+        await made.close()
+        await runner.cleanup()
+        if files is not None:
+            await files.cleanup()
+        await process.close()
+
+
+def main(arguments: list[str]) -> None:
+    """Read the settings and run."""
+    try:
+        settings = load(HadoopSettings, arguments, "weft.yarn")
+    except WeftError as error:
+        fail(error)
+    run(lambda: gateway(settings))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

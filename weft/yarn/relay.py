@@ -1,0 +1,130 @@
+"""A node's face on the node's own host: `python -m weft.yarn.relay --gateway URL --name HOST`.
+
+Foreign masters start a container at the host that it was granted on, for a node's name is also
+where its containers run. The gateway serves all nodes' faces at one place, so on several hosts each
+runs one of these: it asks the gateway for the ports of the nodes of its name, opens them here, and
+passes on what comes, byte by byte. It holds no keys and reads nothing. What is not told on the
+command line is read from WEFT_RELAY_GATEWAY, WEFT_RELAY_NAME and WEFT_RELAY_HOST.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+ASK_S = 2.0  # between two looks at which faces there are
+CHUNK = 1 << 16
+CONNECT_S = 10.0
+FLAGS = {
+    "gateway": "URL where launchers ask the gateway",
+    "name": "host that this host's nodes go by",
+    "host": "address to listen on; empty: that of the name",
+}
+
+
+class Relay:
+    """The open ports of one host."""
+
+    def __init__(self, gateway: str, name: str, host: str) -> None:
+        """`gateway` is its URL, `name` what this host's nodes go by, `host` where to listen."""
+        self._gateway = gateway.rstrip("/")
+        self._to = urlsplit(gateway).hostname or ""
+        self._name, self._host = name, host
+        self._open: dict[int, asyncio.Server] = {}
+        self._passing: set[asyncio.Task[None]] = set()
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The ports that are open."""
+        return tuple(sorted(self._open))
+
+    async def run(self) -> None:
+        """Follow the gateway for ever; while it is away, what is open stays open."""
+        timeout = aiohttp.ClientTimeout(total=CONNECT_S)
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            while True:
+                try:
+                    async with session.get(f"{self._gateway}/faces") as got:
+                        got.raise_for_status()
+                        await self.follow(await got.json())
+                except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                    print(f"{self._gateway}: {error}", file=sys.stderr)
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    print(f"{self._gateway}/faces is no list of faces: {error}", file=sys.stderr)
+                await asyncio.sleep(ASK_S)
+
+    async def follow(self, faces: Mapping[str, Any]) -> None:
+        """Open what is new and close what is gone; `faces` has host and port by node."""
+        wanted = {int(one["port"]) for one in faces.values() if one["host"] == self._name}
+        for port in self._open.keys() - wanted:
+            self._open.pop(port).close()
+        for port in sorted(wanted - self._open.keys()):
+            self._open[port] = await asyncio.start_server(self._caller(port), self._host, port)
+            print(f"port {port} passes on to {self._to}:{port}", file=sys.stderr)
+
+    async def close(self) -> None:
+        """Close every port and connection."""
+        for server in self._open.values():
+            server.close()
+        for task in list(self._passing):
+            task.cancel()
+        await asyncio.gather(*self._passing, return_exceptions=True)
+
+    def _caller(self, port: int) -> Any:
+        async def called(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._passing.add(task)
+            open_here = [writer]
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    back, forth = await asyncio.open_connection(self._to, port)
+                open_here.append(forth)
+                await asyncio.gather(_pass(reader, forth), _pass(back, writer))
+            except (OSError, TimeoutError, asyncio.CancelledError):
+                pass  # the gateway is away, or this host's part ends: the caller tries again
+            finally:
+                self._passing.discard(task)
+                for one in open_here:
+                    one.close()
+
+        return called
+
+
+async def _pass(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+    """Pass on until one end closes, and tell the other."""
+    with contextlib.suppress(OSError):
+        while data := await source.read(CHUNK):
+            to.write(data)
+            await to.drain()
+    with contextlib.suppress(OSError, RuntimeError):
+        to.write_eof()
+
+
+async def _serve(relay: Relay) -> None:
+    try:
+        await relay.run()
+    finally:
+        await relay.close()
+
+
+def main(arguments: list[str]) -> None:
+    """Run until told to end."""
+    parser = argparse.ArgumentParser(prog="weft.yarn.relay", description="A node's face here.")
+    for name, words in FLAGS.items():
+        told = os.environ.get(f"WEFT_RELAY_{name.upper()}", "")
+        needed = not told and name != "host"
+        parser.add_argument(f"--{name}", default=told, required=needed, help=words)
+    chosen = parser.parse_args(arguments)
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_serve(Relay(chosen.gateway, chosen.name, chosen.host or chosen.name)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
