@@ -1,8 +1,9 @@
 """A foreign master's run once more: its asks at their times, its containers held as long as then.
 
-In the place of `am.work` where the job brings a recording (`weft.model.recording`). What a container is
-for is not known, so one that is lost is wanted again for as long, and one beyond those that the
-recorded run was granted is given back. The master ends when all were held and everything is said.
+In the place of `am.work` where the job brings a recording (`weft.model.recording`). What a
+container is for is not known, so one that is lost is wanted again for as long, and one beyond those
+that the recorded run was granted is given back. The master ends when all were held and everything
+is said.
 """
 
 from collections import deque

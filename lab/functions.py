@@ -1,6 +1,7 @@
 """`weft.simulate(...)` and `weft.plan(...)`: the commands of the same names, for scripts.
 
-Jobs and clusters are files, data as in the files, or objects of `weft.model.job` and `weft.model.cluster`.
+Jobs and clusters are files, data as in the files, or objects of `weft.model.job` and
+`weft.model.cluster`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ from am.plan.bounds.bounds import bounds_of
 from am.plan.registry import planner_parameters
 from lab.commands.plan import run_planner
 from lab.commands.plan_file import plan_data
+from lab.report.html import write_report
 from sim.process.command import simulated
 from sim.request import Request
 from sim.results import job_rows, node_rows, stage_rows, task_rows
@@ -68,6 +70,8 @@ def simulate(
     )
     summary, run = simulated(request, cluster=spec, jobs=jobs or None)
     folder = Path(request.out) if request.out else None
+    if folder and request.report:
+        write_report([folder])
     return Results(
         folder,
         summary,

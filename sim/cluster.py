@@ -453,7 +453,7 @@ class Simulation:
             self._machines = (told, machines_of(effect))
         return self._machines[1]
 
-    # -- what breaks (`sim.fault_executor`) -------------------------------------------------------------
+    # -- what breaks (`sim.fault_executor`)
 
     def crash_node(self, node: NodeId) -> None:
         """Remove a node and the masters on it."""

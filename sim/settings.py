@@ -17,9 +17,9 @@ from weft.policies.presets import Preset, preset
 class SimSettings:
     """One run's settings; the same settings, cluster, jobs and seed give the same run.
 
-    `skip_idle` leaves out heartbeats that would change nothing (`sim.heartbeat_elision`) and, as then no message
-    is lost, acknowledgements: the result is the same, only faster. `manager` and `master` override
-    fields of the roles' own settings.
+    `skip_idle` leaves out heartbeats that would change nothing (`sim.heartbeat_elision`) and, as
+    then no message is lost, acknowledgements: the result is the same, only faster. `manager` and
+    `master` override fields of the roles' own settings.
     """
 
     scheduler: Preset = field(default_factory=lambda: preset("capacity"))

@@ -1,7 +1,7 @@
 """Does the native build decide as plain Python does? `make native-test`
 
-Every preset in both paces and under random faults (`lab.studies.digests`), in both builds, each in a
-process of its own; the digests of the decision logs have to be the same, and those that are kept.
+Every preset in both paces and under random faults (`lab.studies.digests`), in both builds, each in
+a process of its own; the digests of the decision logs have to be the same, and those that are kept.
 So have those of a matcher that is loaded by its name: it is never compiled, its base class is.
 And what processes hand to each other comes through whole: jobs and settings.
 """
@@ -36,7 +36,9 @@ assert all(pickle.loads(pickle.dumps(one)) == one for one in handed)
 def in_build(root: Path) -> dict[str, str]:
     """Return the digests of a build, and which files the engine came from."""
     code = (
-        "import json, sim.engine; from lab.studies.digests import long, quick; found = quick() | long()\n"
+        "import json, sim.engine\n"
+        "from lab.studies.digests import long, quick\n"
+        "found = quick() | long()\n"
         f"{LOADED}\n{PICKLED}\n"
         "print(json.dumps(found | {'engine': sim.engine.__file__}))"
     )

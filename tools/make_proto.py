@@ -1,4 +1,4 @@
-"""Generate the stubs in weft/wire and weft/yarn from proto/*.proto; `--check` fails on drift.
+"""Generate the stubs of `weft/` from proto/*.proto; `--check` fails on drift.
 
 The sources import each other by bare name, so that `protoc -I proto` works for anybody in any
 language. Our own stubs lie in a package, so the lines in which they name each other are mended.
@@ -14,16 +14,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PROTO = ROOT / "proto"
-WIRE, HADOOP = ROOT / "weft" / "wire", ROOT / "weft" / "hadoop"
-OF_HADOOP = ("hadoop.proto",)  # what only the foreign wire needs
+WIRE = ROOT / "weft" / "wire"
+# Sources whose stubs lie elsewhere than in the wire's folder.
+FOLDERS = {"hadoop.proto": ROOT / "weft" / "yarn", "etcd.proto": ROOT / "weft" / "ha"}
 STUBS = ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py", "*_pb2_grpc.pyi")
 
 
 def generate(out: Path, folder: Path) -> dict[str, str]:
     """Generate the stubs of one folder into `out`; return their texts by file name."""
-    sources = [
-        p for p in sorted(PROTO.glob("*.proto")) if (p.name in OF_HADOOP) == (folder is HADOOP)
-    ]
+    sources = [p for p in sorted(PROTO.glob("*.proto")) if FOLDERS.get(p.name, WIRE) == folder]
     place = folder.relative_to(ROOT).as_posix()
     services = [source for source in sources if "\nservice " in source.read_text("utf-8")]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
@@ -51,7 +50,8 @@ def mended(text: str, package: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write the stubs, or with `--check` compare them; returns the exit code."""
-    return max(_folder(folder, check="--check" in arguments) for folder in (WIRE, HADOOP))
+    folders = (WIRE, *FOLDERS.values())
+    return max(_folder(folder, check="--check" in arguments) for folder in folders)
 
 
 def _folder(folder: Path, *, check: bool) -> int:

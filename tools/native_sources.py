@@ -56,7 +56,7 @@ def fix_constants(path: Path, enums: set[str]) -> None:
 
 
 def _is_kernel(value: ast.expr) -> bool:
-    """Return whether a value is a kernel as it is called from Python (`weft.policies.compiled.steady`)."""
+    """Return whether a value is a kernel as Python calls it (`weft.policies.compiled.steady`)."""
     return isinstance(value, ast.Call) and ast.unparse(value.func) == "steady"
 
 

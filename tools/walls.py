@@ -36,7 +36,9 @@ class PureContract(Contract):
         own = {name.split(".")[0] for name in graph.modules if not graph.is_module_squashed(name)}
         found: list[Import] = []
         for module in sorted(graph.modules):
-            if module.split(".")[0] not in rules.roots or self._touches_the_world(module):
+            root = module.split(".")[0]
+            # A root package itself is its door, which loads what is asked for.
+            if root not in rules.roots or root == module or self._touches_the_world(module):
                 continue
             for target in sorted(graph.find_modules_directly_imported_by(module)):
                 top = target.split(".")[0]

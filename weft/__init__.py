@@ -1,16 +1,26 @@
-"""The shared words of Weft: ids, resources, jobs, messages and effects, one meaning each.
+"""Weft: a resource manager in the style of YARN for jobs made of dependent tasks.
 
 For scripts and notebooks: `weft.simulate(...)`, `weft.plan(...)` and `weft.results.load(DIR)`.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lab.functions import plan, simulate
+    from weft import results
+
+__all__ = ["plan", "results", "simulate"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import `weft.simulate`, `weft.model.plan` and `weft.results` when they are first used."""
-    if name in ("plan", "results"):
-        return import_module(f"weft.{name}")
-    if name == "simulate":
-        return import_module("lab.functions").simulate
+    """Import what `__all__` names when it is first used: the roles need none of it."""
+    if name == "results":
+        return import_module("weft.results")
+    if name in __all__:
+        return getattr(import_module("lab.functions"), name)
     raise AttributeError(f"module 'weft' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -181,7 +181,7 @@ def all_met(dependencies: Dependencies, stage: int, tasks: Ints) -> bool:
 
 
 def one_to_one_pairs(parents: int, children: int) -> tuple[Ints, Ints]:
-    """Return a one_to_one edge's index pairs, as `weft.model.job.one_to_one_parents` but all at once."""
+    """Return the index pairs of a one_to_one edge, as `job.one_to_one_parents`, all at once."""
     if parents >= children:
         parent = np.arange(parents, dtype=np.int64)
         return parent, ((parent + 1) * children - 1) // parents

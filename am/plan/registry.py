@@ -1,4 +1,4 @@
-"""The planners by name: one file and one row here, or another package's (`weft.policies.plugins`)."""
+"""The planners by name: one file and one row here, or a plug-in (`weft.policies.plugins`)."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace

@@ -1,10 +1,10 @@
 """Is Weft as fast as it was? `make bench-check`: short cases against docs/bench.jsonl.
 
-Each case runs in a process of its own, in turn with a calibration loop (`lab.bench.calibration`); what
-counts is the CPU time of a task over that of an event of the loop, the least of all rounds each, so
-that figures of two machines, or of a busy one, compare. A case that takes more than `WORSE` times
-what the newest line of its interpreter and build says fails. `--write` appends a line for the
-commit that is checked out.
+Each case runs in a process of its own, in turn with a calibration loop (`lab.bench.calibration`);
+what counts is the CPU time of a task over that of an event of the loop, the least of all rounds
+each, so that figures of two machines, or of a busy one, compare. A case that takes more than
+`WORSE` times what the newest line of its interpreter and build says fails. `--write` appends a line
+for the commit that is checked out.
 """
 
 import argparse

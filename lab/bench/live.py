@@ -273,7 +273,7 @@ def _quantile(histogram: list[tuple[float, float]], q: float) -> float:
 class _UntokenedCluster(LocalCluster):
     """Its containers start without tokens."""
 
-    runner = (sys.executable, "-m", "tools.unchecked", "tokens")
+    runner = (sys.executable, "-m", "lab.bench.unchecked", "tokens")
 
 
 def _over_tls(name: str, settings: LocalSettings, tasks: int, *, tokens: bool = False) -> Row:
@@ -296,7 +296,7 @@ def _over_tls(name: str, settings: LocalSettings, tasks: int, *, tokens: bool = 
 class _UncheckedCluster(LocalCluster):
     """Its services check no message."""
 
-    runner = (sys.executable, "-m", "tools.unchecked", "gates")
+    runner = (sys.executable, "-m", "lab.bench.unchecked", "gates")
 
 
 def _checked(name: str, settings: LocalSettings, tasks: int) -> Row:

@@ -1,16 +1,15 @@
 """`weft play`: a run that is over, or two side by side, in the pages of a cluster."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from lab.play import PORT
 from weft.model.errors import InputError
 from weft.policies.parameters import split_settings
 from weft.policies.presets import PRESETS
-
-PORT = 8090
 
 
 @click.command()
@@ -65,6 +64,8 @@ def play(runs: tuple[str, ...], cluster: str, port: int | None, **rest: Any) -> 
         from lab.play.runs import read_run
 
         played = [read_run(Path(run), _warn) for run in runs]
+    from lab.play.server import serve_runs
+
     serve_runs(played, port)
 
 
@@ -89,29 +90,6 @@ def _simulated(
         )
         found.append(simulate_run(request, _warn, progress=True)[0])
     return found
-
-
-def serve_runs(played: Sequence[Any], port: int | None = None) -> None:
-    """Serve the player until it is interrupted.
-
-    Without a port that is on PORT, or on any free one where PORT is taken.
-    """
-    from lab.play.server import serve
-    from lab.play.views import Run
-
-    runs = [Run(one) for one in played]
-    for run in runs:
-        told = run.described()
-        click.echo(
-            f"{told['name']}: {told['scheduler']}, {told['jobs']:,} jobs, {told['tasks']:,} "
-            f"decisions, {told['nodes']:,} nodes, {told['last_s'] - told['first_s']:,.1f} s"
-        )
-    serve(runs, (PORT, 0) if port is None else (port,), ready(click.echo))
-
-
-def ready(say: Callable[[str], Any]) -> Callable[[str], None]:
-    """Tell where the player is."""
-    return lambda url: say(f"{url}   (Ctrl-C ends)")
 
 
 def _warn(text: str) -> None:

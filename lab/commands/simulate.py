@@ -1,64 +1,18 @@
 """`weft simulate` and `weft compare`: one run in virtual time, and several runs side by side."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from lab.simulate_options import simulate_options
 from weft.client.show import echo_json, safe, table
 from weft.policies.parameters import split_settings
-from weft.policies.presets import PRESETS
 
 
 @click.command()
-@click.argument("workload", nargs=-1, required=True)
-@click.option("--cluster", required=True, help="Cluster file, or 100x16vcores,65536memory_mb.")
-@click.option("--scheduler", default="capacity", show_default=True, help=" ".join(PRESETS))
-@click.option("--matcher", default="", help="Exchange the preset's matcher.")
-@click.option("--planner", default="", help="Exchange the preset's planner.")
-@click.option("--asker", default="", help="Exchange the preset's asker.")
-@click.option(
-    "--set",
-    "options",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A parameter: matcher.KEY, planner.KEY, asker.KEY, manager.KEY, master.KEY or node.KEY.",
-)
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
-@click.option("--out", default="", metavar="DIR", help="Folder for the results.")
-@click.option("--format", "format_", default="auto", show_default=True, help="Format of WORKLOAD.")
-@click.option(
-    "--jobs",
-    "jobs_max",
-    default=0,
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Only the first N jobs; 0: all.",
-)
-@click.option(
-    "--estimate-error",
-    default="",
-    metavar="LO:HI",
-    help="Relative error of what schedulers are told, by stage; e.g. -0.5:0.5.",
-)
-@click.option(
-    "--load", default=1.0, show_default=True, help="The same work on 1/LOAD of the nodes."
-)
-@click.option("--arrivals", default="file", show_default=True, help="file, once or poisson:RATE.")
-@click.option("--checks", is_flag=True, help="Check every invariant after every event (slow).")
-@click.option("--decisions", is_flag=True, help="Write DIR/decisions.jsonl.")
-@click.option("--report", is_flag=True, help="Write DIR/report.html.")
-@click.option("--parquet", is_flag=True, help="Write DIR/*.parquet beside the CSV files.")
-@click.option(
-    "--trace", default="", metavar="FILE", help="Write a trace for Perfetto (x.perfetto.json)."
-)
-@click.option("--faults", default="", metavar="F", help="Fault script, or random:SEED[:HORIZON_S].")
-@click.option("--pace", type=click.Choice(["yarn", "prompt"]), default="yarn", show_default=True)
-@click.option("--until", "until_s", default=math.inf, help="Stop at this virtual time, s.")
-@click.option("--json", "as_json", is_flag=True, help="Print summary.json.")
-@click.option("--play", "plays", is_flag=True, help="Then watch it, as with weft play.")
+@simulate_options
 def simulate(
     workload: tuple[str, ...],
     options: tuple[str, ...],
@@ -81,6 +35,10 @@ def simulate(
         played.append(run)
     else:
         summary = main_simulate(request, progress=not as_json, warn=_warn)
+    if request.report:
+        from lab.report.html import write_report
+
+        write_report([Path(request.out)])
     if as_json:
         echo_json(summary)
     else:
@@ -88,7 +46,7 @@ def simulate(
         if told := _unfinished(summary["states"]):
             click.echo(f"jobs that did not succeed: {told}", err=True)
     if played:
-        from lab.commands.play import serve_runs
+        from lab.play.server import serve_runs
 
         serve_runs(played)
 

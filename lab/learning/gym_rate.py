@@ -1,4 +1,6 @@
-"""How many decisions a CPU second does the Gymnasium environment take? `python -m lab.learning.gym_rate`.
+"""How many decisions a CPU second does the Gymnasium environment take?
+
+Run as `python -m lab.learning.gym_rate`.
 
 Whole episodes of `weft/Scheduling-v0` as it comes, in the order of submission: the agent itself
 takes no time. `--native` measures the compiled cores (`make native`) in turns with plain Python,

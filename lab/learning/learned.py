@@ -3,8 +3,8 @@
     weft simulate jobs.json --cluster c.yaml --matcher learned --set matcher.weights=policy.json
     weft up --matcher learned --set matcher.weights=policy.json
 
-`python -m lab.learning.train` trains one in the environment of `lab.learning.gym`, where it sees the same numbers
-and decides the same. Without `weights` it is the one that Weft comes with.
+`python -m lab.learning.train` trains one in the environment of `lab.learning.gym`, where it sees
+the same numbers and decides the same. Without `weights` it is the one that Weft comes with.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""Train a matcher in the environment, and judge it: `python -m lab.learning.train --out policy.json`.
+"""Train a matcher in the environment and judge it: `python -m lab.learning.train --out FILE`.
 
 The cross-entropy method: draw networks around a mean, let each schedule the same episodes, move
 mean and spread to the best of them. Two minutes of two cores are enough to beat FIFO by far.
-`python -m lab.learning.train --judge policy.json` compares it with Weft's matchers on episodes and on kinds
-of jobs that it has not seen.
+`python -m lab.learning.train --judge policy.json` compares it with Weft's matchers on episodes and
+on kinds of jobs that it has not seen.
 """
 
 import argparse

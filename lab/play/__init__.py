@@ -1,1 +1,6 @@
-"""`weft play`: the pages of a cluster over runs that have ended."""
+"""`weft play`: the pages of a cluster over runs that have ended.
+
+`runs` reads or makes what is played, `views` answers what the pages ask of a run, `server` serves.
+"""
+
+PORT = 8090  # Unless `--port` names another one.

@@ -1,19 +1,18 @@
 """What `weft play` plays: tapes of a live run, a simulation's results, or one made on the spot."""
 
 import json
-import shlex
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lab.simulate_options import request_of
 from rm.making import ManagerParts
 from sim.process.command import simulated
 from sim.replay import whatif
 from sim.replay.recorded_run import Played, Watched, of_simulation, of_tapes
 from sim.request import Request
 from weft.model.errors import InputError, WeftError
-from weft.policies.parameters import split_settings
 from weft.policies.presets import Preset, label
 from weft.runtime.tapefile import TapeFile, find_tapes
 from weft.tape.made import from_data
@@ -71,18 +70,6 @@ def simulate_again(folder: Path, warn: Warn) -> Played:
     if again["digest"] != summary.get("digest"):
         warn(f"{folder}: decides otherwise today than it did: its files or the code have changed")
     return played
-
-
-def request_of(command: str) -> Request:
-    """Return the request of a `weft simulate ...` command line."""
-    from lab.commands.simulate import simulate
-
-    words = shlex.split(command)[2:]
-    given = simulate.make_context("simulate", words, resilient_parsing=False).params
-    given["options"] = split_settings(given["options"])
-    given["format"] = given.pop("format_")
-    known = {field.name for field in fields(Request)}
-    return Request(**{name: value for name, value in given.items() if name in known})
 
 
 def simulate_run(

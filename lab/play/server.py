@@ -8,8 +8,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import click
 from aiohttp import web
 
+from lab.play import PORT
 from lab.play.views import PlayedClient, Run
 from weft.model.errors import WeftError
 from weft.runtime.role_settings import WebSettings
@@ -144,3 +146,23 @@ def serve(runs: Sequence[Run], ports: Sequence[int], ready: Callable[[str], Any]
     """
     flags = ["--host=127.0.0.1", "--no-https"]  # whatever the environment says
     asyncio.run(_serve(runs, load(WebSettings, flags, "weft.web"), ports, ready))
+
+
+def serve_runs(played: Sequence[Any], port: int | None = None) -> None:
+    """Serve the player until it is interrupted.
+
+    Without a port that is on PORT, or on any free one where PORT is taken.
+    """
+    runs = [Run(one) for one in played]
+    for run in runs:
+        told = run.described()
+        click.echo(
+            f"{told['name']}: {told['scheduler']}, {told['jobs']:,} jobs, {told['tasks']:,} "
+            f"decisions, {told['nodes']:,} nodes, {told['last_s'] - told['first_s']:,.1f} s"
+        )
+    serve(runs, (PORT, 0) if port is None else (port,), ready(click.echo))
+
+
+def ready(say: Callable[[str], Any]) -> Callable[[str], None]:
+    """Tell where the player is."""
+    return lambda url: say(f"{url}   (Ctrl-C ends)")

@@ -62,7 +62,7 @@ class Run:
         }
 
     def columns(self) -> dict[str, Any]:
-        """Return the film as plain data (`sim.replay.timeline.Film`), with what its numbers stand for."""
+        """Return the timeline as plain data, with what its numbers stand for."""
         types, queues = self.played.types, self.played.queues
         guaranteed: dict[str, float] = {}
         leaves = {}

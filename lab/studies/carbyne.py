@@ -1,11 +1,11 @@
 """What does altruism cost and gain? Figures 4, 5, 7, 9 to 12 and tables 3, 4 of Carbyne.
 
-`python -m lab.studies.carbyne offline|online|contention|misestimates|altruism|promise`. Machines with
-six resources; jobs are picked at random from a benchmark's queries. `offline`: all at once (figure
-4); `online`: a Poisson process with the paper's mean of 20 s (figure 5), on 100 machines and on 50.
-The last four vary one parameter and draw it with `--plot`: three as in section 5.4, on 50 machines
-but for contention, and the promise (docs/carbyne.md) offline. The paper's are in brackets.
-With `--rows FILE` runs are kept, and a study that was stopped goes on where it was.
+`python -m lab.studies.carbyne offline|online|contention|misestimates|altruism|promise`. Machines
+with six resources; jobs are picked at random from a benchmark's queries. `offline`: all at once
+(figure 4); `online`: a Poisson process with the paper's mean of 20 s (figure 5), on 100 machines
+and on 50. The last four vary one parameter and draw it with `--plot`: three as in section 5.4, on
+50 machines but for contention, and the promise (docs/carbyne.md) offline. The paper's are in
+brackets. With `--rows FILE` runs are kept, and a study that was stopped goes on where it was.
 """
 
 import argparse

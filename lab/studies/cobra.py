@@ -1,4 +1,4 @@
-"""COBRA's evaluation on public workloads: `python -m lab.studies.cobra compare|sensitivity|response`.
+"""COBRA's evaluation: `python -m lab.studies.cobra compare|sensitivity|response`.
 
 Source: COBRA section VII and tables I and IV. `compare` and `sensitivity` simulate the whole stack
 in YARN's pace on 100 machines of 8 cores and 16 GB; `response` starts a live cluster. Each takes

@@ -6,9 +6,9 @@
 `record` runs jobs of a few stages on a cluster of real processes in wall-clock time, as they
 arrive, and keeps tapes. `compare` simulates the same jobs on the same nodes twice: with nothing but
 the settings of the run, where messages, launches and plans take no time; and with the delays of
-messages, timers, launches and plans that the tapes tell (`sim.replay.recorded_delays`), the mean of some seeds.
-Tasks that were commands last what they lasted. The machine should be quiet while it records: what
-it could not do in time shows.
+messages, timers, launches and plans that the tapes tell (`sim.replay.recorded_delays`), the mean of
+some seeds. Tasks that were commands last what they lasted. The machine should be quiet while it
+records: what it could not do in time shows.
 """
 
 import argparse

@@ -1,11 +1,11 @@
 """How true is what follows a cut? Recorded runs are forked at several times and go on simulated.
 
-`python -m lab.studies.fork TAPES...`; each argument is a folder that `weft demo --tape` filled. With
-the durations that tasks had, jobs should end when they ended. Delays are drawn from those before
-the cut, as `weft whatif --at` does, and then taken from the whole run, link by link and at their
-time: what the first is off by more is what the machine could not do in time later, which nobody can
-know at the cut. The last column is the same from the start, in a closed loop: the mean completion
-time, simulated, against the recorded one.
+`python -m lab.studies.fork TAPES...`; each argument is a folder that `weft demo --tape` filled.
+With the durations that tasks had, jobs should end when they ended. Delays are drawn from those
+before the cut, as `weft whatif --at` does, and then taken from the whole run, link by link and at
+their time: what the first is off by more is what the machine could not do in time later, which
+nobody can know at the cut. The last column is the same from the start, in a closed loop: the mean
+completion time, simulated, against the recorded one.
 """
 
 import argparse

@@ -1,11 +1,11 @@
 """Is Graphene faster than Tez? Figure 19 and tables 4 and 6 of the paper, beside its numbers.
 
-`python -m lab.studies.graphene TPC-DS`. As in section 8.1, jobs are picked at random from a benchmark
-and arrive as a Poisson process with a mean of 25 s; the cluster is as small as makes jobs queue.
-For makespan all jobs arrive within the first minutes. Each seed draws its own jobs and arrivals;
-schemes are compared on the same ones. `--scale N` divides the tasks of every stage and the machines
-by N. `tez` sees all six resources; `tez_2` sees CPU and memory only, as YARN does and as the paper
-says of its baseline: what it over-allocates slows down.
+`python -m lab.studies.graphene TPC-DS`. As in section 8.1, jobs are picked at random from a
+benchmark and arrive as a Poisson process with a mean of 25 s; the cluster is as small as makes jobs
+queue. For makespan all jobs arrive within the first minutes. Each seed draws its own jobs and
+arrivals; schemes are compared on the same ones. `--scale N` divides the tasks of every stage and
+the machines by N. `tez` sees all six resources; `tez_2` sees CPU and memory only, as YARN does and
+as the paper says of its baseline: what it over-allocates slows down.
 """
 
 import argparse

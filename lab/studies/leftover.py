@@ -1,4 +1,6 @@
-"""Carbyne's leftover: how much fairness for how much speed? `python -m lab.studies.leftover TPC-DS`.
+"""Carbyne's leftover: how much fairness for how much speed?
+
+Run as `python -m lab.studies.leftover TPC-DS`.
 
 40 jobs at once, as in Carbyne section 5.2.1, with the leftover given out by remaining work (the
 paper's order), by least share, and by mixes of both (`matcher.leftover`, `matcher.leftover_mix`),

@@ -1,11 +1,11 @@
 """How good are predictions? Jobs whose estimates are wrong run in the simulator, which is asked.
 
-`python -m lab.studies.predict`. The sample jobs have estimates and what tasks of theirs really took;
-`--errors` multiplies the latter by errors of jobs, stages and tasks (log-normal). Half of the jobs
-come at the beginning, the others at once when a third of those have ended. Then, so that under any
-scheduler jobs wait, and when half of all have ended, the manager is asked, as a client would, and
-each job that waits or runs is predicted; then the run goes on. With `--later`, a part of the second
-half is submitted after the first prediction, which knows nothing of it.
+`python -m lab.studies.predict`. The sample jobs have estimates and what tasks of theirs really
+took; `--errors` multiplies the latter by errors of jobs, stages and tasks (log-normal). Half of the
+jobs come at the beginning, the others at once when a third of those have ended. Then, so that under
+any scheduler jobs wait, and when half of all have ended, the manager is asked, as a client would,
+and each job that waits or runs is predicted; then the run goes on. With `--later`, a part of the
+second half is submitted after the first prediction, which knows nothing of it.
 """
 
 import argparse

@@ -1,4 +1,6 @@
-"""Does every preset run a public workload without breaking a rule? `python -m lab.studies.preset_check`
+"""Does every preset run a public workload without breaking a rule?
+
+Run as `python -m lab.studies.preset_check`.
 
 `queries_tpcds_FB_distr` on 100 machines, with every checker on: `sim.checkers` judges each fact
 from outside, and after every `EVERY`-th event the core that took it checks its own books. A

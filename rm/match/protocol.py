@@ -7,9 +7,9 @@ A matcher is one file with one class (usually on `BaseMatcher`) and one row in `
   average) changes in the notifications only, which the core calls after it has booked.
 * Start from `candidates.candidates`: the rows that may use the node and fit there now, with all
   preconditions applied (label, black list, reservation, gang). Rows are few hundred: score them
-  in a numba kernel (`weft.policies.compiled.kernel`, in a file named `*_kernels.py`), pick, subtract,
-  repeat. A placement takes any number of a row's pending containers at once, with the scores that
-  won (for `weft explain` and the decision log).
+  in a numba kernel (`weft.policies.compiled.kernel`, in a file named `*_kernels.py`), pick,
+  subtract, repeat. A placement takes any number of a row's pending containers at once, with the
+  scores that won (for `weft explain` and the decision log).
 * Rows are of `view.rows` (arrays sliced with `count`); a row's queue is
   `view.apps.queue[view.rows.app[row]]`, its user `view.apps.user[...]`. `serial` names an ask
   for good, a row number only until the next event.

@@ -1,7 +1,6 @@
 """`weft simulate`: a workload, a cluster and a scheduler in; a folder of comparable results out."""
 
 import gc
-import importlib
 import json
 import math
 import sys
@@ -98,8 +97,6 @@ def simulated(
         write_run(Path(request.out), run, summary)
         if request.parquet:
             write_parquet(request.out)
-        if request.report:
-            importlib.import_module("lab.report.html").write_report([Path(request.out)])
     if request.trace:
         names = {row.app: row.job.name for row in run.jobs}
         write_trace(request.trace, task_rows(run), names)

@@ -1,7 +1,8 @@
 """Foreign masters (Spark's, Flink's) of a recorded run, as jobs that a simulation can run again.
 
 Their own decisions are on no tape, but all that the Resource Manager was told is: requests, what
-was granted and when it ended. That is a recording (`weft.model.recording`), played by `am.recorded`.
+was granted and when it ended. That is a recording (`weft.model.recording`), played by
+`am.recorded`.
 """
 
 from collections.abc import Callable, Mapping

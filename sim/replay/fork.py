@@ -1,7 +1,7 @@
 """What follows from a moment: a recorded cluster goes on in the simulator, as it was or changed.
 
-The cores are those of the tapes (`sim.replay.rebuild`), so what runs, is held, pending and planned is
-exactly what it was. Jobs and clients' requests that came later come again, at their times.
+The cores are those of the tapes (`sim.replay.rebuild`), so what runs, is held, pending and planned
+is exactly what it was. Jobs and clients' requests that came later come again, at their times.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """When a waiting or running job will start and end: the manager's state, gone on with many times.
 
 Each time, every task takes its estimate times a ratio that is drawn from what is known of tasks
-that ended and run (`sim.replay.estimate_error`). What is drawn for a stage holds for all of its tasks: errors of
-estimates come by the stage, not by the task.
+that ended and run (`sim.replay.estimate_error`). What is drawn for a stage holds for all of its
+tasks: errors of estimates come by the stage, not by the task.
 
 The state knows neither the order that a master planned nor which of a stage's tasks ended, nor what
 will be submitted later. Masters plan and ask anew at once, as after a restart.

@@ -1,8 +1,8 @@
 """A recorded cluster as it stood at a time: its cores, timers, messages under way, and what came.
 
-Every core is fed its own tape up to then (`sim.replay.verify`). What was ordered and had not happened yet
-is put together from all tapes: a message that was sent and not heard is on its way. What comes
-later on the tapes is kept aside: jobs, clients' requests, and how long things took.
+Every core is fed its own tape up to then (`sim.replay.verify`). What was ordered and had not
+happened yet is put together from all tapes: a message that was sent and not heard is on its way.
+What comes later on the tapes is kept aside: jobs, clients' requests, and how long things took.
 """
 
 from collections import Counter

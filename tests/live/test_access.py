@@ -19,11 +19,11 @@ import pytest
 from aiohttp import ClientError, ClientSession
 from click.testing import CliRunner
 
+from lab.cli import weft
 from testkit.live import Cluster, Part, chain, until, wait_for_nodes
 from weft.client import certificates
 from weft.client.api import Client, RefusedError
 from weft.client.certificates import make
-from weft.client.cli import weft
 from weft.model.errors import WeftError
 from weft.protocol import access
 from weft.protocol.access import TABLE, Who

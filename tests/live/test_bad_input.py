@@ -13,7 +13,7 @@ from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.model.errors import WeftError
 
-WEFT = [sys.executable, "-c", "from weft.client.cli import main; main()"]
+WEFT = [sys.executable, "-c", "from lab.cli import main; main()"]
 
 
 def weft(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -16,12 +16,12 @@ import pytest
 from click.testing import CliRunner
 
 import weft.results
+from lab.cli import weft as command
 from weft.client.api import Client
-from weft.client.cli import weft as command
 from weft.client.local import KEPT_MB, LocalCluster, LocalSettings
 from weft.model.jobfile import job_from_dict
 
-WEFT = [sys.executable, "-c", "from weft.client.cli import main; main()"]
+WEFT = [sys.executable, "-c", "from lab.cli import main; main()"]
 
 
 @pytest.fixture(scope="module")

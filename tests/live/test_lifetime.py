@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from lab.cli import weft
 from testkit.live import Cluster, wait_for_nodes
 from weft.client.api import Client
-from weft.client.cli import weft
 
 
 def rest(address: str, path: str, body: dict[str, Any] | None = None, method: str = "POST") -> Any:

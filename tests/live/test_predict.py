@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from lab.cli import weft
 from testkit.live import Cluster, chain, wait_for_nodes
 from weft.client.api import Client
-from weft.client.cli import weft
 
 
 def asked(*arguments: str) -> Any:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from lab.cli import weft
 from weft.client.api import Client
-from weft.client.cli import weft
 from weft.client.local import LocalCluster, LocalSettings
 from weft.model.jobfile import job_from_dict
 

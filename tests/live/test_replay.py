@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from lab.cli import weft
 from lab.play.runs import read_tapes
 from lab.play.views import Run
 from rm.match.capacity import CapacityMatcher
 from sim.replay.verify import Replay
 from testkit.live import Cluster, Part, chain, until, wait_for_nodes
 from weft.client.api import Client
-from weft.client.cli import weft
 from weft.protocol.effects import ClientRequested
 from weft.protocol.messages import MANAGER
 from weft.protocol.record import changed

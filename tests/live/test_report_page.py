@@ -24,7 +24,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         files = [str(file) for file in sorted(Path(folder).glob("q0*.json"))]
         cluster = "2x16vcores,65536memory_mb,400disk_mbps,1000network_mbps"
         arguments = ["simulate", *files, "--cluster", cluster, "--out", str(out), "--report"]
-        command = [sys.executable, "-c", "from weft.client.cli import main; main()", *arguments]
+        command = [sys.executable, "-c", "from lab.cli import main; main()", *arguments]
         subprocess.run(command, check=True, capture_output=True)
     return out / "report.html"
 

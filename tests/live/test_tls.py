@@ -21,7 +21,7 @@ from weft.wire import tls
 
 MEMORY_MB = 16384.0
 NODE = f"--cluster=1x8vcores,{MEMORY_MB:.0f}memory_mb,800disk_mbps,1000network_mbps"
-WEFT = [sys.executable, "-c", "from weft.client.cli import main; main()"]
+WEFT = [sys.executable, "-c", "from lab.cli import main; main()"]
 
 
 @pytest.fixture

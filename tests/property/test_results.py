@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import weft
 import weft.results
-from weft.client.cli import weft as command
+from lab.cli import weft as command
 from weft.model.errors import InputError
 
 CLUSTER = "20x8vcores,64000memory_mb"

@@ -1,9 +1,9 @@
 """Whatever is lost, doubled or late, the Resource Manager's books hold and every job ends.
 
 A random walk over a small cluster: nodes that remember what they run, masters that ask as
-`weft.protocol.messages` says, a network that loses, doubles and reorders, nodes and masters and the manager
-itself that die and come back. After every event `check()`; and no node ever really runs more of a
-rigid resource than it has, counted on the nodes, not in the manager's books.
+`weft.protocol.messages` says, a network that loses, doubles and reorders, nodes and masters and the
+manager itself that die and come back. After every event `check()`; and no node ever really runs
+more of a rigid resource than it has, counted on the nodes, not in the manager's books.
 """
 
 import os

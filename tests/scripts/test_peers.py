@@ -37,8 +37,9 @@ def test_a_case_of_the_bench_tells_the_loop_of_the_same_process() -> None:
 
 def test_dask_runs_from_a_folder_that_has_a_package_of_the_labs_name(tmp_path, monkeypatch) -> None:
     pytest.importorskip("distributed")
-    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab/bench").mkdir(parents=True)
     (tmp_path / "lab/__init__.py").touch()
+    (tmp_path / "lab/bench/__init__.py").touch()
     (tmp_path / "lab/bench/dask.py").write_text("raise RuntimeError('another one')\n")
     monkeypatch.chdir(tmp_path)
     row = bench_dask.measure("Dask", 2, 10)

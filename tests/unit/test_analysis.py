@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from lab.analysis.figures import FIGURES, PARTS, Facts, Options
 from lab.analysis.files import BATCH_INSTANCE, FORMS
 from lab.analysis.tables import Trace, open_trace
-from weft.client.cli import weft as commands
+from lab.cli import weft as commands
 from weft.model.errors import InputError
 
 BY_NUMBER = {figure.number: figure for figure in FIGURES}

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from lab.analysis.figures import FIGURES, Facts, Options
 from lab.analysis.files import BATCH_INSTANCE
 from lab.analysis.tables import open_trace
-from weft.client.cli import weft as commands
+from lab.cli import weft as commands
 from weft.model.errors import InputError
 
 BY_NUMBER = {figure.number: figure for figure in FIGURES}

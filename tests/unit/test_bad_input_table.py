@@ -287,7 +287,7 @@ def test_a_closed_pipe_ends_a_command_as_sigpipe_would() -> None:
     command = [
         sys.executable,
         "-c",
-        "from weft.client.cli import main; main()",
+        "from lab.cli import main; main()",
         "simulate",
         "--help",
     ]
@@ -320,7 +320,7 @@ def on_a_full_disk(command: list[str], kept: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("kept", ["", "1"], ids=["buffered", "unbuffered"])
 def test_a_full_disk_below_standard_output_is_named_once(kept: str) -> None:
-    weft = ["-c", "from weft.client.cli import main; main()"]
+    weft = ["-c", "from lab.cli import main; main()"]
     for command in (["--version"], ["simulate", "--help"], ["fuzz", "--seeds", "0:1", "--json"]):
         code, text = on_a_full_disk([*weft, *command], kept)
         assert (code, text) == (1, "weft: standard output: No space left on device\n")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from lab.cli import weft as commands
 from lab.commands.paper import PAPERS, paper_of
 from lab.papers.carbyne import later, slower
 from lab.papers.carbyne_sweeps import most
@@ -33,7 +34,6 @@ from lab.papers.page import (
 )
 from lab.papers.runs import row_of, span_gain
 from lab.studies.trials import Rows, interval
-from weft.client.cli import weft as commands
 from weft.model.errors import InputError, WeftError
 from weft.model.job import Edge, Job, Stage
 

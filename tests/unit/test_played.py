@@ -12,10 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 import sim.replay.candidate_scores
+from lab.cli import weft
 from lab.functions import cluster_of
 from lab.learning.gym import synthetic
-from lab.play.runs import read_run, request_of, simulate_run
+from lab.play.runs import read_run, simulate_run
 from lab.play.views import PlayedClient, Run
+from lab.simulate_options import request_of
 from rm.match.protocol import Placement
 from sim.recorder import Recorder
 from sim.replay.candidate_scores import RANKED_MAX, Weighed, Weighings
@@ -24,7 +26,6 @@ from sim.replay.timeline import MASTER, film_of
 from sim.request import Request
 from sim.settings import SimSettings
 from weft.client.api import RefusedError
-from weft.client.cli import weft
 from weft.model.errors import InputError
 from weft.model.ids import AppId, ContainerId
 from weft.model.jobfile import job_to_dict

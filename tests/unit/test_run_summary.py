@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from lab.cli import weft
 from lab.report.comparing import gains, read_run
 from lab.report.html import write_report
 from lab.report.plots import interval
 from sim.process.command import main_simulate
 from sim.request import Request
-from weft.client.cli import weft
 
 CLUSTER = "4x4vcores,1000memory_mb"
 

@@ -34,7 +34,7 @@ def test_a_role_runs_with_its_flags_and_refuses_nothing(tmp_path: Path) -> None:
         done = subprocess.run(code, cwd=tmp_path, capture_output=True, text=True, check=True)
         return done.stdout.splitlines()
 
-    assert run("tools.unchecked", "gates") == ["None True True", "__main__ ['--port', '1']"]
+    assert run("lab.bench.unchecked", "gates") == ["None True True", "__main__ ['--port', '1']"]
     assert run() == ["node_id: must not be empty False False", "__main__ ['--port', '1']"]
 
 
@@ -45,5 +45,5 @@ def test_a_manager_makes_no_tokens_for_containers(tmp_path: Path) -> None:
         code = [sys.executable, "-m", *how, "manager"]
         return subprocess.run(code, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
 
-    assert run("tools.unchecked", "tokens") == "0 False\n"
+    assert run("lab.bench.unchecked", "tokens") == "0 False\n"
     assert run() == "1 True\n"

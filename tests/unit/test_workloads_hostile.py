@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from weft.client.cli import weft as commands
+from lab.cli import weft as commands
 from weft.model.errors import InputError
 from weft.model.job import Job, Stage
 from weft.workloads.imported import Imported

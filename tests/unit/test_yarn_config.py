@@ -8,7 +8,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from weft.client.cli import weft
+from lab.cli import weft
 from weft.model.errors import InputError
 from weft.workloads.cluster_file import load_cluster
 from weft.workloads.yarn_config import read_yarn

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 from cryptography import x509
 
+from lab.cli import weft
 from weft.client.certificates import make
-from weft.client.cli import weft
 from weft.model.errors import InputError, WeftError
 from weft.protocol.access import Caller
 from weft.protocol.requests import Done, KillApplication
@@ -265,7 +265,7 @@ def test_the_package_that_makes_certificates_is_named_where_it_is_missing(tmp_pa
     code = (
         "import sys; sys.modules['cryptography'] = None; import weft.wire.tls, weft.wire.server;"
         f"sys.argv = ['weft', 'certificates', {str(tmp_path)!r}];"
-        "from weft.client.cli import main; main()"
+        "from lab.cli import main; main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")

@@ -10,11 +10,13 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
     """Print what makes a shell complete commands: eval "$(weft completion bash)"."""
-    from weft.client.cli import weft
-
     found = get_completion_class(shell)
     assert found is not None  # one of SHELLS
-    click.echo(found(weft, {}, "weft", "_WEFT_COMPLETE").source())
+    click.echo(
+        found(
+            click.get_current_context().find_root().command, {}, "weft", "_WEFT_COMPLETE"
+        ).source()
+    )
 
 
 commands: list[click.Command] = [completion]

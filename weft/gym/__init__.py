@@ -1,4 +1,4 @@
-"""`weft.gym`: the Gymnasium environment of `lab.learning.gym`, loaded when something of it is asked for.
+"""The Gymnasium environment of `lab.learning.gym`, loaded when something of it is asked for.
 
 `import weft.gym` makes `gymnasium.make("weft/Scheduling-v0")` known.
 """

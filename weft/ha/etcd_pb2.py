@@ -4,84 +4,87 @@
 # source: etcd.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 7, 35, 1, "", "etcd.proto"
+    _runtime_version.Domain.PUBLIC,
+    7,
+    35,
+    1,
+    '',
+    'etcd.proto'
 )
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\netcd.proto\x12\x0c\x65tcdserverpb"\\\n\x0eResponseHeader\x12\x12\n\ncluster_id\x18\x01 \x01(\x04\x12\x11\n\tmember_id\x18\x02 \x01(\x04\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12\x11\n\traft_term\x18\x04 \x01(\x04"u\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x17\n\x0f\x63reate_revision\x18\x02 \x01(\x03\x12\x14\n\x0cmod_revision\x18\x03 \x01(\x03\x12\x0f\n\x07version\x18\x04 \x01(\x03\x12\r\n\x05value\x18\x05 \x01(\x0c\x12\r\n\x05lease\x18\x06 \x01(\x03"b\n\x0cRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\x03\x12\x10\n\x08revision\x18\x04 \x01(\x03\x12\x11\n\tkeys_only\x18\x08 \x01(\x08"\x7f\n\rRangeResponse\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.etcdserverpb.ResponseHeader\x12#\n\x03kvs\x18\x02 \x03(\x0b\x32\x16.etcdserverpb.KeyValue\x12\x0c\n\x04more\x18\x03 \x01(\x08\x12\r\n\x05\x63ount\x18\x04 \x01(\x03"7\n\nPutRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\r\n\x05lease\x18\x03 \x01(\x03";\n\x0bPutResponse\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.etcdserverpb.ResponseHeader"4\n\x12\x44\x65leteRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c"T\n\x13\x44\x65leteRangeResponse\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.etcdserverpb.ResponseHeader\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\x03"\xbe\x01\n\tRequestOp\x12\x33\n\rrequest_range\x18\x01 \x01(\x0b\x32\x1a.etcdserverpb.RangeRequestH\x00\x12/\n\x0brequest_put\x18\x02 \x01(\x0b\x32\x18.etcdserverpb.PutRequestH\x00\x12@\n\x14request_delete_range\x18\x03 \x01(\x0b\x32 .etcdserverpb.DeleteRangeRequestH\x00\x42\t\n\x07request"\xc6\x01\n\nResponseOp\x12\x35\n\x0eresponse_range\x18\x01 \x01(\x0b\x32\x1b.etcdserverpb.RangeResponseH\x00\x12\x31\n\x0cresponse_put\x18\x02 \x01(\x0b\x32\x19.etcdserverpb.PutResponseH\x00\x12\x42\n\x15response_delete_range\x18\x03 \x01(\x0b\x32!.etcdserverpb.DeleteRangeResponseH\x00\x42\n\n\x08response"\x83\x03\n\x07\x43ompare\x12\x33\n\x06result\x18\x01 \x01(\x0e\x32#.etcdserverpb.Compare.CompareResult\x12\x33\n\x06target\x18\x02 \x01(\x0e\x32#.etcdserverpb.Compare.CompareTarget\x12\x0b\n\x03key\x18\x03 \x01(\x0c\x12\x11\n\x07version\x18\x04 \x01(\x03H\x00\x12\x19\n\x0f\x63reate_revision\x18\x05 \x01(\x03H\x00\x12\x16\n\x0cmod_revision\x18\x06 \x01(\x03H\x00\x12\x0f\n\x05value\x18\x07 \x01(\x0cH\x00\x12\x0f\n\x05lease\x18\x08 \x01(\x03H\x00"@\n\rCompareResult\x12\t\n\x05\x45QUAL\x10\x00\x12\x0b\n\x07GREATER\x10\x01\x12\x08\n\x04LESS\x10\x02\x12\r\n\tNOT_EQUAL\x10\x03"G\n\rCompareTarget\x12\x0b\n\x07VERSION\x10\x00\x12\n\n\x06\x43REATE\x10\x01\x12\x07\n\x03MOD\x10\x02\x12\t\n\x05VALUE\x10\x03\x12\t\n\x05LEASE\x10\x04\x42\x0e\n\x0ctarget_union"\x88\x01\n\nTxnRequest\x12&\n\x07\x63ompare\x18\x01 \x03(\x0b\x32\x15.etcdserverpb.Compare\x12(\n\x07success\x18\x02 \x03(\x0b\x32\x17.etcdserverpb.RequestOp\x12(\n\x07\x66\x61ilure\x18\x03 \x03(\x0b\x32\x17.etcdserverpb.RequestOp"{\n\x0bTxnResponse\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.etcdserverpb.ResponseHeader\x12\x11\n\tsucceeded\x18\x02 \x01(\x08\x12+\n\tresponses\x18\x03 \x03(\x0b\x32\x18.etcdserverpb.ResponseOp"7\n\x11\x43ompactionRequest\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12\x10\n\x08physical\x18\x02 \x01(\x08"B\n\x12\x43ompactionResponse\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.etcdserverpb.ResponseHeader",\n\x11LeaseGrantRequest\x12\x0b\n\x03TTL\x18\x01 \x01(\x03\x12\n\n\x02ID\x18\x02 \x01(\x03"j\n\x12LeaseGrantResponse\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.etcdserverpb.ResponseHeader\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03\x12\r\n\x05\x65rror\x18\x04 \x01(\t" \n\x12LeaseRevokeRequest\x12\n\n\x02ID\x18\x01 \x01(\x03"C\n\x13LeaseRevokeResponse\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.etcdserverpb.ResponseHeader"#\n\x15LeaseKeepAliveRequest\x12\n\n\x02ID\x18\x01 \x01(\x03"_\n\x16LeaseKeepAliveResponse\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.etcdserverpb.ResponseHeader\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03"5\n\x13\x41uthenticateRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t"S\n\x14\x41uthenticateResponse\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.etcdserverpb.ResponseHeader\x12\r\n\x05token\x18\x02 \x01(\t2\xd0\x01\n\x02KV\x12@\n\x05Range\x12\x1a.etcdserverpb.RangeRequest\x1a\x1b.etcdserverpb.RangeResponse\x12:\n\x03Txn\x12\x18.etcdserverpb.TxnRequest\x1a\x19.etcdserverpb.TxnResponse\x12L\n\x07\x43ompact\x12\x1f.etcdserverpb.CompactionRequest\x1a .etcdserverpb.CompactionResponse2\x8d\x02\n\x05Lease\x12O\n\nLeaseGrant\x12\x1f.etcdserverpb.LeaseGrantRequest\x1a .etcdserverpb.LeaseGrantResponse\x12R\n\x0bLeaseRevoke\x12 .etcdserverpb.LeaseRevokeRequest\x1a!.etcdserverpb.LeaseRevokeResponse\x12_\n\x0eLeaseKeepAlive\x12#.etcdserverpb.LeaseKeepAliveRequest\x1a$.etcdserverpb.LeaseKeepAliveResponse(\x01\x30\x01\x32]\n\x04\x41uth\x12U\n\x0c\x41uthenticate\x12!.etcdserverpb.AuthenticateRequest\x1a".etcdserverpb.AuthenticateResponseb\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\netcd.proto\x12\x0c\x65tcdserverpb\"\\\n\x0eResponseHeader\x12\x12\n\ncluster_id\x18\x01 \x01(\x04\x12\x11\n\tmember_id\x18\x02 \x01(\x04\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12\x11\n\traft_term\x18\x04 \x01(\x04\"u\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x17\n\x0f\x63reate_revision\x18\x02 \x01(\x03\x12\x14\n\x0cmod_revision\x18\x03 \x01(\x03\x12\x0f\n\x07version\x18\x04 \x01(\x03\x12\r\n\x05value\x18\x05 \x01(\x0c\x12\r\n\x05lease\x18\x06 \x01(\x03\"b\n\x0cRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\x12\r\n\x05limit\x18\x03 \x01(\x03\x12\x10\n\x08revision\x18\x04 \x01(\x03\x12\x11\n\tkeys_only\x18\x08 \x01(\x08\"\x7f\n\rRangeResponse\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.etcdserverpb.ResponseHeader\x12#\n\x03kvs\x18\x02 \x03(\x0b\x32\x16.etcdserverpb.KeyValue\x12\x0c\n\x04more\x18\x03 \x01(\x08\x12\r\n\x05\x63ount\x18\x04 \x01(\x03\"7\n\nPutRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x12\r\n\x05lease\x18\x03 \x01(\x03\";\n\x0bPutResponse\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.etcdserverpb.ResponseHeader\"4\n\x12\x44\x65leteRangeRequest\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\x11\n\trange_end\x18\x02 \x01(\x0c\"T\n\x13\x44\x65leteRangeResponse\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.etcdserverpb.ResponseHeader\x12\x0f\n\x07\x64\x65leted\x18\x02 \x01(\x03\"\xbe\x01\n\tRequestOp\x12\x33\n\rrequest_range\x18\x01 \x01(\x0b\x32\x1a.etcdserverpb.RangeRequestH\x00\x12/\n\x0brequest_put\x18\x02 \x01(\x0b\x32\x18.etcdserverpb.PutRequestH\x00\x12@\n\x14request_delete_range\x18\x03 \x01(\x0b\x32 .etcdserverpb.DeleteRangeRequestH\x00\x42\t\n\x07request\"\xc6\x01\n\nResponseOp\x12\x35\n\x0eresponse_range\x18\x01 \x01(\x0b\x32\x1b.etcdserverpb.RangeResponseH\x00\x12\x31\n\x0cresponse_put\x18\x02 \x01(\x0b\x32\x19.etcdserverpb.PutResponseH\x00\x12\x42\n\x15response_delete_range\x18\x03 \x01(\x0b\x32!.etcdserverpb.DeleteRangeResponseH\x00\x42\n\n\x08response\"\x83\x03\n\x07\x43ompare\x12\x33\n\x06result\x18\x01 \x01(\x0e\x32#.etcdserverpb.Compare.CompareResult\x12\x33\n\x06target\x18\x02 \x01(\x0e\x32#.etcdserverpb.Compare.CompareTarget\x12\x0b\n\x03key\x18\x03 \x01(\x0c\x12\x11\n\x07version\x18\x04 \x01(\x03H\x00\x12\x19\n\x0f\x63reate_revision\x18\x05 \x01(\x03H\x00\x12\x16\n\x0cmod_revision\x18\x06 \x01(\x03H\x00\x12\x0f\n\x05value\x18\x07 \x01(\x0cH\x00\x12\x0f\n\x05lease\x18\x08 \x01(\x03H\x00\"@\n\rCompareResult\x12\t\n\x05\x45QUAL\x10\x00\x12\x0b\n\x07GREATER\x10\x01\x12\x08\n\x04LESS\x10\x02\x12\r\n\tNOT_EQUAL\x10\x03\"G\n\rCompareTarget\x12\x0b\n\x07VERSION\x10\x00\x12\n\n\x06\x43REATE\x10\x01\x12\x07\n\x03MOD\x10\x02\x12\t\n\x05VALUE\x10\x03\x12\t\n\x05LEASE\x10\x04\x42\x0e\n\x0ctarget_union\"\x88\x01\n\nTxnRequest\x12&\n\x07\x63ompare\x18\x01 \x03(\x0b\x32\x15.etcdserverpb.Compare\x12(\n\x07success\x18\x02 \x03(\x0b\x32\x17.etcdserverpb.RequestOp\x12(\n\x07\x66\x61ilure\x18\x03 \x03(\x0b\x32\x17.etcdserverpb.RequestOp\"{\n\x0bTxnResponse\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.etcdserverpb.ResponseHeader\x12\x11\n\tsucceeded\x18\x02 \x01(\x08\x12+\n\tresponses\x18\x03 \x03(\x0b\x32\x18.etcdserverpb.ResponseOp\"7\n\x11\x43ompactionRequest\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12\x10\n\x08physical\x18\x02 \x01(\x08\"B\n\x12\x43ompactionResponse\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.etcdserverpb.ResponseHeader\",\n\x11LeaseGrantRequest\x12\x0b\n\x03TTL\x18\x01 \x01(\x03\x12\n\n\x02ID\x18\x02 \x01(\x03\"j\n\x12LeaseGrantResponse\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.etcdserverpb.ResponseHeader\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03\x12\r\n\x05\x65rror\x18\x04 \x01(\t\" \n\x12LeaseRevokeRequest\x12\n\n\x02ID\x18\x01 \x01(\x03\"C\n\x13LeaseRevokeResponse\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.etcdserverpb.ResponseHeader\"#\n\x15LeaseKeepAliveRequest\x12\n\n\x02ID\x18\x01 \x01(\x03\"_\n\x16LeaseKeepAliveResponse\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.etcdserverpb.ResponseHeader\x12\n\n\x02ID\x18\x02 \x01(\x03\x12\x0b\n\x03TTL\x18\x03 \x01(\x03\"5\n\x13\x41uthenticateRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t\"S\n\x14\x41uthenticateResponse\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.etcdserverpb.ResponseHeader\x12\r\n\x05token\x18\x02 \x01(\t2\xd0\x01\n\x02KV\x12@\n\x05Range\x12\x1a.etcdserverpb.RangeRequest\x1a\x1b.etcdserverpb.RangeResponse\x12:\n\x03Txn\x12\x18.etcdserverpb.TxnRequest\x1a\x19.etcdserverpb.TxnResponse\x12L\n\x07\x43ompact\x12\x1f.etcdserverpb.CompactionRequest\x1a .etcdserverpb.CompactionResponse2\x8d\x02\n\x05Lease\x12O\n\nLeaseGrant\x12\x1f.etcdserverpb.LeaseGrantRequest\x1a .etcdserverpb.LeaseGrantResponse\x12R\n\x0bLeaseRevoke\x12 .etcdserverpb.LeaseRevokeRequest\x1a!.etcdserverpb.LeaseRevokeResponse\x12_\n\x0eLeaseKeepAlive\x12#.etcdserverpb.LeaseKeepAliveRequest\x1a$.etcdserverpb.LeaseKeepAliveResponse(\x01\x30\x01\x32]\n\x04\x41uth\x12U\n\x0c\x41uthenticate\x12!.etcdserverpb.AuthenticateRequest\x1a\".etcdserverpb.AuthenticateResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "weft.ha.etcd_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'weft.ha.etcd_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_RESPONSEHEADER"]._serialized_start = 28
-    _globals["_RESPONSEHEADER"]._serialized_end = 120
-    _globals["_KEYVALUE"]._serialized_start = 122
-    _globals["_KEYVALUE"]._serialized_end = 239
-    _globals["_RANGEREQUEST"]._serialized_start = 241
-    _globals["_RANGEREQUEST"]._serialized_end = 339
-    _globals["_RANGERESPONSE"]._serialized_start = 341
-    _globals["_RANGERESPONSE"]._serialized_end = 468
-    _globals["_PUTREQUEST"]._serialized_start = 470
-    _globals["_PUTREQUEST"]._serialized_end = 525
-    _globals["_PUTRESPONSE"]._serialized_start = 527
-    _globals["_PUTRESPONSE"]._serialized_end = 586
-    _globals["_DELETERANGEREQUEST"]._serialized_start = 588
-    _globals["_DELETERANGEREQUEST"]._serialized_end = 640
-    _globals["_DELETERANGERESPONSE"]._serialized_start = 642
-    _globals["_DELETERANGERESPONSE"]._serialized_end = 726
-    _globals["_REQUESTOP"]._serialized_start = 729
-    _globals["_REQUESTOP"]._serialized_end = 919
-    _globals["_RESPONSEOP"]._serialized_start = 922
-    _globals["_RESPONSEOP"]._serialized_end = 1120
-    _globals["_COMPARE"]._serialized_start = 1123
-    _globals["_COMPARE"]._serialized_end = 1510
-    _globals["_COMPARE_COMPARERESULT"]._serialized_start = 1357
-    _globals["_COMPARE_COMPARERESULT"]._serialized_end = 1421
-    _globals["_COMPARE_COMPARETARGET"]._serialized_start = 1423
-    _globals["_COMPARE_COMPARETARGET"]._serialized_end = 1494
-    _globals["_TXNREQUEST"]._serialized_start = 1513
-    _globals["_TXNREQUEST"]._serialized_end = 1649
-    _globals["_TXNRESPONSE"]._serialized_start = 1651
-    _globals["_TXNRESPONSE"]._serialized_end = 1774
-    _globals["_COMPACTIONREQUEST"]._serialized_start = 1776
-    _globals["_COMPACTIONREQUEST"]._serialized_end = 1831
-    _globals["_COMPACTIONRESPONSE"]._serialized_start = 1833
-    _globals["_COMPACTIONRESPONSE"]._serialized_end = 1899
-    _globals["_LEASEGRANTREQUEST"]._serialized_start = 1901
-    _globals["_LEASEGRANTREQUEST"]._serialized_end = 1945
-    _globals["_LEASEGRANTRESPONSE"]._serialized_start = 1947
-    _globals["_LEASEGRANTRESPONSE"]._serialized_end = 2053
-    _globals["_LEASEREVOKEREQUEST"]._serialized_start = 2055
-    _globals["_LEASEREVOKEREQUEST"]._serialized_end = 2087
-    _globals["_LEASEREVOKERESPONSE"]._serialized_start = 2089
-    _globals["_LEASEREVOKERESPONSE"]._serialized_end = 2156
-    _globals["_LEASEKEEPALIVEREQUEST"]._serialized_start = 2158
-    _globals["_LEASEKEEPALIVEREQUEST"]._serialized_end = 2193
-    _globals["_LEASEKEEPALIVERESPONSE"]._serialized_start = 2195
-    _globals["_LEASEKEEPALIVERESPONSE"]._serialized_end = 2290
-    _globals["_AUTHENTICATEREQUEST"]._serialized_start = 2292
-    _globals["_AUTHENTICATEREQUEST"]._serialized_end = 2345
-    _globals["_AUTHENTICATERESPONSE"]._serialized_start = 2347
-    _globals["_AUTHENTICATERESPONSE"]._serialized_end = 2430
-    _globals["_KV"]._serialized_start = 2433
-    _globals["_KV"]._serialized_end = 2641
-    _globals["_LEASE"]._serialized_start = 2644
-    _globals["_LEASE"]._serialized_end = 2913
-    _globals["_AUTH"]._serialized_start = 2915
-    _globals["_AUTH"]._serialized_end = 3008
+  DESCRIPTOR._loaded_options = None
+  _globals['_RESPONSEHEADER']._serialized_start=28
+  _globals['_RESPONSEHEADER']._serialized_end=120
+  _globals['_KEYVALUE']._serialized_start=122
+  _globals['_KEYVALUE']._serialized_end=239
+  _globals['_RANGEREQUEST']._serialized_start=241
+  _globals['_RANGEREQUEST']._serialized_end=339
+  _globals['_RANGERESPONSE']._serialized_start=341
+  _globals['_RANGERESPONSE']._serialized_end=468
+  _globals['_PUTREQUEST']._serialized_start=470
+  _globals['_PUTREQUEST']._serialized_end=525
+  _globals['_PUTRESPONSE']._serialized_start=527
+  _globals['_PUTRESPONSE']._serialized_end=586
+  _globals['_DELETERANGEREQUEST']._serialized_start=588
+  _globals['_DELETERANGEREQUEST']._serialized_end=640
+  _globals['_DELETERANGERESPONSE']._serialized_start=642
+  _globals['_DELETERANGERESPONSE']._serialized_end=726
+  _globals['_REQUESTOP']._serialized_start=729
+  _globals['_REQUESTOP']._serialized_end=919
+  _globals['_RESPONSEOP']._serialized_start=922
+  _globals['_RESPONSEOP']._serialized_end=1120
+  _globals['_COMPARE']._serialized_start=1123
+  _globals['_COMPARE']._serialized_end=1510
+  _globals['_COMPARE_COMPARERESULT']._serialized_start=1357
+  _globals['_COMPARE_COMPARERESULT']._serialized_end=1421
+  _globals['_COMPARE_COMPARETARGET']._serialized_start=1423
+  _globals['_COMPARE_COMPARETARGET']._serialized_end=1494
+  _globals['_TXNREQUEST']._serialized_start=1513
+  _globals['_TXNREQUEST']._serialized_end=1649
+  _globals['_TXNRESPONSE']._serialized_start=1651
+  _globals['_TXNRESPONSE']._serialized_end=1774
+  _globals['_COMPACTIONREQUEST']._serialized_start=1776
+  _globals['_COMPACTIONREQUEST']._serialized_end=1831
+  _globals['_COMPACTIONRESPONSE']._serialized_start=1833
+  _globals['_COMPACTIONRESPONSE']._serialized_end=1899
+  _globals['_LEASEGRANTREQUEST']._serialized_start=1901
+  _globals['_LEASEGRANTREQUEST']._serialized_end=1945
+  _globals['_LEASEGRANTRESPONSE']._serialized_start=1947
+  _globals['_LEASEGRANTRESPONSE']._serialized_end=2053
+  _globals['_LEASEREVOKEREQUEST']._serialized_start=2055
+  _globals['_LEASEREVOKEREQUEST']._serialized_end=2087
+  _globals['_LEASEREVOKERESPONSE']._serialized_start=2089
+  _globals['_LEASEREVOKERESPONSE']._serialized_end=2156
+  _globals['_LEASEKEEPALIVEREQUEST']._serialized_start=2158
+  _globals['_LEASEKEEPALIVEREQUEST']._serialized_end=2193
+  _globals['_LEASEKEEPALIVERESPONSE']._serialized_start=2195
+  _globals['_LEASEKEEPALIVERESPONSE']._serialized_end=2290
+  _globals['_AUTHENTICATEREQUEST']._serialized_start=2292
+  _globals['_AUTHENTICATEREQUEST']._serialized_end=2345
+  _globals['_AUTHENTICATERESPONSE']._serialized_start=2347
+  _globals['_AUTHENTICATERESPONSE']._serialized_end=2430
+  _globals['_KV']._serialized_start=2433
+  _globals['_KV']._serialized_end=2641
+  _globals['_LEASE']._serialized_start=2644
+  _globals['_LEASE']._serialized_end=2913
+  _globals['_AUTH']._serialized_start=2915
+  _globals['_AUTH']._serialized_end=3008
 # @@protoc_insertion_point(module_scope)

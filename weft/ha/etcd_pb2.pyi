@@ -5,22 +5,19 @@ What a Resource Manager uses of etcd's API v3: the messages and numbers of its r
 and kv.proto, without what is not used. Its names are etcd's own.
 """
 
-import builtins as _builtins
-import sys
-import typing as _typing
 from collections import abc as _abc
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+import builtins as _builtins
+import sys
+import typing as _typing
 
 if sys.version_info >= (3, 11):
-    from typing import Never as _Never
-    from typing import TypeAlias as _TypeAlias
+    from typing import TypeAlias as _TypeAlias, Never as _Never
 else:
-    from typing_extensions import Never as _Never
-    from typing_extensions import TypeAlias as _TypeAlias
+    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -46,16 +43,7 @@ class ResponseHeader(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "cluster_id",
-        b"cluster_id",
-        "member_id",
-        b"member_id",
-        "raft_term",
-        b"raft_term",
-        "revision",
-        b"revision",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "member_id", b"member_id", "raft_term", b"raft_term", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -89,20 +77,7 @@ class KeyValue(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "create_revision",
-        b"create_revision",
-        "key",
-        b"key",
-        "lease",
-        b"lease",
-        "mod_revision",
-        b"mod_revision",
-        "value",
-        b"value",
-        "version",
-        b"version",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_revision", b"create_revision", "key", b"key", "lease", b"lease", "mod_revision", b"mod_revision", "value", b"value", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -133,18 +108,7 @@ class RangeRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "key",
-        b"key",
-        "keys_only",
-        b"keys_only",
-        "limit",
-        b"limit",
-        "range_end",
-        b"range_end",
-        "revision",
-        b"revision",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "keys_only", b"keys_only", "limit", b"limit", "range_end", b"range_end", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -174,9 +138,7 @@ class RangeResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "count", b"count", "header", b"header", "kvs", b"kvs", "more", b"more"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "header", b"header", "kvs", b"kvs", "more", b"more"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -201,9 +163,7 @@ class PutRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "key", b"key", "lease", b"lease", "value", b"value"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "lease", b"lease", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -294,35 +254,13 @@ class RequestOp(_message.Message):
         request_put: Global___PutRequest | None = ...,
         request_delete_range: Global___DeleteRangeRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "request",
-        b"request",
-        "request_delete_range",
-        b"request_delete_range",
-        "request_put",
-        b"request_put",
-        "request_range",
-        b"request_range",
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request", "request_delete_range", b"request_delete_range", "request_put", b"request_put", "request_range", b"request_range"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "request",
-        b"request",
-        "request_delete_range",
-        b"request_delete_range",
-        "request_put",
-        b"request_put",
-        "request_range",
-        b"request_range",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request", "request_delete_range", b"request_delete_range", "request_put", b"request_put", "request_range", b"request_range"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal[
-        "request_range", "request_put", "request_delete_range"
-    ]  # noqa: Y015
+    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["request_range", "request_put", "request_delete_range"]  # noqa: Y015
     _WhichOneofArgType_request: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType_request
-    ) -> _WhichOneofReturnType_request | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_request) -> _WhichOneofReturnType_request | None: ...
 
 Global___RequestOp: _TypeAlias = RequestOp  # noqa: Y015
 
@@ -346,35 +284,13 @@ class ResponseOp(_message.Message):
         response_put: Global___PutResponse | None = ...,
         response_delete_range: Global___DeleteRangeResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "response",
-        b"response",
-        "response_delete_range",
-        b"response_delete_range",
-        "response_put",
-        b"response_put",
-        "response_range",
-        b"response_range",
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["response", b"response", "response_delete_range", b"response_delete_range", "response_put", b"response_put", "response_range", b"response_range"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "response",
-        b"response",
-        "response_delete_range",
-        b"response_delete_range",
-        "response_put",
-        b"response_put",
-        "response_range",
-        b"response_range",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["response", b"response", "response_delete_range", b"response_delete_range", "response_put", b"response_put", "response_range", b"response_range"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_response: _TypeAlias = _typing.Literal[
-        "response_range", "response_put", "response_delete_range"
-    ]  # noqa: Y015
+    _WhichOneofReturnType_response: _TypeAlias = _typing.Literal["response_range", "response_put", "response_delete_range"]  # noqa: Y015
     _WhichOneofArgType_response: _TypeAlias = _typing.Literal["response", b"response"]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType_response
-    ) -> _WhichOneofReturnType_response | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_response) -> _WhichOneofReturnType_response | None: ...
 
 Global___ResponseOp: _TypeAlias = ResponseOp  # noqa: Y015
 
@@ -386,9 +302,7 @@ class Compare(_message.Message):
         ValueType = _typing.NewType("ValueType", _builtins.int)
         V: _TypeAlias = ValueType  # noqa: Y015
 
-    class _CompareResultEnumTypeWrapper(
-        _enum_type_wrapper._EnumTypeWrapper[Compare._CompareResult.ValueType], _builtins.type
-    ):
+    class _CompareResultEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Compare._CompareResult.ValueType], _builtins.type):
         DESCRIPTOR: _descriptor.EnumDescriptor
         EQUAL: Compare._CompareResult.ValueType  # 0
         GREATER: Compare._CompareResult.ValueType  # 1
@@ -405,9 +319,7 @@ class Compare(_message.Message):
         ValueType = _typing.NewType("ValueType", _builtins.int)
         V: _TypeAlias = ValueType  # noqa: Y015
 
-    class _CompareTargetEnumTypeWrapper(
-        _enum_type_wrapper._EnumTypeWrapper[Compare._CompareTarget.ValueType], _builtins.type
-    ):
+    class _CompareTargetEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Compare._CompareTarget.ValueType], _builtins.type):
         DESCRIPTOR: _descriptor.EnumDescriptor
         VERSION: Compare._CompareTarget.ValueType  # 0
         CREATE: Compare._CompareTarget.ValueType  # 1
@@ -450,49 +362,13 @@ class Compare(_message.Message):
         value: _builtins.bytes = ...,
         lease: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal[
-        "create_revision",
-        b"create_revision",
-        "lease",
-        b"lease",
-        "mod_revision",
-        b"mod_revision",
-        "target_union",
-        b"target_union",
-        "value",
-        b"value",
-        "version",
-        b"version",
-    ]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_revision", b"create_revision", "lease", b"lease", "mod_revision", b"mod_revision", "target_union", b"target_union", "value", b"value", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "create_revision",
-        b"create_revision",
-        "key",
-        b"key",
-        "lease",
-        b"lease",
-        "mod_revision",
-        b"mod_revision",
-        "result",
-        b"result",
-        "target",
-        b"target",
-        "target_union",
-        b"target_union",
-        "value",
-        b"value",
-        "version",
-        b"version",
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_revision", b"create_revision", "key", b"key", "lease", b"lease", "mod_revision", b"mod_revision", "result", b"result", "target", b"target", "target_union", b"target_union", "value", b"value", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_target_union: _TypeAlias = _typing.Literal[
-        "version", "create_revision", "mod_revision", "value", "lease"
-    ]  # noqa: Y015
+    _WhichOneofReturnType_target_union: _TypeAlias = _typing.Literal["version", "create_revision", "mod_revision", "value", "lease"]  # noqa: Y015
     _WhichOneofArgType_target_union: _TypeAlias = _typing.Literal["target_union", b"target_union"]  # noqa: Y015
-    def WhichOneof(
-        self, oneof_group: _WhichOneofArgType_target_union
-    ) -> _WhichOneofReturnType_target_union | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_target_union) -> _WhichOneofReturnType_target_union | None: ...
 
 Global___Compare: _TypeAlias = Compare  # noqa: Y015
 
@@ -518,9 +394,7 @@ class TxnRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "compare", b"compare", "failure", b"failure", "success", b"success"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compare", b"compare", "failure", b"failure", "success", b"success"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -547,9 +421,7 @@ class TxnResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "header", b"header", "responses", b"responses", "succeeded", b"succeeded"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "responses", b"responses", "succeeded", b"succeeded"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -571,9 +443,7 @@ class CompactionRequest(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "physical", b"physical", "revision", b"revision"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["physical", b"physical", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -645,9 +515,7 @@ class LeaseGrantResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "ID", b"ID", "TTL", b"TTL", "error", b"error", "header", b"header"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ID", b"ID", "TTL", b"TTL", "error", b"error", "header", b"header"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -732,9 +600,7 @@ class LeaseKeepAliveResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal[
-        "ID", b"ID", "TTL", b"TTL", "header", b"header"
-    ]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ID", b"ID", "TTL", b"TTL", "header", b"header"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

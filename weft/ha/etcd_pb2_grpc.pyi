@@ -5,15 +5,13 @@ What a Resource Manager uses of etcd's API v3: the messages and numbers of its r
 and kv.proto, without what is not used. Its names are etcd's own.
 """
 
+from collections import abc as _abc
+from grpc import aio as _aio
 import abc as _abc_1
+from weft.ha import etcd_pb2 as _etcd_pb2
+import grpc as _grpc
 import sys
 import typing as _typing
-from collections import abc as _abc
-
-import grpc as _grpc
-from grpc import aio as _aio
-
-from weft.ha import etcd_pb2 as _etcd_pb2
 
 if sys.version_info >= (3, 11):
     from typing import Self as _Self
@@ -23,6 +21,7 @@ else:
 _T = _typing.TypeVar("_T")
 
 class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
+
 class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
     ...
 
@@ -36,9 +35,7 @@ class KVStub:
     def __new__(cls, channel: _aio.Channel) -> KVAsyncStub: ...
     Range: _grpc.UnaryUnaryMultiCallable[_etcd_pb2.RangeRequest, _etcd_pb2.RangeResponse]
     Txn: _grpc.UnaryUnaryMultiCallable[_etcd_pb2.TxnRequest, _etcd_pb2.TxnResponse]
-    Compact: _grpc.UnaryUnaryMultiCallable[
-        _etcd_pb2.CompactionRequest, _etcd_pb2.CompactionResponse
-    ]
+    Compact: _grpc.UnaryUnaryMultiCallable[_etcd_pb2.CompactionRequest, _etcd_pb2.CompactionResponse]
 
 @_typing.type_check_only
 class KVAsyncStub(KVStub):
@@ -54,52 +51,38 @@ class KVServicer(metaclass=_abc_1.ABCMeta):
         request: _etcd_pb2.RangeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_etcd_pb2.RangeResponse, _abc.Awaitable[_etcd_pb2.RangeResponse]]: ...
+
     @_abc_1.abstractmethod
     def Txn(
         self,
         request: _etcd_pb2.TxnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_etcd_pb2.TxnResponse, _abc.Awaitable[_etcd_pb2.TxnResponse]]: ...
+
     @_abc_1.abstractmethod
     def Compact(
         self,
         request: _etcd_pb2.CompactionRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _etcd_pb2.CompactionResponse, _abc.Awaitable[_etcd_pb2.CompactionResponse]
-    ]: ...
+    ) -> _typing.Union[_etcd_pb2.CompactionResponse, _abc.Awaitable[_etcd_pb2.CompactionResponse]]: ...
 
-def add_KVServicer_to_server(
-    servicer: KVServicer, server: _typing.Union[_grpc.Server, _aio.Server]
-) -> None: ...
+def add_KVServicer_to_server(servicer: KVServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class LeaseStub:
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> LeaseAsyncStub: ...
-    LeaseGrant: _grpc.UnaryUnaryMultiCallable[
-        _etcd_pb2.LeaseGrantRequest, _etcd_pb2.LeaseGrantResponse
-    ]
-    LeaseRevoke: _grpc.UnaryUnaryMultiCallable[
-        _etcd_pb2.LeaseRevokeRequest, _etcd_pb2.LeaseRevokeResponse
-    ]
-    LeaseKeepAlive: _grpc.StreamStreamMultiCallable[
-        _etcd_pb2.LeaseKeepAliveRequest, _etcd_pb2.LeaseKeepAliveResponse
-    ]
+    LeaseGrant: _grpc.UnaryUnaryMultiCallable[_etcd_pb2.LeaseGrantRequest, _etcd_pb2.LeaseGrantResponse]
+    LeaseRevoke: _grpc.UnaryUnaryMultiCallable[_etcd_pb2.LeaseRevokeRequest, _etcd_pb2.LeaseRevokeResponse]
+    LeaseKeepAlive: _grpc.StreamStreamMultiCallable[_etcd_pb2.LeaseKeepAliveRequest, _etcd_pb2.LeaseKeepAliveResponse]
 
 @_typing.type_check_only
 class LeaseAsyncStub(LeaseStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
-    LeaseGrant: _aio.UnaryUnaryMultiCallable[
-        _etcd_pb2.LeaseGrantRequest, _etcd_pb2.LeaseGrantResponse
-    ]  # type: ignore[assignment]
-    LeaseRevoke: _aio.UnaryUnaryMultiCallable[
-        _etcd_pb2.LeaseRevokeRequest, _etcd_pb2.LeaseRevokeResponse
-    ]  # type: ignore[assignment]
-    LeaseKeepAlive: _aio.StreamStreamMultiCallable[
-        _etcd_pb2.LeaseKeepAliveRequest, _etcd_pb2.LeaseKeepAliveResponse
-    ]  # type: ignore[assignment]
+    LeaseGrant: _aio.UnaryUnaryMultiCallable[_etcd_pb2.LeaseGrantRequest, _etcd_pb2.LeaseGrantResponse]  # type: ignore[assignment]
+    LeaseRevoke: _aio.UnaryUnaryMultiCallable[_etcd_pb2.LeaseRevokeRequest, _etcd_pb2.LeaseRevokeResponse]  # type: ignore[assignment]
+    LeaseKeepAlive: _aio.StreamStreamMultiCallable[_etcd_pb2.LeaseKeepAliveRequest, _etcd_pb2.LeaseKeepAliveResponse]  # type: ignore[assignment]
 
 class LeaseServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -107,46 +90,35 @@ class LeaseServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _etcd_pb2.LeaseGrantRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _etcd_pb2.LeaseGrantResponse, _abc.Awaitable[_etcd_pb2.LeaseGrantResponse]
-    ]: ...
+    ) -> _typing.Union[_etcd_pb2.LeaseGrantResponse, _abc.Awaitable[_etcd_pb2.LeaseGrantResponse]]: ...
+
     @_abc_1.abstractmethod
     def LeaseRevoke(
         self,
         request: _etcd_pb2.LeaseRevokeRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _etcd_pb2.LeaseRevokeResponse, _abc.Awaitable[_etcd_pb2.LeaseRevokeResponse]
-    ]: ...
+    ) -> _typing.Union[_etcd_pb2.LeaseRevokeResponse, _abc.Awaitable[_etcd_pb2.LeaseRevokeResponse]]: ...
+
     @_abc_1.abstractmethod
     def LeaseKeepAlive(
         self,
         request_iterator: _MaybeAsyncIterator[_etcd_pb2.LeaseKeepAliveRequest],
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _abc.Iterator[_etcd_pb2.LeaseKeepAliveResponse],
-        _abc.AsyncIterator[_etcd_pb2.LeaseKeepAliveResponse],
-    ]: ...
+    ) -> _typing.Union[_abc.Iterator[_etcd_pb2.LeaseKeepAliveResponse], _abc.AsyncIterator[_etcd_pb2.LeaseKeepAliveResponse]]: ...
 
-def add_LeaseServicer_to_server(
-    servicer: LeaseServicer, server: _typing.Union[_grpc.Server, _aio.Server]
-) -> None: ...
+def add_LeaseServicer_to_server(servicer: LeaseServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class AuthStub:
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AuthAsyncStub: ...
-    Authenticate: _grpc.UnaryUnaryMultiCallable[
-        _etcd_pb2.AuthenticateRequest, _etcd_pb2.AuthenticateResponse
-    ]
+    Authenticate: _grpc.UnaryUnaryMultiCallable[_etcd_pb2.AuthenticateRequest, _etcd_pb2.AuthenticateResponse]
 
 @_typing.type_check_only
 class AuthAsyncStub(AuthStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
-    Authenticate: _aio.UnaryUnaryMultiCallable[
-        _etcd_pb2.AuthenticateRequest, _etcd_pb2.AuthenticateResponse
-    ]  # type: ignore[assignment]
+    Authenticate: _aio.UnaryUnaryMultiCallable[_etcd_pb2.AuthenticateRequest, _etcd_pb2.AuthenticateResponse]  # type: ignore[assignment]
 
 class AuthServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -154,10 +126,6 @@ class AuthServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _etcd_pb2.AuthenticateRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[
-        _etcd_pb2.AuthenticateResponse, _abc.Awaitable[_etcd_pb2.AuthenticateResponse]
-    ]: ...
+    ) -> _typing.Union[_etcd_pb2.AuthenticateResponse, _abc.Awaitable[_etcd_pb2.AuthenticateResponse]]: ...
 
-def add_AuthServicer_to_server(
-    servicer: AuthServicer, server: _typing.Union[_grpc.Server, _aio.Server]
-) -> None: ...
+def add_AuthServicer_to_server(servicer: AuthServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,8 +1,8 @@
 """Plain data: what JSON and YAML can say, and parameters that are given by name.
 
-Whoever reads a `Table` looks at each value before it relies on it (`weft.model.reading`), so its values
-have no type; this is the only place that says so. Parameters are `Options` until the defaults of
-what takes them have said of which kind each is (`weft.policies.parameters`).
+Whoever reads a `Table` looks at each value before it relies on it (`weft.model.reading`), so its
+values have no type; this is the only place that says so. Parameters are `Options` until the
+defaults of what takes them have said of which kind each is (`weft.policies.parameters`).
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,6 @@
 """A plan: where and when each task of one job would run in the virtual resource-time space."""
 
-import sys
 from dataclasses import dataclass, field
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -54,13 +51,3 @@ def ranges_of(chosen: Flags) -> list[tuple[int, int]]:
     """Return the marked tasks, (n,), as (first, last) ranges: few where stages are whole."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]]).astype(np.int8)))
     return [(int(first), int(end) - 1) for first, end in edges.reshape(-1, 2)]
-
-
-class _Callable(ModuleType):
-    """`weft.plan(job, cluster, ...)` builds a plan: the function lies above this floor."""
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        return import_module("lab.functions").plan(*arguments, **options)
-
-
-sys.modules[__name__].__class__ = _Callable

@@ -1,9 +1,9 @@
 """The messages between the roles, after YARN's protocols; each is also the event of its receiver.
 
 Delivery is at least once and in any order: every sender repeats what was not acknowledged
-(`weft.protocol.outbox`), every receiver drops what it knows by id. So a lost, doubled or late message never
-changes the outcome. Times are in s on the cluster's clock, demands in absolute units by the
-cluster's resource types.
+(`weft.protocol.outbox`), every receiver drops what it knows by id. So a lost, doubled or late
+message never changes the outcome. Times are in s on the cluster's clock, demands in absolute units
+by the cluster's resource types.
 """
 
 from collections.abc import Iterable
@@ -529,7 +529,7 @@ class TasksEnded:
     sent_s: float = 0.0  # on the node's clock
 
 
-# -- what goes each way, for codecs and for the doors of the cores (`weft.protocol.event_unions`) ------------------
+# -- what goes each way, for codecs and for the doors of the cores (`weft.protocol.event_unions`)
 
 FromNode = NodeRegistered | NodeHeartbeated | NodeUnregistered
 ToNode = NodeAccepted | NodeAnswered

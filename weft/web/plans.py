@@ -23,7 +23,6 @@ from weft.protocol.requests import NodeReport
 TASKS_MAX = 2_000
 NODES_MAX = 200
 KEPT_MAX = 200
-_COMMAND = "from weft.client.cli import main; main()"
 
 
 class Plans:
@@ -75,8 +74,8 @@ class Plans:
         files["cluster"].write_text(json.dumps(cluster), "utf-8")
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            "-c",
-            _COMMAND,
+            "-m",
+            "weft",
             "plan",
             str(files["job"]),
             "--cluster",

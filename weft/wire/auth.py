@@ -1,4 +1,4 @@
-"""Who calls: read from the certificate that a peer shows, and held against `weft.protocol.access.TABLE`.
+"""Who calls: read from the peer's certificate, and held against `weft.protocol.access.TABLE`.
 
 A server of a cluster with mutual TLS admits a call by the roles in the caller's certificate before
 anything of it is read. Without TLS everybody on the wire is trusted, as on one's own machine.

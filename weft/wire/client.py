@@ -1,4 +1,4 @@
-"""A client's connection to a Resource Manager: requests of `weft.protocol.requests` in, answers out."""
+"""A client's connection to a Resource Manager: `weft.protocol.requests` in, answers out."""
 
 import json
 from collections.abc import AsyncIterator

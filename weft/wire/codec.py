@@ -1,7 +1,8 @@
 """Messages to and from protobuf: what the services and channels use, one pair per stream or call.
 
-Every message of `weft.protocol.messages` and every request and answer of `weft.protocol.requests` has its way here;
-decoding what was encoded gives the same message (tests/wire holds it for all of them).
+Every message of `weft.protocol.messages` and every request and answer of `weft.protocol.requests`
+has its way here; decoding what was encoded gives the same message (tests/wire holds it for all of
+them).
 """
 
 from weft.wire.codec_client import CALLS, Call

@@ -1,8 +1,8 @@
 """Heartbeats of nodes that say nothing, many in one message.
 
 They are words of a stream, not messages of the cores: the process of a Resource Manager makes one
-event of those whose node is heard on that very stream (`weft.protocol.effects.NodesIdle`), and answers which
-were heard.
+event of those whose node is heard on that very stream (`weft.protocol.effects.NodesIdle`), and
+answers which were heard.
 """
 
 from typing import NamedTuple

@@ -2,7 +2,8 @@
 
 A format is one module with `FORMAT`, `read(sources, **options) -> Imported` and, where jobs can be
 had one by one, `stream(sources, result, **options)`. Modules are loaded when they are needed.
-Another package's is named by its entry point or as `module` + `:` + `read` (`weft.policies.plugins`).
+Another package's is named by its entry point or as `module` + `:` + `read`
+(`weft.policies.plugins`).
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""`python -m tools.unchecked gates|tokens MODULE FLAGS...`: a role that trusts whatever it is told.
+"""A role that trusts what it is told: `python -m lab.bench.unchecked gates|tokens MODULE FLAGS...`.
 
 For the benchmark only, which tells by it what checking costs (`weft bench live`). Without its gates
 a role lets every message through: the functions that check one against the table of rules do
