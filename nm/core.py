@@ -80,6 +80,7 @@ class NodeManager:
         "_cluster_ts",
         "_early",
         "_expiry_s",
+        "_files",
         "_handlers",
         "_heard_s",
         "_heartbeat_s",
@@ -117,10 +118,12 @@ class NodeManager:
         rng: np.random.Generator,
         boot: int = 0,
         lacking: str = "",
+        files: bool = False,
     ) -> None:
         self.node_id = node_id
         self.state = NODE.initial
         self._registration = (address, rack, labels, dict(capacity))
+        self._files = files  # applications leave files here, which go when they are over
         self._lacking = lacking  # what was wanted to keep tasks apart and the host cannot do
         self._settings = settings
         self._rng = rng
@@ -278,6 +281,7 @@ class NodeManager:
             self._unhealthy,
             self._lacking,
             self._settings.speed,
+            self._files,
         )
         number, said = self._request[0], self._unhealthy
         again = self.state is NodeState.REGISTERING and self._said_health[0] == number

@@ -22,6 +22,7 @@ class NodeParts:
     seed: tuple[int, ...]
     boot: int
     lacking: str = ""
+    files: bool = False
 
     def make(self) -> NodeManager:
         """Return a new node."""
@@ -35,4 +36,5 @@ class NodeParts:
             np.random.default_rng(self.seed),
             boot=self.boot,
             lacking=self.lacking,
+            files=self.files,
         )

@@ -1,5 +1,6 @@
 """Applications and their attempts: from acceptance to the last container's end."""
 
+from collections.abc import Iterable
 from math import inf
 
 from rm.containers import close, order_spare, order_stop
@@ -275,18 +276,20 @@ def settle(books: Books, app: App) -> None:
         move_attempt(books, app.attempt, AttemptEvent.CONTAINERS_GONE)
     if APP.allows(app.state, AppEvent.CONTAINERS_GONE):
         move_app(books, app, AppEvent.CONTAINERS_GONE)
-    if app.job.master is not None:
+    if app.nodes or app.job.master is not None or books.with_files:
         _clean_up(books, app)
     remember(books, app)
 
 
 def _clean_up(books: Books, app: App) -> None:
-    """Tell the nodes that an application with a master of its own is over: its files may go.
+    """Tell the nodes that an application is over on which it may have left files: they may go.
 
     Of one that was there before the manager's restart nobody knows where it ran, so all are told.
     """
-    before = any(attempt.recovered for attempt in app.attempts)
-    for name in list(books.nodes if before else app.nodes):
+    names: Iterable[NodeId] = app.nodes
+    if any(attempt.recovered for attempt in app.attempts):
+        names = books.nodes if app.job.master is not None else books.with_files
+    for name in tuple(names):
         node = books.nodes.get(name)
         if node is None:  # long gone
             continue

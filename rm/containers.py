@@ -85,10 +85,10 @@ def hold(books: Books, run: Holding) -> None:
         books.holdings.by_id[number] = node.holdings.by_id[number] = run
         if attempt is not None:
             attempt.holdings.by_id[number] = run
-            if attempt.app.job.master is not None:
-                attempt.app.nodes[node.node_id] = node
     else:
         books.holdings.hold_run(run)
+    if attempt is not None and (node.files or attempt.app.job.master is not None):
+        attempt.app.nodes[node.node_id] = node
     if node.runs is not None:
         node.runs.add(number, run.count, run.end_s, run.demand)
 

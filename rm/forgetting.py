@@ -67,6 +67,7 @@ def _is_needed(books: Books, node: Node) -> bool:
 
 def _forget(books: Books, node: Node) -> None:
     del books.nodes[node.node_id]
+    books.with_files.pop(node.node_id, None)
     books.dirty_nodes.pop(node.node_id, None)
     books.view.forget(node.slot)
     books.ledger.clear_node(node.slot)

@@ -1,31 +1,66 @@
-"""The folders of containers on a host: made, read and cleaned without following a task's links.
+"""The folders of containers on a host: read and cleaned without following a task's links.
 
-What an application that brought its master along leaves beside its containers' logs: its launcher
-keeps files for all of its containers (`KEPT`), and each container has tokens and whatever it wrote.
-All of that goes when the application is over; logs stay, as Weft's own do.
+When an application is over, all goes that its containers and its launcher (`KEPT`) left here, but
+for the logs: `stdout` and `stderr` of a container, in a reusable one of each task's folder, and
+where a launcher wrote `PRELAUNCH` also the logs beside that.
 """
 
+import contextlib
 import os
-import shutil
+import re
 import stat
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 from nm.process.places import FOLDER
+from nm.process.removing import Left, acting_as, remove
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 KEPT = ("filecache", "local")  # folders of an application, for all of its containers
 SHARED = "filecache"  # below the node's root: what launchers bring once for all applications
 LOGS = (".log", ".out", ".err")
+STREAMS = ("stderr", "stdout")
+TASK = re.compile(r"[0-9]+-[0-9]+-[0-9]+")  # the folder of a task in a reusable container
+NAMES_MAX = 100_000  # of a container's folder that are looked at for logs
+CUT = "\n[weft: {} bytes are left out here, as this log is longer than {}]\n"
+CUT_ROOM = 64  # bytes, about half of that line
+PIECE = 1 << 20
 PRELAUNCH = "prelaunch.out"  # written by a launcher: its container's other logs lie beside it
 
 
 def logs(folder: Path) -> list[str]:
-    """Return names of the log files below a container's folder, relative to it, without links."""
-    found = [*folder.rglob("stdout"), *folder.rglob("stderr")]
-    if (folder / PRELAUNCH).is_file():
-        found += [path for path in folder.iterdir() if path.suffix in LOGS and path.is_file()]
-    return sorted(str(path.relative_to(folder)) for path in found if not path.is_symlink())
+    """Return names of a container's log files, relative to its folder, without links.
+
+    Nothing below is looked for, as a task may have put any number of folders there.
+    """
+    try:
+        place = os.open(folder, FOLDER)
+    except OSError:
+        return []
+    try:
+        found = [name for name in STREAMS if _is_file(name, place)]
+        if found and not _is_file(PRELAUNCH, place):
+            return sorted(found)
+        foreign = _is_file(PRELAUNCH, place)
+        with os.scandir(place) as entries:
+            for entry in islice(entries, NAMES_MAX):
+                name = entry.name
+                if foreign and name.endswith(LOGS) and entry.is_file(follow_symlinks=False):
+                    found.append(name)
+                elif TASK.fullmatch(name) and entry.is_dir(follow_symlinks=False):
+                    inner = [f"{name}/{stream}" for stream in STREAMS]
+                    found += [each for each in inner if _is_file(each, place)]
+    finally:
+        os.close(place)
+    return sorted(found)
+
+
+def _is_file(name: str, place: int) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(name, dir_fd=place, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
 
 
 def log_size(folder: Path, name: str) -> int:
@@ -35,8 +70,10 @@ def log_size(folder: Path, name: str) -> int:
 
 
 def read_log(folder: Path, name: str, offset: int, size: int) -> bytes:
-    """Return a piece of a log file; raises FileNotFoundError for a name not in `logs`."""
-    if name not in logs(folder):
+    """Return a piece of a log file; raises FileNotFoundError for what is no log by its name."""
+    above, _, last = name.rpartition("/")
+    known = last in STREAMS or (not above and last.endswith(LOGS))
+    if not known or (above and not TASK.fullmatch(above)):
         raise FileNotFoundError(name)
     with open(_opened(folder, name), "rb") as file:
         file.seek(offset)
@@ -76,36 +113,92 @@ def share(root: Path, own: Callable[[int], None] | None) -> None:
             os.close(place)
 
 
-def clean(application: Path) -> None:
-    """Remove an application's files but for logs; what is not there is no matter.
+def clean(
+    application: int, container: str, owner: tuple[int, int] | None, log_bytes: int, left: Left
+) -> None:
+    """Remove what a container left in the open folder of its application, but for its logs.
 
-    An application without folders of its own (Weft's own tasks) is left alone.
+    Those that are longer than `log_bytes` (0: none is) lose their middle. It is done with the
+    rights of `owner`, the tasks' user, where there is one.
     """
-    if not any((application / name).is_dir() for name in KEPT):
+    try:
+        place = os.open(container, FOLDER, dir_fd=application)
+    except OSError:
         return
-    for path in application.iterdir():
-        if path.name in KEPT:
-            shutil.rmtree(path, ignore_errors=True)
-        elif path.is_dir() and not path.is_symlink():
-            _clean_container(path)
+    try:
+        with acting_as(owner):
+            _clean(place, log_bytes, left, LOGS if _is_file(PRELAUNCH, place) else STREAMS)
+    finally:
+        os.close(place)
 
 
-def clean_all(root: Path) -> None:
-    """Remove what the applications of an earlier process of this node left."""
-    for path in root.glob("application_*"):
-        clean(path)
+def _clean(
+    place: int, log_bytes: int, left: Left, logs: tuple[str, ...], *, inside: bool = False
+) -> None:
+    """Remove all but files of such names, and the folders of tasks with such files."""
+    kept: set[str] = set()
+    for _ in range(2):  # names may be missed while others go
+        with os.scandir(place) as entries:
+            for entry in entries:
+                name = entry.name
+                if name in kept:
+                    continue
+                kept.add(name)
+                is_log = name in STREAMS or (logs is LOGS and name.endswith(LOGS))
+                if is_log and entry.is_file(follow_symlinks=False):
+                    _shorten(place, name, log_bytes, left)
+                elif not inside and TASK.fullmatch(name) and entry.is_dir(follow_symlinks=False):
+                    _clean_task(place, name, log_bytes, left)
+                else:
+                    remove(place, name, left)
 
 
-def _clean_container(folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        elif path.is_symlink() or not _is_log(path):
-            path.unlink(missing_ok=True)
+def _clean_task(place: int, name: str, log_bytes: int, left: Left) -> None:
+    try:
+        inner = os.open(name, FOLDER, dir_fd=place)
+    except OSError as error:
+        left.add(name, error)
+        return
+    try:
+        _clean(inner, log_bytes, left, STREAMS, inside=True)
+    finally:
+        os.close(inner)
+    with contextlib.suppress(OSError):  # there are logs in it
+        os.rmdir(name, dir_fd=place)
 
 
-def _is_log(path: Path) -> bool:
-    return path.name in ("stdout", "stderr") or path.suffix in LOGS
+def _shorten(place: int, name: str, log_bytes: int, left: Left) -> None:
+    if not log_bytes:
+        return
+    try:
+        file = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=place)
+    except OSError as error:
+        left.add(name, error)
+        return
+    try:
+        shorten(file, log_bytes)
+    except OSError as error:
+        left.add(name, error)
+    finally:
+        os.close(file)
+
+
+def shorten(file: int, log_bytes: int) -> None:
+    """Take the middle out of an open log that is longer than that, and say so there.
+
+    A file that has another name, too, is left alone: it may be somebody's else. Raises OSError.
+    """
+    found = os.fstat(file)
+    if found.st_size <= log_bytes or found.st_nlink != 1 or not stat.S_ISREG(found.st_mode):
+        return
+    half = max(1, log_bytes // 2 - CUT_ROOM)
+    place, at = found.st_size - half, half
+    text = CUT.format(found.st_size - 2 * half, log_bytes)
+    at += os.pwrite(file, text.encode(), at)
+    while piece := os.pread(file, PIECE, place):
+        place += len(piece)
+        at += os.pwrite(file, piece, at)
+    os.ftruncate(file, at)
 
 
 def find_disk(

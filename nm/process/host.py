@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from nm.process.disks import EXHAUSTED, OWN_FOLDERS, Disk
-from nm.process.folders import KEPT, clean, log_size, logs, read_log, share
+from nm.process.folders import KEPT, log_size, logs, read_log, share
 from nm.process.isolation import Isolation, hindrance, steers
 from nm.process.leftovers import ROOT_VARIABLE, kill_orphans
 from nm.process.limits import Limits
@@ -385,10 +385,18 @@ class ProcessHost:
         app = format_app(self.cluster_ts, app_of_container(container_id))
         return self.root / app / format_container(self.cluster_ts, container_id)
 
-    def clean(self, app: AppId) -> None:
-        """Remove what an application that brought its master along left here, but for logs."""
-        folder = self.root / format_app(self.cluster_ts, app)
-        self._loop.run_in_executor(None, clean, folder)
+    def application(self, app: AppId) -> str:
+        """Return the name of an application's folder."""
+        return format_app(self.cluster_ts, app)
+
+    def running(self, app: AppId) -> list[str]:
+        """Return the names of containers' folders of an application in which something runs."""
+        running = [each for each in self._running if app_of_container(each) == app]
+        return [format_container(self.cluster_ts, each) for each in running]
+
+    def applications(self) -> set[str]:
+        """Return the names of folders of applications of which something runs."""
+        return {self.application(app) for app in set(map(app_of_container, self._running))}
 
     def logs(self, container_id: ContainerId) -> list[str]:
         """Return names of a container's log files, relative to its folder."""

@@ -4,26 +4,28 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nm.core import ASKED, BOOT_MAX, NodeManager
 from nm.making import NodeParts
 from nm.process.cgroups import find
-from nm.process.disks import HOLD_S, Disk, Health
-from nm.process.folders import clean_all
+from nm.process.disks import HOLD_S, MB, Disk, Health
 from nm.process.health import RUNNING, examine
 from nm.process.host import ProcessHost
 from nm.process.idling import IdleNodes
 from nm.process.isolation import Isolation, isolation
+from nm.process.keeping import Keeper
 from nm.process.leftovers import Strays, adopt, kill_orphans
 from nm.process.limits import DISK, Limits
 from nm.process.masters import HostedMasters, ProcessMasters
 from nm.process.metrics import NodeMetrics
 from nm.process.records import Record, Records
+from nm.process.removing import Left
 from nm.process.spawning import usual_spawners
 from nm.process.tokens import NodeTokens
 from nm.settings import Mode, NodeSettings
@@ -67,10 +69,12 @@ from weft.wire.services import add_container_service, begun_within_s
 from weft.wire.tokens import KeysTold, Shown, TimeTold
 from weft.wire.validator import Gate
 
+T = TypeVar("T")
 FOLLOWED_MAX = 10_000  # attempts whose callers are remembered
 MEASURE_S = 1.0  # wall clock, between looks at what containers use
 LACKING_MAX = 2_000  # characters
 LOOK_S = 10.0  # wall clock: a disk that says nothing for so long is none
+READERS = 2  # threads that read logs
 LOG_CHUNK = 1 << 18  # bytes of one message
 
 
@@ -111,12 +115,15 @@ class NodeService(Outside):
         self._launched: dict[ContainerId, tuple[Address, int]] = {}  # node, processes not ended
         self._masters: HostedMasters | ProcessMasters
         self._processes: ProcessHost | None = None
+        self._keeper: Keeper | None = None
         self._health = Health((), self._examined)
         self._faulty_until_s = 0.0  # by the loop's clock: until then starts fail here
         self._isolation = kept_apart
         self._lacking = list(kept_apart.lacking) if kept_apart is not None else []
         for problem in self._lacking:
             process.log.warning("tasks are not kept apart", reason=problem)
+        # file-system work whose size a task chose is done on threads
+        self._readers = ThreadPoolExecutor(READERS, "reader")
         self._hosted = 0
         self._gate = Gate(process.tell_refused, process.count_refused)
         add_container_service(server, self, self._gate, begun_within_s(process.clock.wall_s))
@@ -147,8 +154,7 @@ class NodeService(Outside):
             killed = kill_orphans(root, {record.pid for record in found})
             if killed:
                 self._process.log.warning("killed what an earlier run left", processes=len(killed))
-            if not found:
-                clean_all(root)
+            self._keep(self._processes, found)
             self._process.spawn(self._forget())
             if adopt():
                 self._process.spawn(self._collect(self._processes))
@@ -181,6 +187,7 @@ class NodeService(Outside):
                 (settings.seed, settings.first_node + number),
                 boot=1 + secrets.randbelow(BOOT_MAX),
                 lacking="; ".join(self._lacking)[:LACKING_MAX],
+                files=self._processes is not None,
             )
             address_of = node_address(spec.node_id)
             self.shell.add(address_of, parts.make(), parts)
@@ -197,6 +204,30 @@ class NodeService(Outside):
             self._process.spawn(self._examine(script, [spec.node_id for spec in specs]))
         self._process.spawn(self._stream.run())
         self._process.spawn(self.shell.run())
+
+    def _keep(self, host: ProcessHost, found: Sequence[Record]) -> None:
+        """Have files of applications that are over go when they are due, and those of before."""
+        settings, clock = self._settings, self._process.clock
+        account = None if self._isolation is None else self._isolation.account
+        self._keeper = Keeper(
+            host.root,
+            log_retain_s=clock.wall_s(settings.log_retain_s),
+            log_bytes=int(settings.log_size_mb * MB),
+            debug_delay_s=clock.wall_s(settings.debug_delay_s),
+            owner=None if account is None else (account.uid, account.gid),
+            warn=self._tell_left,
+        )
+        kept: dict[str, list[str]] = {}
+        for record in found:
+            folder = host.folder(record.container_id)
+            kept.setdefault(folder.parent.name, []).append(folder.name)
+        self._keeper.begin(kept)
+        self._process.spawn(self._keeper.sweep(host.applications))
+
+    def _tell_left(self, application: str, left: Left) -> None:
+        self._process.log.warning(
+            "files cannot be removed", application=application, files=left.count, first=left.first
+        )
 
     def _begin(self, specs: Sequence[NodeSpec], ends: Sequence[ProcessEnded]) -> None:
         """Start the nodes; what ended of tasks that they were given comes before they say so."""
@@ -328,6 +359,9 @@ class NodeService(Outside):
             await asyncio.sleep(0.01)
         if self._processes is not None:
             await self._processes.close(1.0)
+        if self._keeper is not None:
+            self._keeper.close()
+        self._readers.shutdown(wait=False, cancel_futures=True)
         if isinstance(self._masters, HostedMasters):
             await self._masters.stream.drain(0.5)
         await self._stream.drain(1.0)
@@ -452,14 +486,18 @@ class NodeService(Outside):
 
         Raises InputError if nothing is there.
         """
-        host = self._processes
-        names = [] if host is None else host.logs(container)
+        host, loop = self._processes, asyncio.get_running_loop()
+
+        async def apart(act: Callable[..., T], *words: Any) -> T:
+            return await loop.run_in_executor(self._readers, act, *words)
+
+        names = [] if host is None else await apart(host.logs, container)
         found = [name for name in names if name.rpartition("/")[2] == stream]
         if host is None or not found:
             raise InputError("container", f"node {node!r} has no {stream} of this container")
         for name in found:
-            offset, skip = skip, max(0, skip - host.log_size(container, name))
-            while data := host.read_log(container, name, offset, LOG_CHUNK):
+            offset, skip = skip, max(0, skip - await apart(host.log_size, container, name))
+            while data := await apart(host.read_log, container, name, offset, LOG_CHUNK):
                 offset += len(data)
                 yield data
 
@@ -515,8 +553,9 @@ class NodeService(Outside):
 
     def clean(self, core: Address, app: AppId) -> None:
         """Remove what an application that is over left on this host, but for logs."""
-        if self._processes is not None:
-            self._processes.clean(app)
+        if self._processes is not None and self._keeper is not None:
+            host = self._processes
+            self._keeper.over(host.application(app), host.running(app))
 
     def note(self, core: Address, fact: Fact | RunFact, now: float) -> None:
         """Log and count."""

@@ -160,7 +160,9 @@ def _describe(books: Books, node: Node, event: NodeRegistered, capacity: Vector,
     if in_service:
         count_class(books, node, 1)
     books.note(NodeChanged(node.node_id, node.state.name, capacity))
-    node.lacking = event.lacking
+    node.lacking, node.files = event.lacking, event.files
+    if event.files:
+        books.with_files[node.node_id] = None
     node.unhealthy_at = 0
     examine(books, node, event.unhealthy)
 

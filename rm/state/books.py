@@ -127,6 +127,7 @@ class Books:
         "unseen_containers",
         "view",
         "waiting",
+        "with_files",
     )
 
     def __init__(  # noqa: PLR0915
@@ -155,6 +156,7 @@ class Books:
         self.ended_small: deque[AppId] = deque()  # and those before, of which little is kept
         self.submissions: dict[str, AppId] = {}
         self.nodes: dict[NodeId, Node] = {}
+        self.with_files: dict[NodeId, None] = {}  # nodes on which applications leave files
         self.node_at: list[Node] = []
         self.holdings = Holdings()
         self.brought_along = False  # a node ever had containers that this life did not grant it

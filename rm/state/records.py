@@ -343,7 +343,7 @@ class App:
         self.held_s: Floats = np.zeros(resources)
         self.progress = 0.0
         self.tracking_url = ""
-        # where containers of it ran, if its own master may have left files there
+        # where containers of it ran, if they or its own master may have left files there
         self.nodes: dict[str, Node] = {}
         # what its masters held before the manager's restart and did not find in its books
         self.held_on: dict[ContainerId, NodeId] = {}
@@ -393,6 +393,7 @@ class Node:
         "challenge",
         "drain_until_s",
         "emptied",
+        "files",
         "holdings",
         "labels",
         "lacking",
@@ -439,6 +440,7 @@ class Node:
         self.emptied: dict[ContainerId, None] = {}  # reusable ones that ended here, the newest
         self.unhealthy = ""  # why it is not fit for new work, and ...
         self.unhealthy_at = 0  # ... the number of the report that says so
+        self.files = False  # applications leave files there, which go when they are over
         self.lacking = ""  # what was wanted to keep tasks apart and its host cannot do
         self.acks: list[int] = []  # numbers of its reports that the next answer echoes
         self.refused_s = -np.inf  # when it was last told that ends of this node are refused

@@ -7,7 +7,7 @@ import pytest
 
 from rm.match.registry import MATCHERS
 from rm.settings import ManagerSettings
-from testkit.builders import FakeMaster, ask, sent, succeeded
+from testkit.builders import FakeMaster, ask, job, sent, stage, succeeded
 from testkit.manager import Rig
 from weft.model.ids import app_of_attempt
 from weft.model.job import Job, MasterSpec
@@ -73,6 +73,31 @@ def test_what_was_there_before_a_restart_may_have_been_anywhere() -> None:
     for node in again.nodes.values():
         told |= over(again.tell(node.heartbeat(), 1.0))
     assert told == {"n1": (app,), "n2": (app,)}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_nodes_that_keep_files_are_told_of_every_application_and_others_of_none(
+    restarts: bool,
+) -> None:
+    rig = Rig()
+    rig.add_node("n1", vcores=8.0, files=True)
+    master = rig.start(job("j", stage(tasks=2)))
+    rig.add_node("n2", vcores=8.0)
+    app = app_of_attempt(master.attempt_id)
+    rig.allocate(master, ask(total=2))
+    rig.beat()
+    if restarts:
+        rig = Rig(settings=rig.manager.books.settings, records=rig.records)
+        rig.add_node("n1", files=True)
+        rig.add_node("n2")
+    rig.ask_manager(KillApplication(app))
+    told: dict[str, tuple[int, ...]] = {}
+    for _ in range(2):
+        for node in rig.nodes.values():
+            held = [succeeded(number) for number in (*node.masters, *node.stops)]
+            node.masters.clear()
+            told |= over(rig.tell(node.heartbeat(*held), 1.0))
+    assert told == {"n1": (app,)}
 
 
 def test_an_application_of_long_ago_keeps_its_type() -> None:

@@ -1,37 +1,210 @@
-"""What goes and what stays of an application's files on a host."""
+"""What goes and what stays of applications' files on a host, and when."""
 
+import asyncio
+import os
+import time
 from pathlib import Path
 
-from nm.process.folders import clean, clean_all
+import pytest
+
+from nm.process import keeping
+from nm.process.folders import logs, read_log, shorten
+from nm.process.keeping import Keeper
+from nm.process.removing import Left
+
+FOREIGN = "container_1_0001_01_000001"
 
 
-def container(app: Path, name: str) -> Path:
+def foreign(app: Path, name: str = FOREIGN) -> Path:
+    """A container as a launcher leaves it."""
     folder = app / name
     (folder / "tmp" / "deep").mkdir(parents=True)
-    for file in ("stdout", "stderr", "jobmanager.log", "container_tokens", "launch_container.sh"):
+    for file in ("stdout", "prelaunch.out", "jobmanager.log", "container_tokens"):
         (folder / file).write_text(file)
     (folder / "link.log").symlink_to(app / "filecache")
     return folder
 
 
-def test_all_but_logs_goes(tmp_path: Path) -> None:
+def own(app: Path, name: str) -> Path:
+    """A container of a task, and ..."""
+    folder = app / name
+    folder.mkdir(parents=True)
+    for file in ("stdout", "stderr", "scratch", "huge.out"):
+        (folder / file).write_text(file)
+    (folder / "1-2-3").mkdir()
+    return folder
+
+
+def reusable(app: Path, name: str) -> Path:
+    """... a reusable one with two of them."""
+    folder = app / name
+    for task in ("0-1-0", "0-2-0"):
+        (folder / task / "deep").mkdir(parents=True)
+        for file in ("stdout", "stderr", "scratch"):
+            (folder / task / file).write_text(task)
+    (folder / "0-1-0-x").mkdir()
+    (folder / "scratch").touch()
+    return folder
+
+
+def below(folder: Path) -> set[str]:
+    return {str(p.relative_to(folder)) for p in folder.rglob("*") if not p.is_dir()}
+
+
+async def drive(keeper: Keeper) -> None:
+    await keeper.finish()
+    keeper.close()
+
+
+def test_all_but_logs_goes_when_an_application_is_over(tmp_path: Path) -> None:
     app = tmp_path / "application_1_0001"
-    folders = [container(app, f"container_1_0001_01_{n:06d}") for n in (1, 2)]
+    folders = [
+        foreign(app),
+        own(app, "container_1_0001_01_000002"),
+        reusable(app, "container_1_0001_01_000003"),
+        own(app, "container_1_0001_01_000004"),
+    ]
     for kept in ("filecache", "local"):
         (app / kept / "inner").mkdir(parents=True)
-    clean(app)
+
+    async def main() -> None:
+        keeper = Keeper(tmp_path)
+        keeper.over(app.name, [folders[3].name])
+        keeper.over("application_1_0002")
+        await asyncio.sleep(0.01)
+        await keeper.finish()
+        assert "scratch" in below(folders[3]), "something runs there"
+        assert (app / "local").is_dir(), "for that"
+        keeper.over(app.name)
+        await asyncio.sleep(0.01)
+        await drive(keeper)
+
+    asyncio.run(main())
     assert {p.name for p in app.iterdir()} == {f.name for f in folders}
-    for folder in folders:
-        assert {p.name for p in folder.iterdir()} == {"stdout", "stderr", "jobmanager.log"}
-    clean(app)
-    clean(tmp_path / "application_1_0002")
+    assert below(folders[0]) == {"stdout", "prelaunch.out", "jobmanager.log"}
+    assert below(folders[1]) == {"stdout", "stderr"}
+    kept = {f"0-{task}-0/{name}" for task in (1, 2) for name in ("stdout", "stderr")}
+    assert below(folders[2]) == kept
+    assert below(folders[3]) == {"stdout", "stderr"}
+    assert logs(folders[0]) == ["jobmanager.log", "prelaunch.out", "stdout"]
+    assert logs(folders[2]) == sorted(kept)
 
 
-def test_files_of_wefts_own_tasks_are_left_alone(tmp_path: Path) -> None:
-    own, foreign = tmp_path / "application_1_0001", tmp_path / "application_1_0002"
-    folder = container(own, "container_1_0001_01_000001")
-    container(foreign, "container_1_0002_01_000001")
-    (foreign / "filecache").mkdir()
-    clean_all(tmp_path)
-    assert (folder / "container_tokens").exists()
-    assert not (foreign / "filecache").exists()
+def test_a_start_clears_what_the_last_one_left_but_for_what_still_runs(tmp_path: Path) -> None:
+    going, gone = tmp_path / "application_1_0001", tmp_path / "application_1_0002"
+    runs, ended = own(going, FOREIGN), own(going, "container_1_0001_01_000002")
+    left = own(gone, "container_1_0002_01_000001")
+    (tmp_path / "application_x").mkdir()
+    (tmp_path / "application_1_0003").symlink_to(going)
+    (going / "local").mkdir()
+    here = os.open(left, os.O_RDONLY)
+    for _ in range(1_100):  # deeper than any stack
+        os.mkdir("d", dir_fd=here)
+        inner = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+    time.sleep(0.01)
+
+    async def main() -> None:
+        keeper = Keeper(tmp_path)
+        keeper.begin({going.name: [runs.name]})
+        new = own(gone, "container_1_0002_01_000009")  # of a number that is given again
+        await drive(keeper)
+        assert "scratch" in below(new)
+
+    asyncio.run(main())
+    assert "scratch" in below(runs)
+    assert (going / "local").is_dir()
+    assert below(ended) == below(left) == {"stdout", "stderr"}
+
+
+def test_logs_go_after_their_time_unless_the_application_runs_here_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "SWEEP_S", 0.05)
+    for number in (1, 2, 3):
+        own(tmp_path / f"application_1_000{number}", f"container_1_000{number}_01_000001")
+    os.utime(tmp_path / "application_1_0001", (0, 0))
+    os.utime(tmp_path / "application_1_0002", (0, 0))
+
+    async def main() -> None:
+        keeper = Keeper(tmp_path, log_retain_s=60.0)
+        keeper.begin({"application_1_0003": ["container_1_0003_01_000001"]})
+        sweep = asyncio.create_task(keeper.sweep(lambda: {"application_1_0002"}))
+        gone = tmp_path / "application_1_0001"
+        while gone.exists():
+            await asyncio.sleep(0.01)
+        sweep.cancel()
+        await drive(keeper)
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+    assert {p.name for p in tmp_path.iterdir()} == {"application_1_0002", "application_1_0003"}
+
+
+def test_debug_delay_keeps_the_files_for_who_looks(tmp_path: Path) -> None:
+    folder = own(tmp_path / "application_1_0001", FOREIGN)
+
+    async def main() -> None:
+        keeper = Keeper(tmp_path, debug_delay_s=0.3)
+        keeper.over("application_1_0001")
+        await keeper.finish()
+        assert "scratch" in below(folder)
+        while "scratch" in below(folder):
+            await asyncio.sleep(0.01)
+        await drive(keeper)
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_what_cannot_be_removed_is_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = own(tmp_path / "application_1_0001", FOREIGN)
+    told: list[tuple[str, Left]] = []
+    unlink = os.unlink
+
+    def stubborn(name: str, **more: int) -> None:
+        if name in ("scratch", "huge.out"):
+            raise PermissionError(13, "Operation not permitted")
+        unlink(name, **more)
+
+    async def main() -> None:
+        keeper = Keeper(tmp_path, warn=lambda app, left: told.append((app, left)))
+        keeper.over("application_1_0001")
+        await asyncio.sleep(0.01)
+        await drive(keeper)
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(os, "unlink", stubborn)
+    asyncio.run(main())
+    assert [(app, left.count) for app, left in told] == [("application_1_0001", 2)]
+    assert "scratch" in below(folder)
+
+
+def test_a_long_log_loses_its_middle_and_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "stdout"
+    path.write_bytes(b"begin" + b"x" * 5_000_000 + b"end")
+    file = os.open(path, os.O_RDWR)
+    shorten(file, 10_000)
+    data = path.read_bytes()
+    assert len(data) < 10_100
+    assert (data[:5], data[-3:]) == (b"begin", b"end")
+    assert b"bytes are left out here, as this log is longer than 10000]" in data
+    shorten(file, 10_100)
+    assert path.read_bytes() == data
+    os.link(path, tmp_path / "other")
+    shorten(file, 100)
+    assert path.read_bytes() == data, "it may be another's file"
+    os.close(file)
+
+
+def test_only_logs_are_read_and_only_where_they_are_written(tmp_path: Path) -> None:
+    folder = reusable(tmp_path, FOREIGN)
+    assert read_log(folder, "0-1-0/stdout", 2, 1) == b"1"
+    (folder / "0-1-0" / "deep" / "stdout").touch()
+    (folder / "0-9-0").symlink_to(folder / "0-1-0")
+    names = ("0-1-0/deep/stdout", "0-1-0/scratch", "../x/stdout", "scratch", "0-9-0/stdout")
+    for name in names:
+        with pytest.raises(FileNotFoundError):
+            read_log(folder, name, 0, 10)

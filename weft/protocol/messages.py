@@ -397,6 +397,7 @@ class NodeRegistered:
     unhealthy: str = ""  # why the node is not fit for new work; empty: it is
     lacking: str = ""  # what was wanted to keep tasks apart and the host cannot do
     speed: float = 1.0  # how much faster than their estimates tasks run here
+    files: bool = False  # applications leave files here, so it wants to be told when they are over
 
 
 @record

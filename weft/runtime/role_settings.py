@@ -208,6 +208,18 @@ class NmSettings(TapedSettings):
     disk_free_mb: float = Field(
         100.0, ge=0, description="Less than that left there makes it unhealthy, too, MB (process)."
     )
+    log_retain_s: float = Field(
+        10_800.0, ge=0, description="Logs go so long after their application's end, s (process)."
+    )
+    log_size_mb: float = Field(
+        256.0,
+        ge=0,
+        description="A log that is longer when its application ends loses its middle, MB "
+        "(process); 0: none does.",
+    )
+    debug_delay_s: float = Field(
+        0.0, ge=0, description="All other files go so long after their application's end, s."
+    )
     health_script: Path | None = Field(
         None, description="Program whose lines that begin with ERROR make the node unhealthy."
     )

@@ -222,6 +222,7 @@ def _encode_registered(message: NodeRegistered) -> pb.RegisterNode:
         unhealthy=message.unhealthy,
         lacking=message.lacking,
         speed=message.speed,
+        files=message.files,
     )
 
 
@@ -247,6 +248,7 @@ def _decode_registered(item: pb.RegisterNode) -> NodeRegistered:
         unhealthy=item.unhealthy,
         lacking=item.lacking,
         speed=item.speed if item.HasField("speed") else 1.0,
+        files=item.files,
     )
 
 

@@ -378,6 +378,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "unhealthy": TEXT,
         "lacking": TEXT,
         "speed": SPEED,
+        "files": GIVEN,
     },
     messages.NodeHeartbeated: {
         "node_id": NAMED,

@@ -256,6 +256,7 @@ class RegisterNode(_message.Message):
     UNHEALTHY_FIELD_NUMBER: _builtins.int
     LACKING_FIELD_NUMBER: _builtins.int
     SPEED_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     address: _builtins.str
     """host:port of the node manager's service"""
@@ -274,6 +275,8 @@ class RegisterNode(_message.Message):
     """what was wanted to keep tasks apart and the host cannot do"""
     speed: _builtins.float
     """how much faster than estimated tasks run here; none: as estimated"""
+    files: _builtins.bool
+    """applications leave files here: it wants to be told when they are over"""
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -298,10 +301,11 @@ class RegisterNode(_message.Message):
         unhealthy: _builtins.str = ...,
         lacking: _builtins.str = ...,
         speed: _builtins.float | None = ...,
+        files: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_speed", b"_speed", "speed", b"speed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_speed", b"_speed", "address", b"address", "boot", b"boot", "capacity", b"capacity", "labels", b"labels", "lacking", b"lacking", "life", b"life", "node_id", b"node_id", "rack", b"rack", "request_id", b"request_id", "running", b"running", "speed", b"speed", "token", b"token", "unhealthy", b"unhealthy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_speed", b"_speed", "address", b"address", "boot", b"boot", "capacity", b"capacity", "files", b"files", "labels", b"labels", "lacking", b"lacking", "life", b"life", "node_id", b"node_id", "rack", b"rack", "request_id", b"request_id", "running", b"running", "speed", b"speed", "token", b"token", "unhealthy", b"unhealthy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__speed: _TypeAlias = _typing.Literal["speed"]  # noqa: Y015
     _WhichOneofArgType__speed: _TypeAlias = _typing.Literal["_speed", b"_speed"]  # noqa: Y015
