@@ -20,7 +20,7 @@ class Gangs:
     __slots__ = ("_book", "_progress", "stages")
 
     def __init__(self, job: Job, progress: Progress, book: AskTable) -> None:
-        self.stages = tuple(i for i, stage in enumerate(job.stages) if stage.gang)
+        self.stages = tuple(i for i, stage in enumerate(job.stages) if stage.together)
         self._progress = progress
         self._book = book
 

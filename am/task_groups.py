@@ -129,7 +129,7 @@ def build_groups(
                     groups.append(TaskGroup(position, chunk, demand, prefer, score))
         for group in groups:
             group.number, number = number, number + 1
-            group.label, group.gang = stage.label, stage.gang
+            group.label, group.gang = stage.label, stage.together
             group.declared_s = declared
             group.weigh(capacity)
         stages.append(groups)

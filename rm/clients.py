@@ -186,7 +186,7 @@ def _check_fits(books: Books, job: Job) -> None:
         return
     for position, stage in enumerate(job.stages):
         place = f"stages[{position}].demand"
-        if stage.gang and stage.tasks > (most := books.settings.round_grants_max):
+        if stage.together and stage.tasks > (most := books.settings.round_grants_max):
             raise InputError(
                 f"stages[{position}].tasks",
                 f"{stage.tasks} in a gang; at most {most} start together",
@@ -280,6 +280,7 @@ def _move(books: Books, request: MoveApplication) -> Refused | Done:
         move_masters(books, app, queue)
         app.queue = queue
         books.ledger.move_app(app.slot, queue, app.job.user)
+        books.rows.gangs_moved(app.slot)
         limit(books, app)
         books.matching.changed()
         books.persist({"kind": "move", "app": app.app_id, "queue": books.queues.paths[queue]})
@@ -292,6 +293,7 @@ def _set_priority(books: Books, request: SetPriority) -> Refused | Done:
         return Refused("failed_precondition", "app_id", f"it is {reported(app.state)}")
     app.priority = request.priority
     books.ledger.set_priority(app.slot, request.priority)
+    books.rows.gangs_moved(app.slot)
     books.matching.changed()
     books.persist({"kind": "priority", "app": app.app_id, "priority": request.priority})
     return Done(reported(app.state))

@@ -10,7 +10,7 @@ from rm.match.protocol import Matcher
 from rm.nodes import registering, reporting, silence
 from rm.placing import preempt
 from rm.placing.allocation import match_all
-from rm.placing.reserve import before_match, forget_served
+from rm.placing.reserve import before_match, forget_served, start_gangs
 from rm.settings import ManagerSettings
 from rm.state.books import Books, Handler
 from rm.state.invariants import check
@@ -184,6 +184,7 @@ class ResourceManager:
             before_match(books)
         match_all(books)
         books.matching.end_pass()
+        start_gangs(books)
         for attempt in list(books.dirty_attempts.values()):
             if attempt.state is AttemptState.RUNNING:
                 asking.answer_attempt(books, attempt)

@@ -82,6 +82,10 @@ class AskRows(Columns):
         self.preferring = 0  # rows with a preference
         self.gangs = 0
         self.entries: list[AskEntry | None] = []
+        # asks of gangs by application slot and stage, then by serial; and which of these changed
+        self.gang_parts: dict[tuple[int, int], dict[int, AskEntry]] = {}
+        self.gang_changed: dict[tuple[int, int], None] = {}
+        self._gang_of: dict[int, tuple[int, int]] = {}  # by serial
         self.strict: dict[int, AskEntry] = {}  # by serial: may go only to the places that they name
         self._by_node: dict[str, dict[int, AskEntry]] = {}
         self._by_rack: dict[str, dict[int, AskEntry]] = {}
@@ -137,6 +141,8 @@ class AskRows(Columns):
         columns["kind"][row] = ask.kind
         columns["stage"][row] = ask.stage
         columns["label"][row] = label
+        if ask.gang or columns["gang"][row]:
+            self._part_changed(entry, ask.gang)
         self.gangs += int(ask.gang) - int(columns["gang"][row])
         columns["gang"][row] = ask.gang
         if entry.strict:
@@ -165,6 +171,8 @@ class AskRows(Columns):
         """Close the row of an ask of which nothing is pending any more."""
         row = entry.row
         self._forget_preference(entry)
+        if self.gang[row]:
+            self._part_changed(entry, False)
         self.gangs -= int(self.gang[row])
         self.w["pending"][row] = 0
         self.w["gang"][row] = False
@@ -183,6 +191,36 @@ class AskRows(Columns):
         for entry in self.entries:
             if entry is not None:
                 self.w["label"][entry.row] = bit_of(entry.ask.label)
+
+    def _part_changed(self, entry: AskEntry, waits: bool) -> None:
+        """Note that what a gang waits for changed; `waits`: this ask is part of it now."""
+        key = entry.app, entry.ask.stage
+        parts = self.gang_parts.setdefault(key, {})
+        parts.pop(entry.serial, None)
+        self._gang_of.pop(entry.serial, None)
+        if waits:
+            parts[entry.serial] = entry
+            self._gang_of[entry.serial] = key
+        self.gang_changed[key] = None
+
+    def gang_of(self, serial: int) -> tuple[int, int] | None:
+        """Return the application slot and stage of the gang that an ask is part of, if it waits."""
+        return self._gang_of.get(serial)
+
+    def gangs_moved(self, app: int) -> None:
+        """Note that the gangs of an application stand elsewhere in the line, or use other nodes."""
+        self.gang_changed.update((key, None) for key in self.gang_parts if key[0] == app)
+
+    def reveal(self, rows: list[int]) -> tuple[Bools, Ints]:
+        """Show rows of gangs to matchers as plain asks that wait for no place, until `conceal`."""
+        before = self.gang[rows].copy(), self.missed[rows].copy()
+        self.w["gang"][rows] = False
+        self.w["missed"][rows] = NOWHERE
+        return before
+
+    def conceal(self, rows: list[int], before: tuple[Bools, Ints]) -> None:
+        """Show rows as they are, with what `reveal` answered."""
+        self.w["gang"][rows], self.w["missed"][rows] = before
 
     def hide(self, rows: list[int]) -> Bools:
         """Keep rows from matchers until `show` with what this answers."""

@@ -165,6 +165,7 @@ class Ledger:
             },
             room=len(queues),
         )
+        self.freed = 0  # grows whenever there may be more room somewhere
         self.total: Floats = np.zeros(d)  # C: capacity of the nodes that are up
         # slots in use or used before: tables are sliced with them, and they never shrink
         self.node_count = 0
@@ -191,6 +192,7 @@ class Ledger:
 
     def set_node(self, slot: int, capacity: Vector, up: bool) -> None:
         """Set a node's capacity and whether it is in service."""
+        self.freed += 1
         columns = self.nodes.w
         columns["capacity"][slot] = capacity
         columns["available"][slot] = columns["capacity"][slot] - columns["held"][slot]
@@ -204,6 +206,7 @@ class Ledger:
 
     def describe_node(self, slot: int, rack: int, labels: int) -> None:
         """Set the number of a node's rack and the bits of its labels, as it reported them."""
+        self.freed += 1
         self.nodes.w["rack"][slot], self.nodes.w["labels"][slot] = rack, labels
 
     def clear_node(self, slot: int) -> None:
@@ -233,6 +236,7 @@ class Ledger:
         """Free those of the nodes that are reserved for an ask; return whether there were any."""
         kept = [slot for slot in slots if self.nodes.reserved[slot] == serial]
         self.nodes.w["reserved"][kept] = 0
+        self.freed += 1
         return bool(kept)
 
     def empty(self, slot: int) -> Floats:
@@ -343,6 +347,7 @@ class Ledger:
 
     def free(self, node: int, app: int, demand: Floats, count: int = 1) -> None:
         """Take the demand of one container back, or of several identical ones."""
+        self.freed += 1
         if not self._free(self._used, node, app, demand, count):
             raise _out_of_bounds(node, app, demand)
 
@@ -353,6 +358,7 @@ class Ledger:
 
         To `held_s` (d,) the demand of each x `lasted_s` is added.
         """
+        self.freed += 1
         if not self._end(self._used, node, app, demand, count, held_s, lasted_s):
             raise _out_of_bounds(node, app, demand)
 

@@ -303,4 +303,6 @@ def _blacklist(books: Books, attempt: Attempt, names: tuple[NodeId, ...]) -> Non
         if node is not None:
             books.view.ban(node.slot, slot, on)
     attempt.blacklist = names
+    books.rows.gangs_moved(slot)
+    books.ledger.freed += 1
     books.matching.changed()

@@ -18,7 +18,7 @@ from rm.leaving import drain, examine
 from rm.ledger.asks import HOLES_MAX
 from rm.nodes.registering import ask_to_register
 from rm.placing.allocation import MAY_GRANT, NO_ROOM, heartbeat_outlook, match_node
-from rm.placing.reserve import before_match
+from rm.placing.reserve import before_match, start_gangs
 from rm.state.books import Books
 from rm.state.lifecycle import AppState, RmNodeState
 from rm.state.records import AGAIN, ApplicationOver, Node, Spared
@@ -99,6 +99,7 @@ def _match_and_answer(books: Books, node: Node) -> None:
         ):
             before_match(books)
         match_node(books, node)
+        start_gangs(books)
     elif node.settled_at == AGAIN and books.rows.live:
         match_node(books, node)  # one opportunity a heartbeat for asks that wait for a nearer node
     if settings.buggify is None or not books.rarely("a node is answered late"):

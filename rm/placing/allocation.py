@@ -67,6 +67,8 @@ def match_node(books: Books, node: Node, granted: int = 0) -> int:
         granted += copies
     if books.hears_matches:
         matcher.matched(books.view, slot, match, books.now)
+    if books.rows.gangs and match.placements:
+        books.matching.gangs_at = -1
     if match.declined:
         _missed(books, node, match.declined)
     node.settled_at = books.matching.version if match.settled and whole else AGAIN

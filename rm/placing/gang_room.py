@@ -52,7 +52,7 @@ def check_gangs(books: Books, job: Job, queue: int) -> None:
         return
     needs = []
     for position, stage in enumerate(job.stages):
-        if not stage.gang or not stage.tasks:
+        if not stage.together:
             continue
         place = f"stages[{position}].gang"
         need = _need_of_stage(books, stage)
@@ -72,7 +72,7 @@ def check_gangs(books: Books, job: Job, queue: int) -> None:
 
 def spoils(books: Books, app: App, node: Node) -> bool:
     """Return whether the application's master on this node would obstruct its own gangs."""
-    needs = [_need_of_stage(books, s) for s in app.job.stages if s.gang and s.tasks]
+    needs = [_need_of_stage(books, s) for s in app.job.stages if s.together]
     if not needs:
         return False
     good = set(_classes_left_room(books, needs))

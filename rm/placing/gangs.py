@@ -2,25 +2,30 @@
 
 The asks of one attempt and stage that say `gang` are one unit, whatever their demands, preferences
 and places in the job's order. A waiting gang holds nothing, so gangs cannot wait for each other.
-One that would starve gets enough nodes kept to start on once they are empty: one gang at a time,
-and within `gang_nodes_max` of the cluster. One that an empty cluster could not hold is refused
-when its job is submitted.
+A gang that fits starts when it is its turn: when the policy, asked about a node on which it would
+start, serves it there before all others. One that would starve gets enough nodes kept to start on
+once they are empty: one gang at a time, and within `gang_nodes_max` of the cluster. One that an
+empty cluster could not hold is refused when its job is submitted.
 """
 
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from rm.ledger.asks import AskEntry
+from rm.ledger.gang_line import GangKey, GangKind, GangLine
 from rm.match.candidates import limit_of, shares_of
 from rm.match.limit_kernels import ADMITTED
 from rm.match.protocol import Placement
 from rm.placing.allocation import grant
-from rm.placing.feasible import usable
+from rm.placing.feasible import banned_for, usable
 from rm.placing.gang_room import Need, capacity_of, distances, free_of, pack
 from rm.state.books import Books
 from weft.model.dag import Floats, Ints
 from weft.model.resources import TOLERANCE
+
+_PACKS_MAX = 16  # kinds of gangs that one look tries to place
 
 
 class Gang(NamedTuple):
@@ -39,15 +44,10 @@ class Gang(NamedTuple):
 
 
 def start(books: Books) -> list[int]:
-    """Start every waiting gang that fits now, in the order of the line; return their serials."""
-    started = []
-    for gang in waiting(books):
-        need = need_of(books, gang)
-        if not within_limits(books, gang.app, need.total):
-            continue
-        placed = pack(need, free_of(books), capacity_of(books))
-        if placed is None:
-            continue
+    """Start each waiting gang that fits now and whose turn it is; return their serials."""
+    started: list[int] = []
+    while (found := _Look(books).next()) is not None:
+        gang, need, placed = found
         size = int(need.wanted.sum())
         for entry, on in zip(gang.entries, placed, strict=True):
             for slot in np.flatnonzero(on).tolist():
@@ -57,22 +57,175 @@ def start(books: Books) -> list[int]:
     return started
 
 
+Found = tuple[Gang, Need, Ints]  # a gang, what it needs, where its containers go: (k, nodes)
+
+
+class _Look:
+    """One look for a gang that may start, during which nothing changes.
+
+    What does not fit is not tried again before more is free (`Ledger.freed`), nor is anything that
+    needs no less.
+    """
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._kinds: list[GangKind] = []
+        self._failed: list[GangKind] = []
+        self._packs = 0
+
+    def next(self) -> Found | None:
+        """Return the gang that starts next, if any does."""
+        books = self._books
+        line, ledger = line_of(books), books.ledger
+        if kept := self._kept(line):
+            return kept
+        n = ledger.node_count
+        room = (free_of(books) + TOLERANCE * ledger.nodes.capacity[:n])[ledger.nodes.up[:n]]
+        free = room.sum(axis=0)
+        self._kinds = [
+            kind
+            for kind in line.kinds.values()
+            if kind.failed_at != ledger.freed and (kind.total <= free).all()
+        ]
+        self._kinds.sort(key=lambda kind: kind.place)
+        for kind in list(self._kinds):
+            found = self._try(kind, kind.first) if kind in self._kinds else None
+            if found is not None and (winner := self._in_turn(line, found)) is not None:
+                return winner
+        return None
+
+    def _kept(self, line: GangLine) -> Found | None:
+        """Return a gang that nodes are kept for, if it fits and its queue has not had its turn."""
+        books = self._books
+        for serial in books.matching.reserved:
+            key = books.rows.gang_of(serial)
+            if key is not None and line.kind_of(key).failed_at != books.ledger.freed:
+                found = self._try(line.kind_of(key), key)
+                if found is not None and is_owed(books, found[0], found[1].total):
+                    return found
+        return None
+
+    def _try(self, kind: GangKind, key: GangKey) -> Found | None:
+        """Return where a gang of a kind may start; else note that none of the kind may."""
+        books = self._books
+        gang = Gang(key[0], kind.entries[key])
+        if not within_limits(books, gang.app, kind.total):
+            self._drop(kind)
+            return None
+        hopeless = any(kind.needs_no_less(other) for other in self._failed)
+        if not hopeless:
+            if self._packs >= _PACKS_MAX:
+                return None
+            self._packs += 1
+            need = need_of(books, gang)
+            placed = pack(need, free_of(books), capacity_of(books))
+            if placed is not None:
+                return gang, need, placed
+        if gang.serial not in books.matching.reserved:
+            kind.failed_at = books.ledger.freed
+            self._failed.append(kind)
+        self._drop(kind)
+        return None
+
+    def _drop(self, kind: GangKind) -> None:
+        if kind in self._kinds:
+            self._kinds.remove(kind)
+
+    def _in_turn(self, line: GangLine, found: Found) -> Found | None:
+        """Return the gang that the policy serves first where one would start; None: another ask."""
+        gang, _, placed = found
+        slot = int(placed.sum(axis=0).argmax())
+        while (key := turn_on(self._books, slot, self._kinds)) is not None:
+            kind = line.kind_of(key)
+            if key == (gang.app, gang.entries[0].ask.stage):
+                return found
+            other = self._try(kind, key)
+            if other is not None:
+                return other
+            if kind in self._kinds:
+                return None
+        return None
+
+
+def is_owed(books: Books, gang: Gang, total: Floats) -> bool:
+    """Return whether a gang's queue stays within its guarantee, or no other that asks has less."""
+    ledger, tree = books.ledger, books.queues
+    if not tree.several:
+        return True
+    leaf = int(ledger.apps.queue[gang.app])
+    guarantee = tree.capacity[leaf] * ledger.total
+    if (ledger.by_queue.held[leaf] + total <= guarantee * (1 + TOLERANCE)).all():
+        return True
+    ratio = _used_ratio(books)
+    wanting = tree.is_leaf & (ledger.by_queue.pending[: len(tree)] > 0)
+    return bool((ratio[wanting] >= ratio[leaf] * (1 - TOLERANCE)).all())
+
+
+def _used_ratio(books: Books) -> Floats:
+    """Return what each queue holds over its guarantee, (queues,)."""
+    ledger, tree = books.ledger, books.queues
+    held = shares_of(ledger.by_queue.held[: len(tree)], ledger.total).max(axis=1)
+    return np.asarray(held / np.maximum(tree.capacity, 1e-9))
+
+
+def turn_on(books: Books, slot: int, kinds: Iterable[GangKind]) -> GangKey | None:
+    """Return the gang of some kinds that the policy would serve first on a node; None: another.
+
+    For this question their asks stand in the line as any others do.
+    """
+    rows = books.rows
+    shown = [e.row for kind in kinds for parts in kind.entries.values() for e in parts]
+    before = rows.reveal(shown)
+    try:
+        match = books.matcher.would_match(books.view, slot, books.now)
+    finally:
+        rows.conceal(shown, before)
+    first = rows.entries[match.placements[0].row] if match.placements else None
+    return (first.app, first.ask.stage) if first is not None and first.ask.gang else None
+
+
+def line_of(books: Books) -> GangLine:
+    """Return the waiting gangs, by kind."""
+    rows, line = books.rows, books.matching.gang_line
+    if not rows.gang_changed:
+        return line
+    changed, rows.gang_changed = rows.gang_changed, {}
+    apps = books.ledger.apps
+    for key in changed:
+        line.drop(key)
+        app, stage = key
+        parts = rows.gang_parts.get(key, {})
+        entries = tuple(e for e in parts.values() if e.row >= 0 and e.ask.stage == stage)
+        if not entries:
+            rows.gang_parts.pop(key, None)
+            continue
+        total = np.sum([entry.pending * entry.demand for entry in entries], axis=0)
+        places = _places(books, app, entries)
+        kind = GangKind(total, places, -int(apps.priority[app]))
+        order = int(apps.order[app])
+        kind.put(key, entries, order)
+        sizes = tuple((entry.demand.tobytes(), entry.pending) for entry in entries)
+        held_to = int(apps.queue[app]), int(apps.user[app]), kind.rank
+        line.put(key, (held_to, sizes, places), kind, order)
+    return line
+
+
+def _places(books: Books, app: int, entries: tuple[AskEntry, ...]) -> Hashable:
+    """Return what says which nodes the asks of a gang may use, and which they prefer."""
+    wishes = tuple((e.ask.label, e.ask.nodes, e.ask.racks, e.strict) for e in entries)
+    return wishes, tuple(sorted(banned_for(books, app)))
+
+
 def waiting(books: Books) -> list[Gang]:
-    """Return the gangs that wait by larger priority, then the earlier application, then stage."""
-    rows, apps = books.rows, books.ledger.apps
-    found: dict[tuple[int, int], list[AskEntry]] = {}
-    for row in np.flatnonzero(rows.gang[: rows.count]).tolist():
-        entry = rows.entries[row]
-        if entry is not None:
-            found.setdefault((entry.app, entry.ask.stage), []).append(entry)
-    order = sorted(found, key=lambda at: (-apps.priority[at[0]], apps.order[at[0]], at[1]))
-    return [Gang(at[0], tuple(found[at])) for at in order]
+    """Return the gang of each kind that stands first, by the line."""
+    kinds = sorted(line_of(books).kinds.values(), key=lambda kind: kind.place)
+    return [Gang(kind.first[0], kind.entries[kind.first]) for kind in kinds]
 
 
 def of_entry(books: Books, entry: AskEntry) -> Gang:
     """Return the gang that a pending ask belongs to."""
     key = (entry.app, entry.ask.stage)
-    return next(g for g in waiting(books) if (g.app, g.entries[0].ask.stage) == key)
+    return Gang(entry.app, line_of(books).kind_of(key).entries[key])
 
 
 def need_of(books: Books, gang: Gang) -> Need:
@@ -95,28 +248,48 @@ def within_limits(books: Books, app: int, demand: Floats) -> bool:
 
 
 def reserve(books: Books) -> None:
-    """Reserve nodes for the gang that waited longest while others behind it were served.
+    """Reserve nodes for the gang that waited longest though it is owed its room.
 
     One gang at a time: what is kept for it suffices once it is empty, so no other gang has to give
-    way for it to start.
+    way for it to start. Of like gangs the first in the line stands for all.
     """
-    if not books.rows.gangs:
-        return
-    found = waiting(books)
-    kept = books.matching.reserved
-    if books.now < books.matching.gangs_rest_s or any(gang.serial in kept for gang in found):
+    if not books.rows.gangs or books.now < books.matching.gangs_rest_s or reservations(books):
         return
     late = books.now - books.settings.reserve_after_s
-    for gang in sorted(found, key=lambda gang: (since_s(books, gang), gang.serial)):
-        if since_s(books, gang) > late:
+    found = [(since_s(books, gang), gang.serial, gang) for gang in waiting(books)]
+    for since, _, gang in sorted(found, key=lambda one: one[:2]):
+        if since > late:
             return
         need = need_of(books, gang)
-        if not _passed_over(books, gang) or not within_limits(books, gang.app, need.total):
+        if not within_limits(books, gang.app, need.total):
+            continue
+        if not is_owed(books, gang, need.total):
             continue
         slots = nodes_for(books, gang, need)
-        if slots and len(slots) <= nodes_max(books):
+        if not slots or len(slots) > nodes_max(books):
+            continue
+        if _passed_over(books, gang) or _first_on_empty(books, gang, slots):
             keep(books, gang.serial, slots)
             return
+
+
+def _first_on_empty(books: Books, gang: Gang, slots: list[int]) -> bool:
+    """Return whether the policy would serve a gang first on one of its nodes, were that empty."""
+    if not _others_served(books, gang):
+        return False
+    key = gang.app, gang.entries[0].ask.stage
+    kind, slot = line_of(books).kind_of(key), slots[0]
+    free = books.ledger.empty(slot)
+    try:
+        return turn_on(books, slot, [kind]) == key
+    finally:
+        books.ledger.refill(slot, free)
+
+
+def _others_served(books: Books, gang: Gang) -> bool:
+    """Return whether anything was granted since it waits."""
+    apps = books.ledger.apps
+    return bool(apps.granted_s[: books.ledger.app_slots].max() > since_s(books, gang))
 
 
 def keep(books: Books, serial: int, slots: list[int]) -> None:
@@ -139,7 +312,7 @@ def reservations(books: Books) -> int:
     """Return how many gangs have nodes reserved for them."""
     if not books.matching.reserved or not books.rows.gangs:
         return 0
-    return sum(gang.serial in books.matching.reserved for gang in waiting(books))
+    return sum(books.rows.gang_of(serial) is not None for serial in books.matching.reserved)
 
 
 def nodes_max(books: Books) -> int:
@@ -203,11 +376,9 @@ def _passed_over(books: Books, gang: Gang) -> bool:
     Others are its application's own other asks, later ones of no higher priority in its queue, and
     those of queues that use more of their guarantee.
     """
-    ledger, tree = books.ledger, books.queues
+    ledger = books.ledger
     apps, n, slot = ledger.apps, ledger.app_slots, gang.app
-    leaf = int(apps.queue[slot])
-    held = ledger.by_queue.held[: len(tree)]
-    ratio = shares_of(held, ledger.total).max(axis=1) / np.maximum(tree.capacity, 1e-9)
+    leaf, ratio = int(apps.queue[slot]), _used_ratio(books)
     same = apps.queue[:n] == leaf
     later = (apps.order[:n] >= apps.order[slot]) & (apps.priority[:n] <= apps.priority[slot])
     needier = ratio[apps.queue[:n]] < ratio[leaf]

@@ -28,16 +28,21 @@ _PATIENCE = 10  # times `reserve_after_s`: a reservation that did not help goes
 
 def before_match(books: Books) -> None:
     """Start the gangs that fit, and keep nodes for what has starved for too long."""
-    if books.rows.gangs and books.matching.gangs_due:
-        for serial in gangs.start(books):
-            _release(books, serial)
-        books.matching.gangs_at = books.matching.version
+    start_gangs(books)
     if books.now >= books.matching.reserve_at:
         books.matching.reserve_at = books.now + patience_s(books) / 4
         _clear(books)
         if books.rows.live:
             _reserve(books)
             gangs.reserve(books)
+
+
+def start_gangs(books: Books) -> None:
+    """Start the gangs whose turn it is, before a match and after it: others were served since."""
+    if books.rows.gangs and books.matching.gangs_due:
+        for serial in gangs.start(books):
+            _release(books, serial)
+        books.matching.gangs_at = books.matching.version
 
 
 def forget_served(books: Books) -> None:
@@ -311,6 +316,9 @@ def _clear(books: Books) -> None:
             late = not gangs.drains(books, slots)
             if late:  # what is in its way may itself wait for these nodes
                 books.matching.gangs_rest_s = books.now + books.settings.reserve_after_s
+        if entry is not None and entry.ask.gang and not late:
+            gang = gangs.of_entry(books, entry)
+            late = not gangs.is_owed(books, gang, gangs.need_of(books, gang).total)
         served = entry is not None and books.rows.since_s[entry.row] > since_s
         if entry is None or late or served or not books.ledger.nodes.up[slots].all():
             _release(books, serial)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rm.ledger.asks import AskEntry
+from rm.ledger.gang_line import GangLine
 from rm.ledger.running import RunningByEnd
 from rm.state.lifecycle import AppState, AttemptState, RmContainerState, RmNodeState
 from weft.model.dag import Floats
@@ -462,6 +463,7 @@ class MatchState:
     __slots__ = (
         "cursor",
         "cut",
+        "gang_line",
         "gangs_at",
         "gangs_rest_s",
         "matched_at",
@@ -477,7 +479,8 @@ class MatchState:
         self.timer_set = False  # prompt pace: a pass is about to come
         self.cursor = 0  # node slot where the next pass begins
         self.cut = False  # there was more to grant than one pass may
-        self.gangs_at = -1  # version at which no gang fitted
+        self.gang_line = GangLine()
+        self.gangs_at = -1  # version at which no gang fitted; -1: others were served since
         self.gangs_rest_s = 0.0  # until when no nodes are kept for gangs
         self.reserved: dict[int, tuple[float, list[int]]] = {}  # by ask: since when, node slots
         self.reserve_at = 0.0  # when to look for starving asks next

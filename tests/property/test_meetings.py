@@ -75,3 +75,67 @@ def test_what_a_maximum_can_never_hold_is_refused_by_name() -> None:
     wide = job("wide", 1, {"vcores": 5, "memory_mb": 512}, queue="root.a", duration_s=5)
     with pytest.raises(InputError, match=r"queue root\.a may hold 4 at most"):
         run([wide], spec, "capacity", until_s=100.0)
+
+
+# -- gangs -----------------------------------------------------------------------------------------
+
+
+def held_by(result: Any, name: str, from_s: float, to_s: float) -> float:
+    """Containers that a job held on average in a window of time."""
+    number = next(row["job"] for row in result.jobs.to_pylist() if row["name"] == name)
+    held_s = 0.0
+    for row in result.tasks.to_pylist():
+        if row["job"] == number and row["start_s"] is not None:
+            end_s = to_s if row["end_s"] is None else min(row["end_s"], to_s)
+            held_s += max(0.0, end_s - max(row["start_s"], from_s))
+    return held_s / (to_s - from_s)
+
+
+@pytest.mark.parametrize("matcher", ["capacity", "drf", "graphene", "fifo"])
+@pytest.mark.parametrize("size", [1, 2])
+def test_gangs_are_no_way_round_a_queues_share(matcher: str, size: int) -> None:
+    """They wait their turn as any ask does; at most one more than the queue's share is held."""
+    spec = cluster({"count": 5}, a={"capacity": 0.1}, b={"capacity": 0.9})
+    lasts = [[5.0 + (7 * i + 3 * k) % 11 for k in range(size)] for i in range(300)]
+    stages = [
+        {
+            "name": f"g{i}",
+            "tasks": size,
+            "duration_s": 10,
+            "demand": SMALL,
+            "gang": True,
+            "actual_duration_s": lasts[i],
+        }
+        for i in range(300 // size)
+    ]
+    plain = [5.0 + (5 * i) % 11 for i in range(900)]
+    jobs = [
+        {"name": "a", "queue": "root.a", "stages": stages},
+        job("b", 900, queue="root.b", arrival_s=1, duration_s=10, actual_duration_s=plain),
+    ]
+    result = run(jobs, spec, matcher, until_s=150.0)
+    assert 2.0 < held_by(result, "a", 50.0, 150.0) < 4.0 + size
+
+
+@every_matcher
+def test_a_gang_starts_on_an_idle_cluster_after_those_before_it(matcher: str) -> None:
+    """What is left when others were served is its own at once: nothing else has to happen."""
+    spec = cluster({"count": 2})
+    jobs = [job("plain", 3, duration_s=100), job("gang", 8, gang=True, duration_s=10)]
+    rows = run(jobs, spec, matcher).jobs.to_pylist()
+    assert max(row["start_s"] for row in rows) < 10.0
+    assert [row["state"] for row in rows] == ["SUCCEEDED"] * 2
+    assert rows[1]["finish_s"] < 25.0
+
+
+@pytest.mark.parametrize("matcher", ["capacity", "fair", "drf"])
+def test_a_gang_among_endless_small_tasks_starts(matcher: str) -> None:
+    """Its nodes are kept where its turn came: it is later, but holds less, or has a queue."""
+    spec = cluster({"count": 4}, a={"capacity": 0.5}, b={"capacity": 0.5})
+    lasts = [5.0 + (5 * i) % 11 for i in range(1500)]
+    small = job("small", 1500, queue="root.a", duration_s=10, actual_duration_s=lasts)
+    same = "root.b" if matcher == "capacity" else "root.a"
+    gang = job("gang", 8, gang=True, queue=same, arrival_s=20.0, duration_s=10)
+    rows = run([small, gang], spec, matcher, until_s=300.0).jobs.to_pylist()
+    assert rows[1]["state"] == "SUCCEEDED"
+    assert rows[1]["jct_s"] < 120.0

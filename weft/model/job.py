@@ -145,6 +145,11 @@ class Stage:
     gang: bool = False  # its tasks are started all at once or not at all
     overrides: tuple[TaskOverride, ...] = ()  # empty, or one per task
 
+    @property
+    def together(self) -> bool:
+        """Whether its tasks start all at once: a gang of one is no gang."""
+        return self.gang and self.tasks > 1
+
     def override(self, index: int) -> TaskOverride:
         """Return what task `index` overrides."""
         return self.overrides[index] if self.overrides else NO_OVERRIDE

@@ -1,0 +1,97 @@
+"""Waiting gangs by kind: what keeps one gang of a kind from starting keeps them all.
+
+A gang is what one application asks for one stage that says `gang`. Those of a kind need the same,
+may use the same nodes and are held to the same limits, so only their places in the line tell them
+apart, and whether they fit is one question.
+"""
+
+from collections.abc import Hashable, Iterable
+from heapq import heappop, heappush
+
+from rm.ledger.asks import AskEntry
+from weft.model.dag import Floats
+
+GangKey = tuple[int, int]  # slot of the application, stage
+
+
+class GangKind:
+    """Gangs of one kind; `failed_at` is what was free when none of them fitted (`Ledger.freed`)."""
+
+    __slots__ = ("_line", "entries", "failed_at", "places", "rank", "total")
+
+    def __init__(self, total: Floats, places: Hashable, rank: int) -> None:
+        self.total = total  # (d,) of one gang
+        self.places = places  # equal: they may use the same nodes
+        self.rank = rank  # negative priority
+        self.entries: dict[GangKey, tuple[AskEntry, ...]] = {}
+        self.failed_at = -1
+        self._line: list[tuple[int, int, int]] = []  # order of submission, stage, application slot
+
+    @property
+    def first(self) -> GangKey:
+        """The gang that stands first in the line."""
+        while True:
+            _, stage, app = self._line[0]
+            if (app, stage) in self.entries:
+                return app, stage
+            heappop(self._line)
+
+    @property
+    def place(self) -> tuple[int, tuple[int, int, int]]:
+        """The place in the line where the first of them stands; the smallest is served first."""
+        assert self.first in self.entries
+        return self.rank, self._line[0]
+
+    def put(self, key: GangKey, entries: tuple[AskEntry, ...], order: int) -> None:
+        """Add a gang; `order` is of its application's submission."""
+        self.entries[key] = entries
+        heappush(self._line, (order, key[1], key[0]))
+
+    def needs_no_less(self, other: "GangKind") -> bool:
+        """Return whether a gang of this kind surely does not fit where none of another kind does.
+
+        Only said of gangs of like containers.
+        """
+        if self.places != other.places:
+            return False
+        mine, its = next(iter(self.entries.values())), next(iter(other.entries.values()))
+        if len(mine) > 1 or len(its) > 1 or mine[0].pending < its[0].pending:
+            return False
+        return bool((mine[0].demand >= its[0].demand).all())
+
+
+class GangLine:
+    """All waiting gangs; what of them changed is brought up to date by `put` and `drop`."""
+
+    __slots__ = ("_kind_of", "kinds")
+
+    def __init__(self) -> None:
+        self.kinds: dict[Hashable, GangKind] = {}
+        self._kind_of: dict[GangKey, Hashable] = {}
+
+    def drop(self, key: GangKey) -> None:
+        """Forget a gang."""
+        name = self._kind_of.pop(key, None)
+        if name is None:
+            return
+        kind = self.kinds[name]
+        del kind.entries[key]
+        if not kind.entries:
+            del self.kinds[name]
+
+    def put(self, key: GangKey, name: Hashable, kind: GangKind, order: int) -> None:
+        """Add a gang to a kind by its name; `kind` is a new one where there was none."""
+        (entries,) = kind.entries.values()
+        known = self.kinds.setdefault(name, kind)
+        if known is not kind:
+            known.put(key, entries, order)
+        self._kind_of[key] = name
+
+    def kind_of(self, key: GangKey) -> GangKind:
+        """Return the kind of a waiting gang."""
+        return self.kinds[self._kind_of[key]]
+
+    def all(self) -> Iterable[tuple[GangKey, tuple[AskEntry, ...]]]:
+        """Yield every waiting gang with its asks, in no order."""
+        for kind in self.kinds.values():
+            yield from kind.entries.items()
