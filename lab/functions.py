@@ -14,13 +14,13 @@ from am.plan.bounds.bounds import bounds_of
 from am.plan.registry import planner_parameters
 from lab.commands.plan import run_planner
 from lab.commands.plan_file import plan_data
-from lab.report.html import write_report
 from sim.process.command import simulated
 from sim.request import Request
 from sim.results import job_rows, node_rows, stage_rows, task_rows
 from weft.model.cluster import ClusterSpec, cluster_from_dict
 from weft.model.dag import dag_of_job
 from weft.model.errors import InputError
+from weft.model.extras import require
 from weft.model.job import Job
 from weft.model.jobfile import job_from_dict
 from weft.results import Results, table_of
@@ -68,9 +68,13 @@ def simulate(
         options=_texts(options),
         **more,
     )
+    if request.report:
+        require("matplotlib", "plot", "report")
     summary, run = simulated(request, cluster=spec, jobs=jobs or None)
     folder = Path(request.out) if request.out else None
     if folder and request.report:
+        from lab.report.html import write_report
+
         write_report([folder])
     return Results(
         folder,

@@ -1,11 +1,10 @@
 """Tests that every policy must pass, for policies of other packages.
 
-    pytest --pyargs lab.policy_tests --weft-matcher my_package.matching:Mine
+    pytest -p lab.policy_options --pyargs lab.policy_tests --weft-matcher my_package:Mine
 
 runs Weft's own checks over a policy in the simulator: capacity, precedence, limits of queues,
 gangs, faults, the same answer to the same question. `--weft-planner`, `--weft-asker` and
-`--weft-importer` (with `--weft-source FILE`) choose the others; each may be repeated. The options
-come with Weft's installation (`lab.pytest_options`).
+`--weft-importer` (with `--weft-source FILE`) choose the others; each may be repeated.
 """
 
 from dataclasses import replace

@@ -9,7 +9,7 @@ import numpy as np
 from am.plan.list_schedule import Placement
 from am.plan.paths import dependencies_of
 from weft.model.dag import Dag, Floats, Ints, Machines
-from weft.model.errors import InputError
+from weft.model.extras import require
 
 _UNITS = 1_000_000_000  # a machine's capacity in whole units
 _SLACK = 50  # units of rounding that a full machine may hold: 5e-8 of it, half the tolerance
@@ -30,13 +30,7 @@ class ExactModel:
     """One start per task, one machine of those it fits on, capacities as cumulative resources."""
 
     def __init__(self, dag: Dag, machines: Machines, least_s: float, hint: Placement) -> None:
-        try:
-            from ortools.sat.python import cp_model
-        except ImportError:
-            raise InputError(
-                "planner", "optimal needs OR-Tools: install weft-rm[optimal]"
-            ) from None
-        self._cp: Any = cp_model
+        self._cp = cp_model = require("ortools.sat.python.cp_model", "optimal", "planner optimal")
         self._model: Any = cp_model.CpModel()
         self._dag, self._machines = dag, machines
         end_s = float((hint[1] + dag.duration_s).max())

@@ -8,13 +8,13 @@ Forms are told apart by their columns (schema: `trace_2018.md` of the trace): `b
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from importlib import import_module
 from operator import and_
 from pathlib import Path
 from typing import Any
 
 from lab.analysis.files import FORMS, TEXT, clear_errors, form_of, groups_of
-from weft.model.errors import InputError, WeftError
+from weft.model.errors import InputError
+from weft.model.extras import require
 
 _NAME = r"^[A-Za-z]+([0-9]{1,9})((_[0-9]{1,9})*)(_.*)?$"  # `J3_1_2`: task 3 waits for 1 and 2
 _MOST = 1e12  # of a time in s or an amount: what is above is a mistake, and NaN counts as that
@@ -35,11 +35,7 @@ Table = Any  # an Ibis table: no types of theirs reach ours
 
 def ibis_module() -> Any:
     """Return Ibis; raises WeftError where it is not installed."""
-    try:
-        return import_module("ibis")
-    except ImportError:
-        why = "weft analyse needs Ibis and DuckDB: pip install 'weft-rm[analyse]'"
-        raise WeftError(why) from None
+    return require("ibis", "analyse", "weft analyse")
 
 
 @dataclass(slots=True)

@@ -27,9 +27,9 @@ from lab.bench import dask as bench_dask
 from lab.bench import remote as bench_remote
 from lab.bench.peers import in_loops, loop_us, rows_of
 from weft.client.api import Client
-from weft.client.certificates import make
 from weft.client.local import LocalCluster, LocalSettings
 from weft.model.errors import InputError, WeftError
+from weft.model.extras import require
 from weft.model.job import Edge, Job, Stage
 from weft.wire import tls
 
@@ -281,6 +281,9 @@ def _over_tls(name: str, settings: LocalSettings, tasks: int, *, tokens: bool = 
     beside = _UntokenedCluster if tokens else LocalCluster
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         made = Path(folder) / "tls"
+        require("cryptography", "tls", "the case under TLS")
+        from weft.client.certificates import make
+
         make(made, [], others={"emulator": ["n1"], "manager": ["n1"]})
         files = [made / name for name in ("ca.pem", "n1.pem", "n1-key.pem")]
         named = zip(("ca", "cert", "key"), files, strict=True)

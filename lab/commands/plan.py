@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from weft.model.errors import InputError, WeftError
+from weft.model.extras import require
 
 F = TypeVar("F", bound=Callable[..., object])
 _SHOW_PROGRESS_AFTER_S = 0.7
@@ -92,6 +93,8 @@ def plan(  # noqa: PLR0913
     from lab.commands.plan_file import plan_data
 
     machines = spec.machines()
+    if plot is not None:
+        require("matplotlib", "plot", "--plot")
     bounds = bounds_of(dag, machines)
     kept = KeptPlans("" if no_reuse else job.history_key)
     decided = options | {"seed": seed, "time_limit_s": time_limit_s}

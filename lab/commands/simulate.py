@@ -8,6 +8,7 @@ import click
 
 from lab.simulate_options import simulate_options
 from weft.client.show import echo_json, safe, table
+from weft.model.extras import require
 from weft.policies.parameters import split_settings
 
 
@@ -27,6 +28,8 @@ def simulate(
     from sim.request import Request
 
     request = Request(workload=workload, format=format_, options=chosen, **rest)
+    if request.report:
+        require("matplotlib", "plot", "--report")
     played = []
     if plays:
         from lab.play.runs import simulate_run
@@ -76,6 +79,8 @@ def compare(folders: tuple[str, ...], common: bool, plot: Path | None, as_json: 
     """
     from lab.report.comparing import PERCENTILES, differs, gains, read_run
 
+    if plot is not None:
+        require("matplotlib", "plot", "--plot")
     runs = [read_run(Path(folder)) for folder in folders]
     first = runs[0]
     found = {folder: gains(first, run, common) for folder, run in zip(folders, runs, strict=True)}

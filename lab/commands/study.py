@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from weft.client.show import echo_json, table
+from weft.model.extras import require
 
 
 @click.command()
@@ -32,6 +33,8 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
     GRID is YAML or JSON with lists: workloads, clusters, schedulers, and optionally seeds, loads,
     arrivals, estimate_errors, options.
     """
+    if plot is not None:
+        require("matplotlib", "plot", "--plot")
     from rich.console import Console
 
     from lab.studies.grid import read_grid, run_study

@@ -24,10 +24,8 @@ _LINES = {
 
 def draw_plan(title: str, dag: Dag, plan: Plan, bounds: Bounds, path: Path) -> None:
     """Write the picture; the suffix says which kind (.svg, .png, .pdf). Raises WeftError."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise WeftError("--plot needs matplotlib") from None
+    import matplotlib
+
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "weft"  # equal plans, equal bytes
     from matplotlib import pyplot

@@ -20,6 +20,7 @@ from sim.process.outputs import SERIES
 from sim.process.provenance import KEYS
 from sim.request import Request
 from weft.model.errors import InputError, WeftError
+from weft.model.extras import require
 from weft.workloads.documents import load_document
 
 AXES = ("workload", "cluster", "scheduler", "seed")
@@ -162,11 +163,7 @@ def _on_pool(workers: int) -> Runner:
 
 
 def _on_dask(address: str) -> Runner:
-    try:
-        import distributed
-    except ImportError:
-        why = "--dask needs the package `distributed`: pip install 'weft-rm[dask]'"
-        raise WeftError(why) from None
+    distributed = require("distributed", "dask", "--dask")
 
     def run(requests: Sequence[Request]) -> Iterator[dict[str, Any]]:
         try:

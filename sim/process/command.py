@@ -14,7 +14,7 @@ from nm.settings import NodeSettings
 from rm.match.registry import matcher_row
 from sim.cluster import Simulation
 from sim.faults import NO_FAULTS, Faults, faults_from_dict, random_faults
-from sim.process.outputs import logged, summarise, write_run
+from sim.process.outputs import check_folder, logged, summarise, write_run
 from sim.process.provenance import described
 from sim.recorder import Recorder
 from sim.request import Request
@@ -23,6 +23,7 @@ from sim.results import Run, task_rows
 from sim.settings import SimSettings, role_settings
 from weft.model.cluster import ClusterSpec
 from weft.model.errors import InputError, PolicyError, WeftError
+from weft.model.extras import require
 from weft.model.job import Job
 from weft.policies import plugins
 from weft.policies.presets import PARTS, Preset, choose, label, with_options
@@ -62,8 +63,10 @@ def simulated(
         raise InputError("--parquet", "needs --out DIR")
     if request.report and not request.out:
         raise InputError("--report", "needs --out DIR")
-    if request.out and Path(request.out).exists() and not Path(request.out).is_dir():
-        raise InputError("--out", f"{request.out} is a file, not a folder")
+    if request.out:
+        check_folder(request.out)
+    if request.parquet:
+        require("pyarrow.parquet", "results", "--parquet")
     if request.trace:
         check_trace(request.trace)
     cluster = with_load(cluster or load_cluster(request.cluster), request.load)

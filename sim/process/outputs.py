@@ -2,6 +2,7 @@
 
 import csv
 import json
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,10 +31,26 @@ from sim.results import (
     task_rows,
     utilisation,
 )
-from weft.model.errors import WeftError
+from weft.model.errors import InputError, WeftError
 from weft.model.resources import Vector
 
 SERIES = ("running", "leftover")  # keys of summary.json that hold values over time
+
+
+def check_folder(path: str) -> None:
+    """Make the folder of the results; raises InputError where it can hold none.
+
+    Asked before a run, so that no run is lost for a folder that cannot be written.
+    """
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except FileExistsError:
+        raise InputError("--out", f"{folder} is a file, not a folder") from None
+    except OSError as error:
+        raise InputError("--out", f"{folder}: {error.strerror or error}") from None
 
 
 def summarise(

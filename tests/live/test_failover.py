@@ -15,6 +15,7 @@ import grpc.aio
 import pytest
 from click.testing import CliRunner
 
+from lab import cli
 from testkit.etcd import EtcdServer, free_ports
 from testkit.live import (
     Cluster,
@@ -26,7 +27,6 @@ from testkit.live import (
     until,
     wait_for_nodes,
 )
-from weft.client import cli
 from weft.client.api import AsyncClient, Client, RefusedError
 from weft.model.errors import WeftError
 from weft.model.ids import app_of_container

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from weft.client import cli
+from lab import cli
 from weft.client.numeric_options import Finite
 
 GOOD = {

@@ -230,7 +230,7 @@ def test_the_exact_planner_says_how_to_get_it(
     result = call(
         "plan", job_file, "--cluster", "1x16vcores,65536memory_mb", "--planner", "optimal"
     )
-    assert "install weft-rm[optimal]" in str(result.exception)
+    assert "pip install 'weft-rm[optimal]'" in str(result.exception)
 
 
 def test_a_limit_that_is_no_number_is_an_error_of_the_command_line(job_file: str) -> None:

@@ -16,17 +16,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from weft.model.errors import InputError, WeftError
-from weft.protocol.access import ANY_NODE, URI
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-try:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-except ImportError:
-    why = "certificates need the package cryptography: pip install 'weft-rm[tls]'"
-    raise WeftError(why) from None
+from weft.model.errors import InputError
+from weft.protocol.access import ANY_NODE, URI
 
 AUTHORITY = "ca"
 AUTHORITY_DAYS = 3650

@@ -10,6 +10,7 @@ import click
 from weft.client import show
 from weft.client.commands_apps import json_option
 from weft.model.errors import InputError
+from weft.model.extras import require
 from weft.model.reading import name_problem
 from weft.protocol.access import URI
 
@@ -66,6 +67,7 @@ def certificates(
     --tls-key FOLDER/NAME-key.pem. Keep ca-key.pem to yourself. What still fits and lasts is kept,
     so the command may be run again, with more hosts or to renew.
     """
+    require("cryptography", "tls", "a certificate")
     from weft.client.certificates import make
 
     others = {"manager": managers, "emulator": emulators, "client": clients, "admin": admins}

@@ -33,13 +33,22 @@ class TimeLeft(ProgressColumn):
         return Text(f"{duration(left)} left", style="cyan")
 
 
+class Completed(ProgressColumn):
+    """`3/12`; `3/?` until the total is known."""
+
+    def render(self, task: Task) -> Text:
+        """Return the words for one bar."""
+        total = "?" if task.total is None else f"{task.total:,.0f}"
+        return Text(f"{task.completed:,.0f}/{total}")
+
+
 def bars(console: Console, *, transient: bool = False, refresh: float = 10) -> Progress:
     """Return a group of bars; each needs the fields `state` (a word or two) and a `description`."""
     room = max(10, console.width - FIXED)
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=max(5, min(30, room // 2))),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f}", markup=False),
+        Completed(),
         TextColumn("{task.fields[state]}", markup=False),
         TimeElapsedColumn(),
         TimeLeft(),

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.model.errors import InputError, WeftError
+from weft.model.extras import require
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,12 +87,12 @@ class Results:
 
     def to_pandas(self) -> dict[str, Any]:
         """Return every table as a pandas DataFrame, by name; raises WeftError without pandas."""
-        _need("pandas")
+        require("pandas", "results", "a table of a run")
         return {name: table.to_pandas() for name, table in self.tables().items()}
 
     def to_polars(self) -> dict[str, Any]:
         """Return every table as a polars DataFrame, by name; raises WeftError without polars."""
-        polars = _need("polars")
+        polars = require("polars", "results", "a table of a run")
         return {name: polars.from_arrow(table) for name, table in self.tables().items()}
 
 
@@ -118,7 +119,7 @@ def load(folder: Path | str) -> Results:
 
 def write_parquet(folder: Path | str) -> list[Path]:
     """Write a Parquet file beside each table of a run's folder; returns their paths."""
-    _need("pyarrow")
+    require("pyarrow", "results", "a table of a run")
     from pyarrow import parquet
 
     place, made = Path(folder), []
@@ -140,7 +141,7 @@ def write_parquet(folder: Path | str) -> list[Path]:
 
 def table_of(name: str, rows: Iterable[Sequence[Any]]) -> "pa.Table":
     """Return a table from rows in the order of its columns; an empty text is null."""
-    pa = _need("pyarrow")
+    pa = require("pyarrow", "results", "a table of a run")
     schema = SCHEMAS[name]
     columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in schema]
     arrays = []
@@ -153,7 +154,7 @@ def table_of(name: str, rows: Iterable[Sequence[Any]]) -> "pa.Table":
 
 
 def _read(place: Path, name: str) -> "pa.Table":
-    pa = _need("pyarrow")
+    pa = require("pyarrow", "results", "a table of a run")
     fast, plain = place / f"{name}.parquet", place / f"{name}.csv"
     if fast.exists() and (
         not plain.exists() or fast.stat().st_mtime_ns >= plain.stat().st_mtime_ns
@@ -170,7 +171,7 @@ def _read(place: Path, name: str) -> "pa.Table":
 
 
 def _read_csv(place: Path, name: str) -> "pa.Table":
-    pa = _need("pyarrow")
+    pa = require("pyarrow", "results", "a table of a run")
     from pyarrow import csv
 
     path = place / f"{name}.csv"
@@ -195,12 +196,3 @@ def _read_csv(place: Path, name: str) -> "pa.Table":
 
 def _arrow(pa: Any, kind: str) -> Any:
     return pa.dictionary(pa.int32(), pa.string()) if kind == _WORD else getattr(pa, kind)()
-
-
-def _need(name: str) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(name)
-    except ImportError:
-        raise WeftError(f"this needs {name}: pip install 'weft-rm[results]'") from None

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import cramjam
-
 from weft.model.errors import InputError
+from weft.model.extras import require
 from weft.workloads.documents import LINE_BYTES_MAX, open_bytes, open_counted
 from weft.workloads.imported import Imported
 from weft.workloads.reading import expand
@@ -148,19 +147,33 @@ def _head(path: Path, size: int) -> str:
         return stream.read(size).decode("utf-8", errors="replace")
 
 
+_PACKED = (_LZ4_BLOCK_MAGIC, _SNAPPY_MAGIC, _LZ4_FRAME_MAGIC, _SNAPPY_FRAME_MAGIC)
+
+
 def _blocks(raw: BinaryIO, magic: bytes) -> Iterator[bytes] | None:
+    if not magic.startswith(_PACKED):
+        return None
+    codecs = require("cramjam", "traces", "a log packed with lz4 or snappy")
+    return _undamaged(codecs, _packed_blocks(codecs, raw, magic))
+
+
+def _undamaged(codecs: Any, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    try:
+        yield from blocks
+    except codecs.DecompressionError as error:
+        raise ValueError(str(error)) from None
+
+
+def _packed_blocks(codecs: Any, raw: BinaryIO, magic: bytes) -> Iterator[bytes]:
     if magic.startswith(_LZ4_BLOCK_MAGIC):
-        return _lz4_blocks(raw)
+        return _lz4_blocks(codecs.lz4, raw)
     if magic.startswith(_SNAPPY_MAGIC):
-        return _snappy_blocks(raw)
-    if magic.startswith(_LZ4_FRAME_MAGIC):
-        return _whole(raw, cramjam.lz4.decompress)
-    if magic.startswith(_SNAPPY_FRAME_MAGIC):
-        return _whole(raw, cramjam.snappy.decompress)
-    return None
+        return _snappy_blocks(codecs.snappy, raw)
+    codec = codecs.lz4 if magic.startswith(_LZ4_FRAME_MAGIC) else codecs.snappy
+    return _whole(raw, codec.decompress)
 
 
-def _lz4_blocks(raw: BinaryIO) -> Iterator[bytes]:
+def _lz4_blocks(codec: Any, raw: BinaryIO) -> Iterator[bytes]:
     """Yield blocks of magic, method, packed size, size and checksum; an empty one ends a stream."""
     while head := raw.read(21):
         if len(head) < 21 or not head.startswith(_LZ4_BLOCK_MAGIC):
@@ -171,14 +184,11 @@ def _lz4_blocks(raw: BinaryIO) -> Iterator[bytes]:
         data = _take(raw, packed)
         if size == 0:
             continue
-        yield data if head[8] & 0xF0 == 0x10 else _unpack_lz4(data, size)
+        stored = head[8] & 0xF0 == 0x10
+        yield data if stored else bytes(codec.decompress_block(data, output_len=size))
 
 
-def _unpack_lz4(data: bytes, size: int) -> bytes:
-    return bytes(cramjam.lz4.decompress_block(data, output_len=size))
-
-
-def _snappy_blocks(raw: BinaryIO) -> Iterator[bytes]:
+def _snappy_blocks(codec: Any, raw: BinaryIO) -> Iterator[bytes]:
     """Yield blocks: a header of 16 bytes, then big-endian sizes and raw snappy."""
     while head := raw.read(4):
         if head == _SNAPPY_MAGIC[:4]:  # streams may follow one another
@@ -188,9 +198,9 @@ def _snappy_blocks(raw: BinaryIO) -> Iterator[bytes]:
         if size > _BLOCK_BYTES_MAX:
             raise ValueError(f"a block of {size} bytes")
         data = _take(raw, size)
-        if cramjam.snappy.decompress_raw_len(data) > _BLOCK_BYTES_MAX:
+        if codec.decompress_raw_len(data) > _BLOCK_BYTES_MAX:
             raise ValueError("a block that unpacks to more than the limit")
-        yield bytes(cramjam.snappy.decompress_raw(data))
+        yield bytes(codec.decompress_raw(data))
 
 
 def _whole(raw: BinaryIO, unpack: Callable[[bytes], Any]) -> Iterator[bytes]:

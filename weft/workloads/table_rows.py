@@ -6,11 +6,11 @@ Traces are published as CSV with or without a header, exported from warehouses a
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from weft.model.errors import InputError
+from weft.model.extras import require
 from weft.workloads.documents import open_bytes, open_counted, parse_json, read_head, read_lines
 from weft.workloads.imported import Imported
 from weft.workloads.reading import text_amount
@@ -126,11 +126,7 @@ def _object(line: str, place: str) -> dict[str, Any]:
 
 
 def _pyarrow() -> Any:
-    try:
-        return import_module("pyarrow.parquet")
-    except ImportError:
-        why = "Parquet is read with pyarrow: pip install 'weft-rm[results]'"
-        raise InputError("Parquet", why) from None
+    return require("pyarrow.parquet", "results", "Parquet")
 
 
 def _parquet_columns(path: Path) -> tuple[str, ...]:

@@ -4,12 +4,11 @@ import io
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-import cramjam
 import zstandard
 
 from weft.model.errors import InputError
 
-DAMAGES = (cramjam.DecompressionError, zstandard.ZstdError, ValueError, EOFError)
+DAMAGES = (zstandard.ZstdError, ValueError, EOFError)
 _WINDOW_BYTES_MAX = 128 * 2**20  # what zstd may look back: its own limit without `--long`
 _PACKED_BYTES = 1024  # read at once: a block of 4 bytes may unpack to 128 kB, so at most 32 MB
 

@@ -1,4 +1,4 @@
-"""The options of `lab.policy_tests`, known to every pytest beside an installed Weft."""
+"""The options of `lab.policy_tests`, which pytest knows by `-p lab.policy_options`."""
 
 from typing import Any
 
