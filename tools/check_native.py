@@ -1,4 +1,4 @@
-"""Does the native build decide as plain Python does? `make native-test`
+"""Does the native build decide as plain Python does? Run by `make native-test`.
 
 Every preset in both paces and under random faults (`lab.studies.digests`), in both builds, each in
 a process of its own; the digests of the decision logs have to be the same, and those that are kept.

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from lab.bench.peers import in_loops, loop_us, rows_of
+from lab.inputs import public_files
 from lab.native import ROOT, native_build
 from rm.match.registry import make_matcher
 from rm.process.warm import warm
@@ -32,7 +33,6 @@ from weft.model.job import Edge, Job, Stage
 from weft.policies.presets import preset
 
 Row = dict[str, object]
-DATA = Path(os.environ.get("WEFT_DATA", "../shared/data"))
 # s between jobs of a stream that 1,000 nodes keep up with (load 0.88), so that growth with the
 # tasks is not growth of a backlog; with 0.5 s they have twice as much to do as they can.
 KEPT_UP_S = 1.2
@@ -62,7 +62,7 @@ def queries(count: int) -> list[Job]:
     """Return decima-sim's case: TPC-H queries in a stream, one slot a task."""
     from weft.workloads import tpch
 
-    jobs = tpch.read(sorted((DATA / "tpch/2g").glob("*.json.gz"))).jobs
+    jobs = tpch.read(public_files("tpch/2g/*.json.gz")).jobs
     rng = np.random.default_rng(1)
     times = np.cumsum(rng.exponential(25.0, count))
     picked = [jobs[int(i)] for i in rng.integers(len(jobs), size=count)]
@@ -76,7 +76,7 @@ def hour_slice() -> list[Job]:
     """Return half an hour of a production cluster: every batch job with its true arrival."""
     from weft.workloads import alibaba2018
 
-    return alibaba2018.read([DATA / "alibaba-v2018/hour_slice.csv.gz"]).jobs
+    return alibaba2018.read(public_files("alibaba-v2018/hour_slice.csv.gz")).jobs
 
 
 def fifty_slots() -> ClusterSpec:
@@ -150,8 +150,6 @@ def case(name: str) -> Row:
         jobs = make_jobs()
     except (OSError, ValueError) as error:
         return {"case": name, "skipped": str(error)}
-    if not jobs:
-        return {"case": name, "skipped": f"no data in {DATA}"}
     cluster = make_cluster()
     chosen = preset(scheduler)
     warm(make_matcher(chosen.matcher, chosen.matcher_options), cluster.types)

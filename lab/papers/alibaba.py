@@ -1,7 +1,6 @@
 """The thesis on Alibaba 2018 (Xue, UC Santa Cruz, 2025): chapter 2 by `weft analyse`, chapter 3."""
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, partial
@@ -10,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from lab.inputs import public_files
 from lab.papers.page import Figure, Line, Paper, against, bars, over, told
 from lab.papers.runs import jct_factor, span_gain
 from lab.studies.runs import simulate
 from lab.studies.trials import Rows, Trial
 from weft.model.cluster import cluster_from_text
-from weft.model.errors import InputError
 from weft.model.job import Job
 from weft.workloads.imported import Imported
 from weft.workloads.registry import import_jobs
@@ -33,10 +32,7 @@ SCHEMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 def data(name: str) -> Path:
     """Return a file of the public sample; raises InputError where it is not there."""
-    path = Path(os.environ.get("WEFT_DATA", "../shared/data")) / "alibaba-v2018" / name
-    if not path.is_file():
-        raise InputError("WEFT_DATA", f"{path} is not there; point it to the folder of inputs")
-    return path
+    return public_files(f"alibaba-v2018/{name}")[0]
 
 
 # -- chapter 2 -------------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from lab.inputs import public_files
 from lab.papers.page import Figure, Line, Paper, against, bars, near, over, told
 from lab.papers.runs import mean_jct, span_gain
-from lab.studies.cobra import CORES, MEMORY_MB, PART, alibaba, data
+from lab.studies.cobra import CORES, MEMORY_MB, PART, alibaba
 from lab.studies.runs import simulate, spread
 from lab.studies.trials import Rows, Trial
 from weft.model.cluster import cluster_from_text
@@ -279,7 +280,7 @@ def draw_theorem(rows: Rows, axes: Any) -> None:
 @cache
 def plans() -> Mapping[tuple[str, str], Mapping[str, float]]:
     """Return what stages asked for in the trace, at most a container: (job, stage) to demand."""
-    files = data("alibaba-v2018", "task_usage.csv.gz")
+    files = public_files("alibaba-v2018/task_usage.csv.gz")
     return {
         (job.name, s.name): {k: min(s.demand.get(k, 0.0), most) for k, most in CONTAINER.items()}
         for job in import_jobs("alibaba2018", files, {}, Imported())

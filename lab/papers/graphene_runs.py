@@ -10,7 +10,6 @@ import numpy as np
 
 from lab.papers.page import Figure, Line, against, bars, over, told
 from lab.papers.runs import SCALE, SCHEMES, jct_gain, span_gain
-from lab.studies.graphene import ARRIVALS_S
 from lab.studies.matching import thinned
 from lab.studies.runs import finished, machines, picked_jobs, spread
 from lab.studies.trials import Rows, Trial, interval
@@ -72,6 +71,9 @@ def _case(
     return partial(run, nodes, scheme, error, two_queues)
 
 
+# Mean time between arrivals for completion times (section 8.1) and, for makespans, within the first
+# few minutes.
+ARRIVALS_S, BURST_S = 25.0, 3.0
 LOAD_CASES = {f"{n}/{s}": _case(n, s) for n in LOADS.values() for s in AT_LOADS}
 BLIND_CASES = {f"{NODES}/{s}": _case(NODES, s) for s in (*BLIND, "graphene")}
 ERROR_CASES = {f"{e}/{s}": _case(NODES, s, how) for e, how in ERRORS.items() for s in WITH_ERRORS}

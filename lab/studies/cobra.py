@@ -6,7 +6,6 @@ minutes on one core (`compare` six), so the workloads are subsets (docs/cobra.md
 """
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from lab.inputs import public_files
 from lab.studies.runs import Outcome, run_named, simulate, spread
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
@@ -51,24 +51,15 @@ def cluster() -> ClusterSpec:
     return cluster_from_text(f"{MACHINES}x{CORES:g}vcores,{MEMORY_MB:g}memory_mb")
 
 
-def data(*parts: str) -> list[Path]:
-    """Return files of `$WEFT_DATA`."""
-    root = Path(os.environ.get("WEFT_DATA", "../shared/data"))
-    found = sorted(root.glob("/".join(parts)))
-    if not found:
-        raise SystemExit(f"WEFT_DATA: {root / '/'.join(parts)} is not there")
-    return found
-
-
 def alibaba() -> list[Job]:
     """Return jobs of 5 to 7 stages with the use that was measured, per task."""
-    files = data("alibaba-v2018", "task_usage.csv.gz")
+    files = public_files("alibaba-v2018/task_usage.csv.gz")
     return prepared(import_jobs("alibaba2018", files, {}, Imported()), 120)
 
 
 def wfinstances() -> list[Job]:
     """Return the scientific workflows of less than 400 tasks, each three times."""
-    files = data("wfinstances", "*", "*.json*")
+    files = public_files("wfinstances/*/*.json*")
     small = [j for j in import_jobs("wfformat", files, {}, Imported()) if j.task_count < 400]
     copies = [replace(job, name=f"{job.name}-{copy}") for job in small for copy in range(3)]
     return prepared(copies, len(copies))
@@ -77,7 +68,7 @@ def wfinstances() -> list[Job]:
 def tpch() -> list[Job]:
     """Return the 22 queries at 2 GB and 5 GB; without demands: half a core and 1 GB a task."""
     given = {"vcores": "0.5", "memory_mb": "1024"}
-    files = [*data("tpch", "2g", "*.json.gz"), *data("tpch", "5g", "*.json.gz")]
+    files = [*public_files("tpch/2g/*.json.gz"), *public_files("tpch/5g/*.json.gz")]
     return prepared(import_jobs("tpch", files, given, Imported()), 44)
 
 

@@ -9,15 +9,14 @@ machines by N, which keeps what a task is to a machine and a job to the cluster;
 long.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lab.inputs import public_files
 from lab.studies.runs import work_s
 from lab.studies.trials import Trial, print_table, reader, run_trials
 from sim.cluster import Simulation
@@ -35,7 +34,6 @@ from weft.workloads.registry import import_jobs
 
 WINDOW_S = 240.0
 QUEUES = QueueSpec("root", children=(QueueSpec("a", 0.5), QueueSpec("b", 0.5)))
-DATA = Path(os.environ.get("WEFT_DATA", Path(__file__).resolve().parents[1].parent / "shared/data"))
 WORKLOAD = "carbyne-workloads/queries_tpcds_FB_distr_new.txt.gz"
 SIX = ("cpu", "memory", "r3", "r4", "r5", "r6")
 MACHINES, LOAD = 40, 0.9
@@ -121,7 +119,7 @@ def shared_jobs(arrivals: str, seed: int, scale: int) -> list[Job]:
     0.9 of what the machines can do.
     """
     count = JOBS[arrivals]
-    every = list(import_jobs("carbyne", [DATA / WORKLOAD], {}, Imported()))
+    every = list(import_jobs("carbyne", public_files(WORKLOAD), {}, Imported()))
     rng = np.random.default_rng([seed, 41])
     picks = rng.choice(len(every), count, replace=False)
     jobs = [thinned(every[pick], scale) for pick in picks.tolist()]

@@ -8,11 +8,10 @@ violation ends the run with its name. Names after the command choose presets; `-
 most so many jobs, evenly picked.
 """
 
-import os
 import sys
 import time
-from pathlib import Path
 
+from lab.inputs import public_files
 from sim.cluster import Simulation
 from sim.results import Run, jct_s, makespan_s
 from sim.settings import SimSettings
@@ -23,7 +22,6 @@ from weft.policies.presets import PRESETS, preset
 from weft.workloads.imported import Imported
 from weft.workloads.registry import import_jobs
 
-DATA = Path(os.environ.get("WEFT_DATA", Path(__file__).resolve().parents[1].parent / "shared/data"))
 WORKLOAD = "carbyne-workloads/queries_tpcds_FB_distr_new.txt.gz"
 EVERY = 50  # the manager's books alone take longer to check than 50 events to take in
 SIX = ("cpu", "memory", "r3", "r4", "r5", "r6")
@@ -31,7 +29,7 @@ SIX = ("cpu", "memory", "r3", "r4", "r5", "r6")
 
 def workload(jobs_max: int = 0) -> list[Job]:
     """Return the jobs with their own arrivals; at most `jobs_max`, evenly picked (0: all)."""
-    jobs = list(import_jobs("carbyne", [DATA / WORKLOAD], {}, Imported()))
+    jobs = list(import_jobs("carbyne", public_files(WORKLOAD), {}, Imported()))
     return jobs[:: -(-len(jobs) // jobs_max)] if jobs_max else jobs
 
 

@@ -4,15 +4,14 @@ The workloads are the stage DAGs of `$WEFT_DATA/carbyne-workloads`: six demands 
 part of one machine.
 """
 
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lab.inputs import public_files
 from sim.cluster import Simulation
 from sim.process.command import quiet_collector
 from sim.recorder import Recorder
@@ -44,17 +43,9 @@ class Outcome:
     utilisation: float  # of the resource used most
 
 
-def data_folder() -> Path:
-    """Return where the workloads lie; raises InputError when they are not there."""
-    folder = Path(os.environ.get("WEFT_DATA", "../shared/data")) / "carbyne-workloads"
-    if not folder.is_dir():
-        raise InputError("WEFT_DATA", f"{folder} is not there; point it to the folder of inputs")
-    return folder
-
-
 def picked_jobs(workload: str, count: int, seed: int) -> list[Job]:
     """Return `count` jobs picked at random from a benchmark's queries, at 0 s (Graphene 8.1)."""
-    queries = read([data_folder() / FILES[workload]]).jobs
+    queries = read(public_files(f"carbyne-workloads/{FILES[workload]}")).jobs
     rng = np.random.default_rng([seed, 31])
     picks = rng.integers(0, len(queries), count)
     return [

@@ -29,7 +29,9 @@ from weft.policies.compiled import direct
 
 
 class NodeColumns(Columns):
-    """Per node slot. What holds between two calls of the ledger:
+    """Arrays by node slot.
+
+    Between two calls of the ledger:
 
     * `held` and `containers` count whatever is booked on the node: tasks, masters, and what is kept
       for nobody until the node says that it ended;
@@ -52,7 +54,9 @@ class NodeColumns(Columns):
 
 
 class AppColumns(Columns):
-    """Per application slot. What holds between two calls of the ledger:
+    """Arrays by application slot.
+
+    Between two calls of the ledger:
 
     * `held` and `containers` are those of all its attempts together: an attempt that ended holds
       what its nodes have not confirmed to be gone;

@@ -55,7 +55,9 @@ class Pace:
 
 
 class Books:
-    """Everything that the Resource Manager knows. What holds after every event:
+    """Everything that the Resource Manager knows.
+
+    After every event:
 
     * `apps` and `nodes` have each record by its name, `app_at` and `node_at` by its slot of the
       ledger; a record and its slot name each other;

@@ -1,10 +1,14 @@
 """No preset breaks a rule on a slice of a public workload, with every checker on."""
 
+import os
+from pathlib import Path
+
 import pytest
 
-from lab.studies.preset_check import DATA, WORKLOAD, check, workload
+from lab.studies.preset_check import WORKLOAD, check, workload
 from weft.policies.presets import PRESETS
 
+DATA = Path(os.environ.get("WEFT_DATA", "../shared/data"))
 pytestmark = pytest.mark.skipif(
     not (DATA / WORKLOAD).exists(), reason=f"no {WORKLOAD} in {DATA} (WEFT_DATA)"
 )

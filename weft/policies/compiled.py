@@ -31,7 +31,7 @@ Kernel = TypeVar("Kernel", bound=Callable[..., object])
 def _digest() -> str:
     mixed = hashlib.sha256(numba.__version__.encode())
     mixed.update(Path(__file__).read_bytes())
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     for floor in ("weft", "rm", "am"):
         for path in sorted((root / floor).rglob("*_kernels.py")):
             mixed.update(path.read_bytes())
