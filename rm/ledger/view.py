@@ -97,6 +97,24 @@ class View:
         banned.flags.writeable = False
         return banned
 
+    def barred(self, rows: Ints) -> Bools:
+        """Return which nodes rows must not use by black lists or strict places, (k, nodes).
+
+        Of no length where no row is kept off a node by either.
+        """
+        if not self._banned and not self.rows.strict:
+            return np.zeros((0, 0), dtype=np.bool_)
+        out = np.zeros((len(rows), len(self.nodes.up)), dtype=np.bool_)
+        for node, apps in self._banned.items():
+            out[:, node] = np.isin(self.rows.app[rows], list(apps))
+        for i, row in enumerate(rows.tolist()):
+            entry = self.rows.entries[row]
+            if entry is not None and entry.strict:
+                racks = self.nodes.rack[: self.node_count].tolist()
+                for node, rack in enumerate(racks):
+                    out[i, node] |= not entry.admits(self.node_names[node], self.rack_names[rack])
+        return out
+
     def _moved(self) -> None:
         """Forget what is kept of tables that are no longer those that are used."""
         self.sites.clear()

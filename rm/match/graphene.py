@@ -364,6 +364,8 @@ class GrapheneMatcher(BaseMatcher):
         self, view: View, node: int, site: Site, standing: Standing, desk: Desk, now: float
     ) -> None:
         """Write oScore of the rows that do not fit into `desk.over`."""
+        fit, rows = desk.tally.item(FIT), desk.tally.item(ROWS)
+        barred = view.barred(desk.rows[fit:rows])
         n, up, look = view.node_count, view.nodes.up, min(view.node_count, self.overbook_look)
         for first in reversed(range(0, look, LOOK)):
             seats: list[tuple[int, int]] = []
@@ -383,7 +385,9 @@ class GrapheneMatcher(BaseMatcher):
                 seats.append(seats[0])
                 running.append(running[0])
             trial = self._trial_of(most, len(up), len(desk.free))
-            _weigh.code(site, standing, desk, self._rule, tuple(running), tuple(seats), now, trial)
+            _weigh.code(
+                site, standing, desk, self._rule, tuple(running), tuple(seats), barred, now, trial
+            )
 
     def _trial_of(self, running: int, nodes: int, d: int) -> Trial:
         """Return arrays for a what-if about a node with so many containers to write on."""
@@ -447,7 +451,13 @@ def _desk(most: int, apps: int, groups: int, d: int, extras: int, means: Floats)
         floats(d),
         floats(2, d),
         np.empty(extras, np.int64),
-        Waiting(floats(extras, d), floats(extras), floats(extras)),
+        Waiting(
+            floats(extras, d),
+            floats(extras),
+            floats(extras),
+            np.empty(extras, np.int64),
+            np.empty(extras, np.int64),
+        ),
         floats(2, apps),
         floats(groups),
         floats(groups),

@@ -175,6 +175,7 @@ def _survey(
     for i in range(k - fit):
         row = desk.rows[fit + i]
         waiting.duration[i], waiting.wait[i] = asks.duration_s[row], np.inf
+        waiting.label[i], waiting.serial[i] = asks.label[row], asks.serial[row]
         for r in range(capacity.shape[0]):
             waiting.demand[i, r] = asks.needs[r, row]
     desk.known[WORK] = mean_of_busy(standing.remaining, standing.active, standing.pending)
@@ -391,21 +392,29 @@ def weigh(
     rule: Rule,
     near: tuple[Running, ...],
     seats: Seats,
+    barred: Bools,
     now: float,
     trial: Trial,
 ) -> None:
     """Lower what rows wait by what ends on LOOK nodes, and write `desk.over` if that was all.
 
     The last call begins with the node that is decided about: then oScore is known of the rows that
-    do not fit there. A node twice does no harm.
+    do not fit there. A node twice does no harm. `barred` is as in `Room`.
     """
     fit, k, every = desk.tally[FIT], desk.tally[ROWS], desk.waiting
-    waiting = Waiting(every.demand[: k - fit], every.duration[: k - fit], every.wait[: k - fit])
-    available, capacity = site.available, site.capacity
+    extras = k - fit
+    waiting = Waiting(
+        every.demand[:extras],
+        every.duration[:extras],
+        every.wait[:extras],
+        every.label[:extras],
+        every.serial[:extras],
+    )
+    room = Room(site.available, site.capacity, standing.up, site.labels, site.reserved, barred)
     for each in range(LOOK):
         slot, count = seats[each]
-        sooner(waiting, near[each], count, available[slot], capacity[slot], now, trial)
+        sooner(waiting, near[each], count, room, slot, now, trial)
     slot, count = seats[0]
     if slot == site.node:
-        room, told = Room(available, capacity, standing.up), (now, rule.relative)
+        told = now, rule.relative
         what_if(desk.over[fit:k], waiting, near[0], count, room, slot, told, trial)

@@ -12,7 +12,7 @@ import numpy as np
 
 from rm.ledger.columns import Bools
 from rm.ledger.running_kernels import Running
-from rm.match.filter_kernels import fits
+from rm.match.filter_kernels import OPEN, fits, kept_off
 from weft.model.dag import Floats, Ints
 from weft.model.resources import TOLERANCE
 from weft.policies.compiled import inner_kernel, kernel, making_kernel
@@ -167,6 +167,8 @@ class Waiting(NamedTuple):
     demand: Floats  # (k, d)
     duration: Floats  # (k,), s
     wait: Floats  # (k,) the next opportunity without it, s from now
+    label: Ints  # (k,) bit of the label needed
+    serial: Ints  # (k,)
 
 
 class Room(NamedTuple):
@@ -175,6 +177,17 @@ class Room(NamedTuple):
     available: Floats  # (nodes, d)
     capacity: Floats  # (nodes, d)
     up: Bools
+    labels: Ints  # (nodes,)
+    reserved: Ints  # (nodes,)
+    barred: Bools  # (k, nodes) strict places and black lists; without any, of no length
+
+
+@inner_kernel
+def _may_use(waiting: Waiting, room: Room, i: int, node: int) -> bool:
+    """Return whether nothing but its size keeps a candidate off a node."""
+    barred = room.barred.shape[0] > 0 and room.barred[i, node]
+    label, serial = waiting.label[i], waiting.serial[i]
+    return kept_off(label, serial, room.labels[node], room.reserved[node], barred) == OPEN
 
 
 @inner_kernel
@@ -182,15 +195,16 @@ def sooner(
     waiting: Waiting,
     running: Running,
     count: int,
-    available: Floats,
-    capacity: Floats,
+    room: Room,
+    node: int,
     now: float,
     trial: Trial,
 ) -> None:
-    """Lower each candidate's `wait` to when it fits on one node (d,) without overbooking.
+    """Lower each candidate's `wait` to when it fits on one node without overbooking.
 
-    `count` containers run there.
+    `count` containers run there. A node that a candidate may not use is no opportunity for it.
     """
+    available, capacity = room.available[node], room.capacity[node]
     wait, resources, at, most = waiting.wait, available.shape[0], trial.left, trial.demand
     free = trial.free
     for r in range(resources):
@@ -202,7 +216,7 @@ def sooner(
                 free[r] += running.held[step - 1, r]
             most[step, r] = max(free[r] + TOLERANCE * capacity[r], 0.0)
     for i in range(wait.shape[0]):
-        for step in range(count + 1):
+        for step in range(count + 1 if _may_use(waiting, room, i, node) else 0):
             if at[step] >= wait[i]:
                 break
             if _within(waiting.demand[i], most[step]):
@@ -262,7 +276,7 @@ def what_if(
             continue
         if roomy < 0:  # many nodes to look at, so not before it is needed
             roomy = _find_roomy(demand, room, trial)
-        if not _fits_somewhere(demand[i], room, trial.roomy[:roomy]):
+        if not _fits_somewhere(waiting, i, room, trial.roomy[:roomy]):
             over[i] = min(1.0, score / duration[i]) if relative and duration[i] > 0.0 else score
 
 
@@ -285,8 +299,9 @@ def _find_roomy(demand: Floats, room: Room, trial: Trial) -> int:
 
 
 @inner_kernel
-def _fits_somewhere(demand: Floats, room: Room, nodes: Ints) -> bool:
-    for node in nodes:  # noqa: SIM110 (a loop compiles to less)
-        if fits(demand, room.available[node], room.capacity[node]):
+def _fits_somewhere(waiting: Waiting, i: int, room: Room, nodes: Ints) -> bool:
+    for node in nodes:
+        free, capacity = room.available[node], room.capacity[node]
+        if fits(waiting.demand[i], free, capacity) and _may_use(waiting, room, i, node):
             return True
     return False

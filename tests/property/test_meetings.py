@@ -77,6 +77,25 @@ def test_what_a_maximum_can_never_hold_is_refused_by_name() -> None:
         run([wide], spec, "capacity", until_s=100.0)
 
 
+# -- overbooking -----------------------------------------------------------------------------------
+
+
+def test_a_node_that_nobody_may_use_changes_no_overbooking() -> None:
+    """An idle node with a label is no opportunity that tasks without one could wait for."""
+    types = [*TYPES, {"name": "network_mbps", "kind": "divisible"}]
+    size = {"vcores": 16, "memory_mb": 65536, "network_mbps": 1000}
+    nodes: list[dict[str, Any]] = [{"count": 3, "capacity": size}]
+    demand = {"vcores": 1, "memory_mb": 512, "network_mbps": 600}
+    jobs = [job(f"j{i}", 6, demand, arrival_s=3.0 * i, duration_s=10 + i) for i in range(5)]
+    alone = {"resources": types, "nodes": nodes}
+    labelled = {"count": 1, "capacity": size, "labels": ["gpu"]}
+    beside = {"resources": types, "nodes": [*nodes, labelled]}
+    less = run(jobs, alone, "graphene", options={"matcher.overbook": ""})
+    times = [run(jobs, spec, "graphene").summary["makespan_s"] for spec in (alone, beside)]
+    assert times[1] == pytest.approx(times[0], rel=0.1)
+    assert times[0] < 0.8 * less.summary["makespan_s"]
+
+
 # -- gangs -----------------------------------------------------------------------------------------
 
 
