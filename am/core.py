@@ -182,7 +182,7 @@ class ApplicationMaster:
         work = self._work
         if work is None or isinstance(work, RecordedExecution):
             return
-        if work.see_machines(event.machines, event.speeds):
+        if work.see_machines(event):
             self._out.append(work.state.order_plan())
 
     def _follow(self, work: AnyWork, event: AttemptAccepted) -> None:

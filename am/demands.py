@@ -4,6 +4,8 @@ The first tasks of a group are over-estimated, to not slow each other down; then
 that any of its tasks was measured to use counts.
 """
 
+from collections.abc import Callable
+
 from am.sizes import Machines, held_by_some
 from am.task_groups import TaskGroup
 from weft.model.resources import Vector
@@ -14,16 +16,17 @@ MEASURED_MIN = 3  # "the first few executions" (COBRA section VI-B)
 class Demands:
     """Beliefs by group. `over_estimate`: times what is declared; 0: as declared, never measured.
 
-    `most` is a container's capacity: no over-estimate goes beyond it, nor does what was measured
-    where no machine could hold it.
+    `room` says for a label what a container holds and which machines there are: no over-estimate
+    goes beyond that, nor does what was measured where no machine could hold it.
     """
 
-    __slots__ = ("_believed", "_machines", "_most", "_over", "_seen")
+    __slots__ = ("_believed", "_over", "_room", "_seen")
 
-    def __init__(self, over_estimate: float, most: Vector, machines: Machines) -> None:
-        self._machines = machines
+    def __init__(
+        self, over_estimate: float, room: Callable[[str], tuple[Vector, Machines]]
+    ) -> None:
+        self._room = room
         self._over = over_estimate
-        self._most = most
         self._believed: dict[int, Vector] = {}
         self._seen: dict[int, tuple[int, Vector]] = {}  # tasks measured, the most of each resource
 
@@ -39,18 +42,18 @@ class Demands:
     def _belief(self, group: TaskGroup) -> Vector:
         """Return what follows from what was measured so far, or else the over-estimate."""
         count, seen = self._seen.get(group.number, (0, ()))
+        room, machines = self._room(group.label)
         if count < MEASURED_MIN:
-            pairs = zip(group.demand, self._most, strict=True)
+            pairs = zip(group.demand, room, strict=True)
             return tuple(max(d, min(d * self._over, most)) for d, most in pairs)
         found = tuple(m if m >= 0 else d for m, d in zip(seen, group.demand, strict=True))
-        if held_by_some(found, self._machines):
+        if held_by_some(found, machines):
             return found
-        rows = zip(found, group.demand, self._most, strict=True)  # else one would never come
+        rows = zip(found, group.demand, room, strict=True)  # else one would never come
         return tuple(max(d, min(m, limit)) for m, d, limit in rows)
 
-    def follow(self, most: Vector, machines: Machines) -> None:
-        """Believe anew, by other machines and another capacity of containers."""
-        self._most, self._machines = most, machines
+    def follow(self) -> None:
+        """Believe anew: there are other machines."""
         self._believed.clear()
 
     def measured(self, group: TaskGroup, use: Vector) -> None:

@@ -26,6 +26,7 @@ from weft.protocol.messages import (
     NODE_FULL,
     AttemptAccepted,
     ContainerEnd,
+    ContainersGranted,
     FinishedTask,
     Outcome,
 )
@@ -52,6 +53,7 @@ class JobState:
         self.follows_share = False
         self.machines = accepted.machines
         self.speeds = accepted.speeds
+        self.labels = accepted.labels
         self.planning_for: Machines | None = None  # a plan is being made for these
         self.capacity: Vector = totals(accepted.machines, len(accepted.types))
         self.share: Vector = accepted.share
@@ -87,24 +89,29 @@ class JobState:
         base_s, limits = self.estimates.base_s, self.settings.groups
         groups = build_groups(job, accepted.types, self.capacity, plan, base_s, limits)
         every = [group for stage in groups for group in stage]
-        size_containers(every, container, sees, job, accepted.types, self.machines)
+        size_containers(every, container, sees, job, accepted.types, self.open_to)
         self.progress.adopt(groups)
         self.planned = True
         self.review = True
         self.judge()
 
-    def see_machines(
-        self, machines: tuple[tuple[Vector, int], ...], speeds: tuple[float, ...]
-    ) -> bool:
-        """Go by these machines from now on if there are more; return whether there are.
+    def open_to(self, label: str) -> Machines:
+        """Return the machines that tasks with a label ("": without one) may use."""
+        if not self.labels:
+            return self.machines
+        kinds = zip(self.machines, self.labels, strict=True)
+        return [kind for kind, names in kinds if (label in names if label else not names)]
+
+    def see_machines(self, event: AttemptAccepted | ContainersGranted) -> bool:
+        """Go by the machines that are told from now on if there are more; return whether there are.
 
         Fewer are no news: nodes that were lost may come back, and a job keeps to the cluster that
         it began with.
         """
-        count = count_of(machines)
+        machines, count = event.machines, count_of(event.machines)
         if count <= count_of(self.machines):
             return False
-        self.machines, self.speeds = machines, speeds
+        self.machines, self.speeds, self.labels = machines, event.speeds, event.labels
         self.capacity = totals(machines, len(self.accepted.types))
         avoided = self.nodes.avoided
         self.nodes.grow(count)

@@ -18,6 +18,7 @@ class Pooled:
         "first_try",
         "free",
         "idle_since_s",
+        "label",
         "needs",
         "node",
         "notice",
@@ -28,9 +29,16 @@ class Pooled:
     )
 
     def __init__(
-        self, container_id: ContainerId, node: NodeId, size: Vector, now: float, boot: int = 0
+        self,
+        container_id: ContainerId,
+        node: NodeId,
+        size: Vector,
+        now: float,
+        boot: int = 0,
+        label: str = "",
     ) -> None:
         self.container_id = container_id
+        self.label = label  # of its node, that the tasks in it need
         self.node = node
         self.boot = boot  # of the node's process that it was granted on
         self.size = size

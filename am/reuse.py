@@ -5,6 +5,8 @@ and ends are booked once each whichever way they arrive: directly from the node 
 relayed by the Resource Manager as ends that name a task.
 """
 
+from copy import deepcopy
+
 import numpy as np
 
 from am.ask.registry import HoldAsker
@@ -15,7 +17,7 @@ from am.launching import LaunchedTask
 from am.pool import Pooled, check_pool
 from am.progress import READY
 from am.single import SingleTasks
-from am.sizes import at_least, held_by_some, pool_max, pool_size
+from am.sizes import Machines, at_least, held_by_some, pool_max, pool_size
 from am.takeover import Kept, PoolTakeover
 from am.task_groups import TaskGroup
 from weft.model.errors import InvariantError
@@ -26,9 +28,11 @@ from weft.model.resources import Vector
 from weft.protocol.messages import (
     NODE_FAULT,
     AskType,
+    AttemptAccepted,
     Container,
     ContainerEnd,
     ContainersAsked,
+    ContainersGranted,
     FinishedTask,
     Outcome,
     Preemption,
@@ -40,6 +44,17 @@ from weft.protocol.messages import (
 )
 
 
+class _Part:
+    """The part of a pool that stands on the nodes of one label, decided about by itself."""
+
+    __slots__ = ("holder", "most", "size")
+
+    def __init__(self, holder: HoldAsker, size: Vector) -> None:
+        self.holder = holder
+        self.size = size  # of a container that no task needs larger
+        self.most: dict[Vector, int] = {}  # containers of a size, until there are more machines
+
+
 class PoolExecution:
     """The running part of a master whose asker holds containers; it follows no plan.
 
@@ -49,21 +64,23 @@ class PoolExecution:
     def __init__(self, state: JobState, asker: HoldAsker, rng: np.random.Generator) -> None:
         accepted, settings = state.accepted, state.settings
         self.state = state
-        self.holder = asker
+        # by label: what stands on nodes with it serves the tasks that need it, and no others
+        self._parts: dict[str, _Part] = {}
+        for label in dict.fromkeys(stage.label for stage in state.job.stages):
+            own = deepcopy(asker) if self._parts else asker
+            self._parts[label] = _Part(own, self._size_for(asker, label))
         self.rng = rng
         self.progress = state.progress
         self.book = state.book
         self.gangs = state.gangs
         self.launcher = state.launcher
         self.estimates = state.estimates
-        self.base = pool_size(asker.container, state.job, accepted.types, accepted.machines)
-        self.demands = Demands(asker.over_estimate, self.base, accepted.machines)
+        self.demands = Demands(asker.over_estimate, self._room_for)
         self.pool: dict[ContainerId, Pooled] = {}
         self._leaving: dict[ContainerId, NodeId] = {}  # given back, their ends not heard yet
         self._sizes: dict[
             tuple[Vector, str], TaskGroup
         ] = {}  # what is asked for, by size and label
-        self._pool_max: dict[Vector, int] = {}  # by size, until there are more machines
         self._waiting: dict[int, TaskGroup] = {}
         self._due = True  # the asker must look again
         self.takeover = PoolTakeover(
@@ -82,18 +99,25 @@ class PoolExecution:
         self.progress.keep_times(0.0)
         self.state.adopt(None)
 
-    def see_machines(
-        self, machines: tuple[tuple[Vector, int], ...], speeds: tuple[float, ...]
-    ) -> bool:
-        """Go by these machines, if they are more; return False, as no plan is followed."""
-        state = self.state
-        if not state.see_machines(machines, speeds):
+    def see_machines(self, event: AttemptAccepted | ContainersGranted) -> bool:
+        """Go by the machines that are told, if they are more; return False: no plan is followed."""
+        if not self.state.see_machines(event):
             return False
-        self.base = pool_size(self.holder.container, state.job, state.accepted.types, machines)
-        self.demands.follow(self.base, machines)
-        self._pool_max.clear()
+        for label, part in self._parts.items():
+            part.size = self._size_for(part.holder, label)
+            part.most.clear()
+        self.demands.follow()
         self._due = True
         return False
+
+    def _size_for(self, asker: HoldAsker, label: str) -> Vector:
+        state = self.state
+        machines = state.open_to(label)
+        return pool_size(asker.container, state.job, state.accepted.types, machines)
+
+    def _room_for(self, label: str) -> tuple[Vector, Machines]:
+        """Return what a container on nodes of a label holds, and the machines of these."""
+        return self._parts[label].size, self.state.open_to(label)
 
     def consult(self, now: float) -> float | None:
         """Return None: nothing is asked for but what `settle` decided."""
@@ -132,26 +156,34 @@ class PoolExecution:
                 self._waiting.pop(number, None)
         progress.changed = {}
         self._due = self.state.review = False
-        view = self._hold_view()
-        wish = self.holder.hold(view, now, self.rng)
+        waits = [self._settle(label, part, now) for label, part in self._parts.items()]
+        return min((wait_s for wait_s in waits if wait_s is not None), default=None)
+
+    def _settle(self, label: str, part: _Part, now: float) -> float | None:
+        """Let the asker decide about the nodes of one label; return when it looks again, s."""
+        here = [pooled for pooled in self.pool.values() if pooled.label == label]
+        view = self._hold_view(label, part, here)
+        wish = part.holder.hold(view, now, self.rng)
         for container_id, number in wish.start:
-            self._start(self.pool[container_id], progress.groups[number], now)
+            self._start(self.pool[container_id], self.progress.groups[number], now)
         target, give_back = wish.target, wish.give_back
         if self.gangs.stages and not self._waiting and self.gangs.waiting:
             # what stands idle may be just the room that the gang waits for
-            target, give_back = 0, [c for c, pooled in self.pool.items() if not pooled.tasks]
+            target, give_back = 0, [p.container_id for p in here if not p.tasks]
         gone: list[ContainerId] = []
-        if len(view.containers) < len(self.pool):  # some are about to be taken back
-            gone = [c for c, p in self.pool.items() if p.notice and not p.tasks]
+        if len(view.containers) < len(here):  # some are about to be taken back
+            gone = [p.container_id for p in here if p.notice and not p.tasks]
         for container_id in dict.fromkeys((*give_back, *gone)):
             self._give_back(self.pool[container_id])
-        self._want(view.size, target)
+        self._want(label, view.size, target)
         return wish.wake_after_s
 
-    def _hold_view(self) -> HoldView:
-        size, machines = self.base, self.state.machines
+    def _hold_view(self, label: str, part: _Part, here: list[Pooled]) -> HoldView:
+        size, machines = part.size, self.state.open_to(label)
         waiting = []
         for group in self._waiting.values():
+            if group.label != label:
+                continue
             stage = self.progress.stages[group.stage]
             since = stage.ready_at[group.tasks[group.ready[0]]] if stage.ready_at else 0.0
             known = self.estimates.known(group.stage)
@@ -159,26 +191,30 @@ class PoolExecution:
             demand = self.demands.of(group)
             waiting.append(WaitingTasks(group, since, duration, demand))
             larger = at_least(size, demand)
-            if larger == size or not waiting[1:] or held_by_some(larger, machines):
+            if larger == size or held_by_some(larger, machines):
                 size = larger  # else no machine serves both: this one's turn comes
-        pending = sum(group.rows[0].wanted for group in self._sizes.values() if group.rows[0])
-        if size not in self._pool_max:
-            self._pool_max[size] = pool_max(size, machines)
-        pool = [pooled for pooled in self.pool.values() if not pooled.notice]
-        return HoldView(waiting, pool, size, self._pool_max[size], pending, self.state.racks)
+            elif not waiting[1:]:
+                size = demand if held_by_some(demand, machines) else larger
+        wanted = [group.rows[0] for (_, name), group in self._sizes.items() if name == label]
+        pending = sum(row.wanted for row in wanted if row)
+        if size not in part.most:
+            part.most[size] = pool_max(size, machines)
+        pool = [pooled for pooled in here if not pooled.notice]
+        return HoldView(waiting, pool, size, part.most[size], pending, self.state.racks)
 
-    def _want(self, size: Vector, target: int) -> None:
-        """Ask for what is missing, of the size that serves all that waits."""
-        label = next((group.label for group in self._waiting.values() if group.label), "")
-        missing = max(0, target - len([1 for pooled in self.pool.values() if not pooled.notice]))
+    def _want(self, label: str, size: Vector, target: int) -> None:
+        """Ask for what is missing on the nodes of a label, of the size that serves all there."""
+        here = [p for p in self.pool.values() if p.label == label and not p.notice]
+        missing = max(0, target - len(here))
         if missing and (size, label) not in self._sizes:
-            first = next(iter(self._waiting.values()), None)
+            first = next((g for g in self._waiting.values() if g.label == label), None)
             stage = first.stage if first is not None else 0
             wanted = TaskGroup(stage, (), size, NO_PREFERENCE, 1.0)
             wanted.label = label
             self._sizes[size, label] = wanted
         for key, group in self._sizes.items():
-            self.book.want(group, AskType.DEFAULT, missing if key == (size, label) else 0)
+            if key[1] == label:
+                self.book.want(group, AskType.DEFAULT, missing if key == (size, label) else 0)
 
     def _start(self, pooled: Pooled, group: TaskGroup, now: float) -> None:
         rank = self.progress.take(group)
@@ -210,7 +246,10 @@ class PoolExecution:
         one = kept.container
         container_id, node, boot = one.container_id, one.node_id, one.boot
         self.state.seen.add(container_id)
-        pooled = self.pool[container_id] = Pooled(container_id, node, kept.size, now, boot)
+        stages = self.state.job.stages
+        labels = [stages[position].label for position, _, _ in kept.tasks] or list(self._parts)
+        pooled = Pooled(container_id, node, kept.size, now, boot, labels[0])
+        self.pool[container_id] = pooled
         pooled.confirmed, pooled.first_try = True, kept.first_try
         for position, task, attempt in kept.tasks:
             stage = self.progress.stages[position]
@@ -224,6 +263,8 @@ class PoolExecution:
             # the earlier attempt may have known better what it needs
             pooled.put(held, tuple(map(min, self.demands.of(group), pooled.free)))
         self._due = True
+        if not kept.tasks and len(self._parts) > 1:
+            self._give_back(pooled)  # nobody says which label its node has
 
     def _give_back(self, pooled: Pooled) -> None:
         """Return a container; whatever ran in it is ready again."""
@@ -340,7 +381,7 @@ class PoolExecution:
                 self.book.release(container_id)
                 continue
             self.pool[container_id] = Pooled(
-                container_id, node, row.group.grant, now, container.boot
+                container_id, node, row.group.grant, now, container.boot, row.group.label
             )
 
     def _is_gangs(self, ask_id: int) -> bool:

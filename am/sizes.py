@@ -1,7 +1,7 @@
 """Sums and sizes of machines: C, the capacity of a job's containers, how many fit."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from am.task_groups import TaskGroup
 from weft.model.errors import InputError
@@ -32,24 +32,23 @@ def size_containers(
     sees: Sequence[str],
     job: Job,
     types: ResourceTypes,
-    machines: Machines,
+    open_to: Callable[[str], Machines],
 ) -> None:
     """Set what a container of each group is to hold, as an asker's options `container`, `sees` say.
 
-    A gang that was accepted fits by what its tasks need; larger containers might not.
+    `open_to` says which machines a label lets be used. Where none of them could hold a container of
+    that size, each task's own size decides. A gang that was accepted fits by what its tasks need;
+    larger containers might not.
     """
     if option != "task":
-        uniform = isinstance(option, str) and option in UNIFORM
-        size = (
-            uniform_size(str(option), job, types)
-            if uniform
-            else container_size(option, types, machines)
-        )
+        sizes: dict[str, Vector] = {}
         for group in groups:
-            grant = at_least(size, group.demand)
-            if not group.gang and (
-                not uniform or (not group.label and held_by_some(grant, machines))
-            ):
+            machines = open_to(group.label)
+            if group.label not in sizes:
+                sizes[group.label] = container_size(option, job, types, machines)
+            grant = at_least(sizes[group.label], group.demand)
+            lost = held_by_some(group.demand, machines) and not held_by_some(grant, machines)
+            if not group.gang and not lost:
                 group.grant = grant
     if sees:
         for group in groups:
@@ -57,20 +56,23 @@ def size_containers(
 
 
 def pool_size(option: Wanted, job: Job, types: ResourceTypes, machines: Machines) -> Vector:
-    """Return the size of containers that a job keeps: as `container_size`, or uniform (`UNIFORM`).
+    """Return the size of containers that a job keeps on machines, as `container_size` says.
 
     Zeros, so that each task's own size decides, where no machine could hold a uniform one.
     """
-    if not (isinstance(option, str) and option in UNIFORM):
-        return container_size(option, types, machines)
-    size = uniform_size(option, job, types)
-    return size if held_by_some(size, machines) else (0.0,) * len(types)
+    size = container_size(option, job, types, machines)
+    uniform = isinstance(option, str) and option in UNIFORM
+    return (0.0,) * len(types) if uniform and not held_by_some(size, machines) else size
 
 
-def container_size(
-    option: Mapping[str, float] | float | str, types: ResourceTypes, machines: Machines
-) -> Vector:
-    """Return a container's size: named amounts, or a part in (0, 1] of the smallest machine."""
+def container_size(option: Wanted, job: Job, types: ResourceTypes, machines: Machines) -> Vector:
+    """Return a container's size.
+
+    It is uniform (`UNIFORM`), named amounts, or a part in (0, 1] of the smallest machine: of every
+    resource the least that any machine has, so that one fits on each.
+    """
+    if isinstance(option, str) and option in UNIFORM:
+        return uniform_size(option, job, types)
     if isinstance(option, Mapping):
         amounts = {n: read_amount(a, f"asker.container.{n}") for n, a in option.items()}
         return types.vector(amounts, "asker.container")
@@ -80,8 +82,10 @@ def container_size(
         part = 0.0
     if not 0.0 < part <= 1.0:
         raise InputError("asker.container", f"expected amounts or a part of 1, got {option!r}")
-    least = min((capacity for capacity, _ in machines), key=sum, default=(0.0,) * len(types))
-    return tuple(part * amount for amount in least)
+    return tuple(
+        part * min((capacity[r] for capacity, _ in machines), default=0.0)
+        for r in range(len(types))
+    )
 
 
 def pool_max(size: Vector, machines: Machines) -> int:

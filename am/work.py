@@ -20,11 +20,12 @@ from weft.model.errors import InvariantError
 from weft.model.ids import ContainerId, NodeId
 from weft.model.job import EdgeKind
 from weft.model.plan import Plan
-from weft.model.resources import Vector
 from weft.protocol.messages import (
+    AttemptAccepted,
     Container,
     ContainerEnd,
     ContainersAsked,
+    ContainersGranted,
     Preemption,
     StartAnswered,
     TasksEnded,
@@ -68,15 +69,13 @@ class JobExecution:
         """Follow a plan's order from now on (None: breadth first); running tasks go on."""
         self.state.adopt(plan, self._container, getattr(self.asker, "sees", ()))
 
-    def see_machines(
-        self, machines: tuple[tuple[Vector, int], ...], speeds: tuple[float, ...]
-    ) -> bool:
-        """Go by these machines, if they are more; return whether a plan is to be made for them.
+    def see_machines(self, event: AttemptAccepted | ContainersGranted) -> bool:
+        """Go by the machines that are told, if they are more; return whether a plan is to be made.
 
         Containers sized by the machines are asked for anew, where no new plan does that.
         """
         state = self.state
-        if not state.see_machines(machines, speeds):
+        if not state.see_machines(event):
             return False
         if state.settings.planner:
             return state.planning_for is None and not state.progress.done

@@ -72,7 +72,7 @@ def register(books: Books, event: AttemptRegistered) -> None:
         for stage, done in enumerate(app.finished)
         for task, run_s in sorted(done.items())
     )
-    machines, speeds = machines_of(books)
+    machines, speeds, labels = machines_of(books)
     held = _handed_over(attempt)
     answer = AttemptAccepted(
         attempt_id=attempt.attempt_id,
@@ -90,6 +90,7 @@ def register(books: Books, event: AttemptRegistered) -> None:
         held=held,
         addresses=tuple({one.node_id: books.nodes[one.node_id].address for one in held}.items()),
         speeds=speeds,
+        labels=labels,
     )
     books.out.append(Send(master_address(attempt.attempt_id), answer))
 

@@ -135,8 +135,8 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
         preempt=notices,
     )
     if books.early and None in items:
-        machines, speeds = machines_of(books)
-        answer = changed(answer, machines=machines, speeds=speeds)
+        machines, speeds, labels = machines_of(books)
+        answer = changed(answer, machines=machines, speeds=speeds, labels=labels)
     attempt.share, attempt.headroom = share, headroom
     attempt.acks.clear()
     books.out.append(Send(master_address(attempt.attempt_id), answer))
@@ -176,24 +176,34 @@ def _by_kind(books: Books, attempt: Attempt, items: list[Owed]) -> Told:
     )
 
 
-def machines_of(books: Books) -> tuple[tuple[tuple[Vector, int], ...], tuple[float, ...]]:
-    """Return the nodes in service as a master's planner sees them.
+def machines_of(
+    books: Books,
+) -> tuple[tuple[tuple[Vector, int], ...], tuple[float, ...], tuple[tuple[str, ...], ...]]:
+    """Return the nodes in service as a master sees them.
 
-    These are capacities with their counts, and the speed of each where any has one of its own.
+    These are capacities with their counts, the speed of each where any has one of its own, and the
+    labels of each where any has some.
     """
-    classes: dict[Vector, int] = {}
+    kinds: dict[tuple[Vector, float, tuple[str, ...]], int] = {}
     if not books.unlike:
-        for (capacity, _), count in sorted(books.classes.items()):
-            classes[capacity] = classes.get(capacity, 0) + count
-        return tuple(classes.items()), ()
-    paced: dict[tuple[Vector, float], int] = {}
-    for node in books.nodes.values():
-        if node.state is RmNodeState.RUNNING:
-            key = (node.capacity, node.speed)
-            paced[key] = paced.get(key, 0) + 1
-    kinds = sorted(paced.items())
-    machines = tuple([(capacity, count) for (capacity, _), count in kinds])
-    return machines, tuple([speed for (_, speed), _ in kinds])
+        for (capacity, mask), count in books.classes.items():
+            kind = (capacity, 1.0, _labels(books, mask))
+            kinds[kind] = kinds.get(kind, 0) + count
+    else:
+        for node in books.nodes.values():
+            if node.state is RmNodeState.RUNNING:
+                kind = (node.capacity, node.speed, tuple(sorted(set(node.labels))))
+                kinds[kind] = kinds.get(kind, 0) + 1
+    ordered = sorted(kinds.items())
+    machines = tuple([(capacity, count) for (capacity, _, _), count in ordered])
+    speeds = tuple([speed for (_, speed, _), _ in ordered]) if books.unlike else ()
+    labels = tuple([names for (_, _, names), _ in ordered])
+    return machines, speeds, labels if any(labels) else ()
+
+
+def _labels(books: Books, mask: int) -> tuple[str, ...]:
+    """Return the names of a node's labels, by their bits."""
+    return tuple(sorted([name for name, bit in books.labels.items() if bit & mask]))
 
 
 def _told(attempt: Attempt, item: Container) -> None:

@@ -384,10 +384,8 @@ class GrapheneMatcher(BaseMatcher):
             while len(seats) < LOOK:
                 seats.append(seats[0])
                 running.append(running[0])
-            trial = self._trial_of(most, len(up), len(desk.free))
-            _weigh.code(
-                site, standing, desk, self._rule, tuple(running), tuple(seats), barred, now, trial
-            )
+            trial = self._trial_of(most, len(up), len(desk.free))._replace(barred=barred)
+            _weigh.code(site, standing, desk, self._rule, tuple(running), tuple(seats), now, trial)
 
     def _trial_of(self, running: int, nodes: int, d: int) -> Trial:
         """Return arrays for a what-if about a node with so many containers to write on."""
@@ -405,6 +403,7 @@ class GrapheneMatcher(BaseMatcher):
                 after,
                 free,
                 np.empty(nodes, np.int64),
+                np.zeros((0, 0), np.bool_),
             )
         return trial
 

@@ -392,14 +392,13 @@ def weigh(
     rule: Rule,
     near: tuple[Running, ...],
     seats: Seats,
-    barred: Bools,
     now: float,
     trial: Trial,
 ) -> None:
     """Lower what rows wait by what ends on LOOK nodes, and write `desk.over` if that was all.
 
     The last call begins with the node that is decided about: then oScore is known of the rows that
-    do not fit there. A node twice does no harm. `barred` is as in `Room`.
+    do not fit there. A node twice does no harm.
     """
     fit, k, every = desk.tally[FIT], desk.tally[ROWS], desk.waiting
     extras = k - fit
@@ -410,7 +409,9 @@ def weigh(
         every.label[:extras],
         every.serial[:extras],
     )
-    room = Room(site.available, site.capacity, standing.up, site.labels, site.reserved, barred)
+    room = Room(
+        site.available, site.capacity, standing.up, site.labels, site.reserved, trial.barred
+    )
     for each in range(LOOK):
         slot, count = seats[each]
         sooner(waiting, near[each], count, room, slot, now, trial)

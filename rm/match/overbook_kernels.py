@@ -40,6 +40,7 @@ class Trial(NamedTuple):
     after: Floats  # (k,)
     free: Floats  # (d,)
     roomy: Ints  # (nodes,)
+    barred: Bools  # of `Room`
 
 
 @making_kernel

@@ -180,7 +180,7 @@ def test_demands_are_over_estimated_within_a_container_then_measured() -> None:
     (group,) = (TaskGroup(0, range(9), (2.0, 4.0, 9.0), NO_PREFERENCE, 1.0),)
     group.number = 0
     machines = (((9.0, 9.0, 9.0), 2),)
-    beliefs = Demands(1.5, (8.0, 5.0, 8.0), machines)
+    beliefs = Demands(1.5, lambda _: ((8.0, 5.0, 8.0), machines))
     assert beliefs.of(group) == (3.0, 5.0, 9.0), "at most a container, at least what is declared"
     for use in [(1.0, 3.0, -1.0), (1.5, 2.0, -1.0)]:
         beliefs.measured(group, use)
@@ -196,7 +196,7 @@ def test_demands_are_over_estimated_within_a_container_then_measured() -> None:
     )
     beliefs.too_little(group)
     assert beliefs.of(group) == (3.0, 5.0, 9.0)
-    assert Demands(0.0, (8.0, 5.0, 8.0), machines).of(group) == group.demand
+    assert Demands(0.0, lambda _: ((8.0, 5.0, 8.0), machines)).of(group) == group.demand
 
 
 @pytest.mark.parametrize("name", ["cobra", "drs"])

@@ -77,6 +77,41 @@ def test_what_a_maximum_can_never_hold_is_refused_by_name() -> None:
         run([wide], spec, "capacity", until_s=100.0)
 
 
+# -- labels and reusable containers ----------------------------------------------------------------
+
+POOLS = ["cobra", "srs", "drs", "tez_tetris", "default_container"]
+
+
+@pytest.mark.parametrize("preset", POOLS)
+def test_reusable_containers_stand_where_their_tasks_may_run(preset: str) -> None:
+    """Tasks with a label run on nodes with it, and those without run on none that has one."""
+    spec = cluster({"count": 2}, {"count": 1, "labels": ["gpu"]})
+    stages = [
+        {"name": name, "tasks": 6, "duration_s": 5, "demand": SMALL, "parents": parents, **more}
+        for name, parents, more in [
+            ("before", [], {}),
+            ("gpu", ["before"], {"label": "gpu"}),
+            ("after", ["gpu"], {}),
+        ]
+    ]
+    result = run([{"name": "j", "stages": stages}], spec, preset, until_s=500.0)
+    assert states(result) == ["SUCCEEDED"]
+    where = {(row["stage"], row["node"] == "n3") for row in result.tasks.to_pylist()}
+    assert where == {("before", False), ("gpu", True), ("after", False)}
+
+
+@pytest.mark.parametrize("preset", POOLS)
+def test_a_container_for_all_that_waits_is_one_that_some_node_holds(preset: str) -> None:
+    """The labelled node is smaller than what the other stage needs."""
+    spec = cluster({"count": 2, "vcores": 16}, {"count": 1, "labels": ["gpu"]})
+    stages = [
+        {"name": "gpu", "tasks": 2, "duration_s": 5, "demand": SMALL, "label": "gpu"},
+        {"name": "big", "tasks": 2, "duration_s": 5, "demand": {"vcores": 10, "memory_mb": 512}},
+    ]
+    result = run([{"name": "j", "stages": stages}], spec, preset, until_s=500.0)
+    assert states(result) == ["SUCCEEDED"]
+
+
 # -- overbooking -----------------------------------------------------------------------------------
 
 

@@ -108,11 +108,11 @@ def test_a_master_measures_its_work_by_the_machines_of_a_later_answer() -> None:
     few = work_of(accepted(wide(), machines=((SLOT, 1),)), _all_ready())
     many = work_of(accepted(wide()), _all_ready())
     assert few.progress.remaining_work > 9.0 * many.progress.remaining_work
-    few.see_machines(((SLOT, 10),), ())
+    few.see_machines(accepted(wide(), machines=((SLOT, 10),)))
     assert few.progress.remaining_work == many.progress.remaining_work
     assert few.state.capacity == many.state.capacity
     few.check()
-    few.see_machines(((SLOT, 9),), ())  # fewer are no news
+    few.see_machines(accepted(wide(), machines=((SLOT, 9),)))  # fewer are no news
     assert few.state.machines == ((SLOT, 10),)
 
 

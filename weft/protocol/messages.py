@@ -340,6 +340,7 @@ class AttemptAccepted:
     held: tuple[Container, ...] = ()  # of earlier attempts: what runs there, their nodes know
     addresses: tuple[tuple[NodeId, str], ...] = ()  # host:port of the nodes named in `held`
     speeds: tuple[float, ...] = ()  # of each entry of `machines`; empty: all at 1
+    labels: tuple[tuple[str, ...], ...] = ()  # of each entry of `machines`; empty: none has any
 
 
 @record
@@ -360,6 +361,7 @@ class ContainersGranted:
     preempt: tuple[Preemption, ...] = ()  # containers that the master is about to lose
     machines: tuple[tuple[Vector, int], ...] = ()  # of today, where more came since; empty: none
     speeds: tuple[float, ...] = ()  # of each entry of `machines`; empty: all at 1
+    labels: tuple[tuple[str, ...], ...] = ()  # of each entry of `machines`; empty: none has any
 
 
 @record

@@ -240,6 +240,8 @@ def _fill_granted(to: pb.AllocateResponse, message: ContainersGranted) -> None:
     for capacity, count in message.machines:
         to.machines.add(capacity=capacity, count=count)
     to.speeds.extend(message.speeds)
+    for names in message.labels:
+        to.labels.add(names=names)
 
 
 def _decode_container(item: pb.Container) -> Container:
@@ -262,6 +264,7 @@ def _decode_granted(item: pb.AllocateResponse) -> ContainersGranted:
         tuple([Preemption(p.container_id, p.by_s) for p in item.preempt]),
         tuple([(tuple(m.capacity), m.count) for m in item.machines]),
         tuple(item.speeds),
+        tuple([tuple(each.names) for each in item.labels]),
     )
 
 
@@ -291,6 +294,7 @@ def _encode_accepted(message: AttemptAccepted) -> pb.ApplicationMasterRegistered
         ],
         addresses=[pb.NodeAddress(node_id=n, address=place) for n, place in message.addresses],
         speeds=message.speeds,
+        labels=[pb.Labels(names=names) for names in message.labels],
     )
 
 
@@ -311,4 +315,5 @@ def _decode_accepted(item: pb.ApplicationMasterRegistered) -> AttemptAccepted:
         held=tuple([_decode_container(c) for c in item.held]),
         addresses=tuple([(a.node_id, a.address) for a in item.addresses]),
         speeds=tuple(item.speeds),
+        labels=tuple([tuple(each.names) for each in item.labels]),
     )

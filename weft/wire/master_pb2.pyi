@@ -421,6 +421,7 @@ class ApplicationMasterRegistered(_message.Message):
     HELD_FIELD_NUMBER: _builtins.int
     ADDRESSES_FIELD_NUMBER: _builtins.int
     SPEEDS_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.int
     job_json: _builtins.bytes
     """the job in the job file format, JSON, UTF-8"""
@@ -459,6 +460,10 @@ class ApplicationMasterRegistered(_message.Message):
     def speeds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """of each of `machines`; none: all at 1"""
 
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedCompositeFieldContainer[Global___Labels]:
+        """of each of `machines`; none: no node has any"""
+
     def __init__(
         self,
         *,
@@ -477,10 +482,11 @@ class ApplicationMasterRegistered(_message.Message):
         held: _abc.Iterable[Global___Container] | None = ...,
         addresses: _abc.Iterable[Global___NodeAddress] | None = ...,
         speeds: _abc.Iterable[_builtins.float] | None = ...,
+        labels: _abc.Iterable[Global___Labels] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "attempt_id", b"attempt_id", "cluster_ts", b"cluster_ts", "epoch", b"epoch", "finished", b"finished", "heartbeat_s", b"heartbeat_s", "held", b"held", "job_json", b"job_json", "machines", b"machines", "prompt", b"prompt", "racks", b"racks", "seed", b"seed", "share", b"share", "speeds", b"speeds", "types", b"types"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "attempt_id", b"attempt_id", "cluster_ts", b"cluster_ts", "epoch", b"epoch", "finished", b"finished", "heartbeat_s", b"heartbeat_s", "held", b"held", "job_json", b"job_json", "labels", b"labels", "machines", b"machines", "prompt", b"prompt", "racks", b"racks", "seed", b"seed", "share", b"share", "speeds", b"speeds", "types", b"types"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -512,6 +518,28 @@ class MachineCount(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MachineCount: _TypeAlias = MachineCount  # noqa: Y015
+
+@_typing.final
+class Labels(_message.Message):
+    """The labels of nodes that are alike."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Labels: _TypeAlias = Labels  # noqa: Y015
 
 @_typing.final
 class FinishedTask(_message.Message):
@@ -559,6 +587,7 @@ class AllocateResponse(_message.Message):
     PREEMPT_FIELD_NUMBER: _builtins.int
     MACHINES_FIELD_NUMBER: _builtins.int
     SPEEDS_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.int
     response_id: _builtins.int
     resync: _builtins.bool
@@ -599,6 +628,10 @@ class AllocateResponse(_message.Message):
     def speeds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """of each of `machines`; none: all at 1"""
 
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedCompositeFieldContainer[Global___Labels]:
+        """of each of `machines`; none: no node has any"""
+
     def __init__(
         self,
         *,
@@ -616,10 +649,11 @@ class AllocateResponse(_message.Message):
         preempt: _abc.Iterable[Global___Preemption] | None = ...,
         machines: _abc.Iterable[Global___MachineCount] | None = ...,
         speeds: _abc.Iterable[_builtins.float] | None = ...,
+        labels: _abc.Iterable[Global___Labels] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "addresses", b"addresses", "attempt_id", b"attempt_id", "containers", b"containers", "ended", b"ended", "epoch", b"epoch", "headroom", b"headroom", "machines", b"machines", "preempt", b"preempt", "racks", b"racks", "response_id", b"response_id", "resync", b"resync", "share", b"share", "speeds", b"speeds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "addresses", b"addresses", "attempt_id", b"attempt_id", "containers", b"containers", "ended", b"ended", "epoch", b"epoch", "headroom", b"headroom", "labels", b"labels", "machines", b"machines", "preempt", b"preempt", "racks", b"racks", "response_id", b"response_id", "resync", b"resync", "share", b"share", "speeds", b"speeds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -345,6 +345,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "held": _list(messages.Container, counts=_count),
         "addresses": _row(NAMED, NAME),
         "speeds": _list(SPEED),
+        "labels": _list(LABELS),
     },
     messages.ContainersGranted: {
         "attempt_id": ATTEMPT,
@@ -361,6 +362,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "preempt": _list(messages.Preemption),
         "machines": _row(DEMAND, COUNT),
         "speeds": _list(SPEED),
+        "labels": _list(LABELS),
     },
     messages.AttemptUnregistered: {"attempt_id": ATTEMPT},
     messages.AttemptStopped: {"attempt_id": ATTEMPT, "reason": TEXT},
