@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import ssl
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -24,8 +25,11 @@ PATIENCE_MS = 30_000  # a limit, never a measure: the machine may be busy
 class Served:
     """An application on a free port of loopback, as long as it is not closed."""
 
-    def __init__(self, make: Callable[[], web.Application]) -> None:
+    def __init__(
+        self, make: Callable[[], web.Application], secured: ssl.SSLContext | None = None
+    ) -> None:
         self.url = ""
+        self._secured = secured
         self._make = make
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -43,8 +47,8 @@ class Served:
     async def _start(self) -> web.AppRunner:
         runner = web.AppRunner(self._make(), access_log=None, shutdown_timeout=0.5)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self._secured).start()
+        self.url = f"http{'s' * (self._secured is not None)}://127.0.0.1:{runner.addresses[0][1]}"
         return runner
 
     def close(self) -> None:

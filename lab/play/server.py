@@ -14,6 +14,7 @@ from aiohttp import web
 from lab.play import PORT
 from lab.play.views import PlayedClient, Run
 from weft.model.errors import WeftError
+from weft.runtime.http_server import PatientRunner
 from weft.runtime.role_settings import WebSettings
 from weft.runtime.settings import load
 from weft.web.answers import RestError, answer, read_body
@@ -106,7 +107,7 @@ def make_player(runs: Sequence[Run], settings: WebSettings) -> web.Application:
 async def _serve(
     runs: Sequence[Run], settings: WebSettings, ports: Sequence[int], ready: Callable[[str], Any]
 ) -> None:
-    runner = web.AppRunner(
+    runner = PatientRunner(
         make_player(runs, settings),
         access_log=None,
         shutdown_timeout=ENDING_S,

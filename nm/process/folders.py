@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from nm.process.places import FOLDER
-from nm.process.removing import Left, acting_as, remove
+from weft.runtime.removing import Left, acting_as, remove
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 KEPT = ("filecache", "local")  # folders of an application, for all of its containers

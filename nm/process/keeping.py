@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from nm.process.folders import KEPT, clean
 from nm.process.places import FOLDER
-from nm.process.removing import Left, acting_as, empty
+from weft.runtime.removing import Left, acting_as, empty
 
 APPLICATION = re.compile(r"application_[0-9]+_[0-9]+")
 CONTAINER = "container_"
@@ -56,7 +56,7 @@ class Keeper:
         self._closed = False
 
     def begin(self, kept: Mapping[str, Collection[str]] = MappingProxyType({})) -> None:
-        """Clean what an earlier process left, but for containers that still run, by application."""
+        """Remove what an earlier process left, but for containers `kept`, by application."""
         before_s = time.time()
         with os.scandir(self._root) as entries:
             found = [one.name for one in entries if APPLICATION.fullmatch(one.name)]
@@ -65,7 +65,7 @@ class Keeper:
             self._run(self._clean, app, kept.get(app, ()), before_s)
 
     def over(self, app: str, running: Collection[str] = ()) -> None:
-        """Clean up after an application that is over, when that is due."""
+        """Remove what an application left that is over, when that is due."""
 
         def due() -> None:
             self._waiting.discard(handle)
@@ -102,7 +102,7 @@ class Keeper:
     # -- on the thread -----------------------------------------------------------------------------
 
     def _clean(self, app: str, kept: Collection[str], before_s: float) -> None:
-        """Clean an application's folder but for containers in use, or made since `before_s`."""
+        """Remove what lies in an application's folder, but not `kept` or made since `before_s`."""
         left = Left(goes_on=lambda: not self._closed)
         try:
             place = os.open(self._root / app, FOLDER)

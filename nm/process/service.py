@@ -25,7 +25,6 @@ from nm.process.limits import DISK, Limits
 from nm.process.masters import HostedMasters, ProcessMasters
 from nm.process.metrics import NodeMetrics
 from nm.process.records import Record, Records
-from nm.process.removing import Left
 from nm.process.spawning import usual_spawners
 from nm.process.tokens import NodeTokens
 from nm.settings import Mode, NodeSettings
@@ -59,6 +58,7 @@ from weft.protocol.messages import (
 )
 from weft.runtime.interfaces import Outside
 from weft.runtime.process import Process
+from weft.runtime.removing import Left
 from weft.runtime.role_settings import NmSettings
 from weft.runtime.shell import Core, Shell
 from weft.wire.connections import tracker_stream

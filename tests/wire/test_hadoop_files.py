@@ -7,12 +7,13 @@ from pathlib import Path
 
 from aiohttp import ClientSession
 
+from weft.runtime.http_door import Door
 from weft.yarn.web import Folder, serve
 
 
 def talk(root: Path, conversation: Callable[[ClientSession, str], Awaitable[None]]) -> None:
     async def both() -> None:
-        runner, port = await serve(Folder(root).application(), "127.0.0.1", 0)
+        runner, port = await serve(Folder(root).application(Door([])), "127.0.0.1", 0)
         async with ClientSession() as session:
             await conversation(session, f"http://127.0.0.1:{port}/webhdfs/v1")
         await runner.cleanup()

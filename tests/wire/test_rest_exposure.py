@@ -15,8 +15,8 @@ from aiohttp import ClientSession, web
 from testkit.web import FakeClient
 from weft.model.errors import InputError
 from weft.runtime.bind_check import check, is_loopback
+from weft.runtime.http_server import PatientRunner
 from weft.runtime.role_settings import WebSettings
-from weft.web.patience import PatientRunner
 from weft.web.server import make_app
 
 

@@ -8,8 +8,8 @@ import pytest
 from aiohttp import ClientSession, web
 
 from testkit.web import FakeClient
+from weft.runtime.http_server import PatientRunner
 from weft.runtime.role_settings import WebSettings
-from weft.web.patience import PatientRunner
 from weft.web.server import make_app
 
 

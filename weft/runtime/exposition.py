@@ -8,7 +8,7 @@ import asyncio
 import ssl
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
@@ -271,8 +271,14 @@ class Exposition:
             lines += write.family(kind, name, text, list(series.items()))
         return ("\n".join(lines) + "\n").encode() + generate_latest(self._process)
 
-    def serve(self, host: str, port: int, secured: ssl.SSLContext | None = None) -> str:
-        """Serve `/metrics`, `secured` by TLS; returns host:port.
+    def serve(
+        self,
+        host: str,
+        port: int,
+        secured: ssl.SSLContext | None = None,
+        allowed_hosts: Sequence[str] = (),
+    ) -> str:
+        """Serve `/metrics`, `secured` by TLS, as `scrape.serve` does; returns host:port.
 
         Raises WeftError when the port is in use. Call it on the loop's thread if anything is to be
         sampled.
@@ -281,7 +287,7 @@ class Exposition:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
             self._loop = None
-        return serve(host, port, self.text, secured)
+        return serve(host, port, self.text, secured, allowed_hosts)
 
 
 def _histograms(

@@ -147,7 +147,10 @@ class Process:
                 secured = tls.server_context(files, ssl.CERT_REQUIRED)
                 self.on_renewed.append(partial(tls.load, files, secured))
             self.metrics_address = self.exposition.serve(
-                self.settings.host, self.settings.metrics_port, secured
+                self.settings.host,
+                self.settings.metrics_port,
+                secured,
+                self.settings.allowed_hosts,
             )
             self.spawn(self.exposition.measure_lag())
 

@@ -295,9 +295,6 @@ class WebSettings(ProcessSettings):
     https: bool = Field(
         False, description="Pages over TLS, for visitors with a certificate or a user's token only."
     )
-    allowed_hosts: list[str] = Field(
-        [], description="Name that visitors reach the pages by; may be repeated. *: any."
-    )
     node: str = Field(
         "", description="Node that /ws/v1/node speaks for; empty: the first that runs."
     )

@@ -8,10 +8,11 @@ import gzip
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from weft.model.errors import WeftError
+from weft.runtime.http_door import HEADERS, Door
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -76,20 +77,31 @@ def _escaped(value: str) -> str:
 
 
 def serve(
-    host: str, port: int, text: Callable[[], bytes], secured: ssl.SSLContext | None = None
+    host: str,
+    port: int,
+    text: Callable[[], bytes],
+    secured: ssl.SSLContext | None = None,
+    allowed_hosts: Sequence[str] = (),
 ) -> str:
     """Serve what `text` answers at every path, each request on a thread; returns host:port.
 
-    `secured`: by TLS. Raises WeftError when the port is in use.
+    `secured`: by TLS; `allowed_hosts`: more names that it goes by. Raises WeftError when the port
+    is in use.
     """
+
+    door = Door([host, *allowed_hosts])
 
     class Handler(BaseHTTPRequestHandler):
         timeout = TIMEOUT_S
 
         def do_GET(self) -> None:
             """Answer one scrape."""
+            refused = door.refusal(self.command, dict(self.headers))
+            if refused is not None:
+                self.send_error(*refused)
+                return
             body = text()
-            headers: Mapping[str, str] = {"Content-Type": CONTENT_TYPE}
+            headers: Mapping[str, str] = {**HEADERS, "Content-Type": CONTENT_TYPE}
             if "gzip" in self.headers.get("Accept-Encoding", ""):
                 body = gzip.compress(body, GZIP_LEVEL)
                 headers = {**headers, "Content-Encoding": "gzip"}

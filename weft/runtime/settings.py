@@ -35,6 +35,11 @@ class ProcessSettings(BaseSettings):
     insecure: bool = Field(
         False, description="Listen beyond loopback though nobody is asked who they are."
     )
+    allowed_hosts: list[str] = Field(
+        [],
+        description="Name that HTTP requests reach this process by, beside addresses and its "
+        "host's own; may be repeated. *: any.",
+    )
     port: int = Field(0, ge=0, le=65535, description="Port of the gRPC service; 0: any free one.")
     metrics_port: int = Field(
         0,

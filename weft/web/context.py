@@ -23,6 +23,7 @@ from weft.web.yarn import Face
 
 SOURCE = web.AppKey("source", Source)
 VISITOR = "visitor"  # in a request: the reads of whoever asks, where visitors are known
+USER = "user"  # in a request: who asks, where visitors are known; empty: an operator
 HISTORY = web.AppKey("history", History)
 SETTINGS = web.AppKey("settings", WebSettings)
 PLANS = web.AppKey("plans", Plans)

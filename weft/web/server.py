@@ -1,19 +1,17 @@
 """The web process: routes put together, what watches the manager started, everything ended."""
 
 import asyncio
-import ipaddress
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from functools import partial
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from weft.client.api import AsyncClient
 from weft.model.errors import WeftError
 from weft.policies.presets import preset
-from weft.runtime.bind_check import is_loopback
+from weft.runtime.http_door import Door
+from weft.runtime.http_server import PatientRunner, application
 from weft.runtime.process import Process
 from weft.runtime.role_settings import WebSettings
 from weft.web import (
@@ -30,14 +28,12 @@ from weft.web.answers import Handler, errors, remote_exception
 from weft.web.context import HISTORY, LISTENERS, PLANS, PLAYED, SETTINGS, SOURCE
 from weft.web.history import History
 from weft.web.keeping import Keeper
-from weft.web.patience import PatientRunner
 from weft.web.plans import Plans
 from weft.web.source import Source
 from weft.wire import tls
 
 BODY_MAX = 64 << 20  # bytes: as large as one job may be on the wire
 ENDING_S = 1.0  # open live streams get no longer to end
-READS = frozenset({"GET", "HEAD", "OPTIONS"})
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -55,11 +51,15 @@ def make_app(
 
     `played`: the client tells of a run that is over; who plays it feeds the history himself.
     """
-    app = web.Application(
-        middlewares=[headers, errors, own_host, own_pages, visitors.known],
+    app = application(
+        Door([settings.host, *settings.allowed_hosts]),
+        before=[headers, errors],
+        after=[visitors.known],
+        refuse=remote_exception,
         client_max_size=BODY_MAX,
     )
     app[visitors.SOURCES] = {}
+    app[proxy_routes.OPENED] = {}
     app.on_cleanup.append(visitors.close)
     app[SETTINGS] = settings
     app[SOURCE] = Source(client, settings.epoch_s, settings.time_scale)
@@ -119,37 +119,6 @@ async def headers(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path.startswith("/static/"):
             response.headers["Cache-Control"] = "no-cache"
     return response
-
-
-@web.middleware
-async def own_host(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse a Host that is not ours: somebody else's name may lead here (DNS rebinding)."""
-    if not is_ours(request.headers.get("Host", ""), request.app[SETTINGS]):
-        text = f"{request.host} is no name of this server: --allowed-hosts adds one"
-        return remote_exception(request, 421, text)
-    return await handler(request)
-
-
-def is_ours(host: str, settings: WebSettings) -> bool:
-    """Return whether a request's Host is an address, or a name that these pages go by."""
-    name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
-    known = {*settings.allowed_hosts, settings.host, socket.gethostname().lower()}
-    if not host or "*" in known or name in known or is_loopback(name):
-        return True
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-@web.middleware
-async def own_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse changes that a page of another site makes through its visitor's browser."""
-    origin = request.headers.get("Origin")
-    if request.method not in READS and origin and urlsplit(origin).netloc != request.host:
-        return remote_exception(request, 403, f"a page of {origin} may not do this")
-    return await handler(request)
 
 
 async def serve(settings: WebSettings) -> None:

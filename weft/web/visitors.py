@@ -15,8 +15,9 @@ from aiohttp import web
 from weft.client.api import AsyncClient
 from weft.protocol.access import Role, role_of
 from weft.web.answers import Handler, remote_exception
-from weft.web.context import SETTINGS, SOURCE, VISITOR, parse_app
+from weft.web.context import SETTINGS, SOURCE, USER, VISITOR, parse_app
 from weft.web.source import Source
+from weft.wire.tokens import user_of
 
 SOURCES_MAX = 200  # visitors whose reads are shared for half a second
 SOURCES: "web.AppKey[dict[tuple[str, str], Source]]" = web.AppKey("sources", dict)
@@ -33,6 +34,7 @@ async def known(request: web.Request, handler: Handler) -> web.StreamResponse:
         response.headers["WWW-Authenticate"] = 'Basic realm="Weft: any name, the token", Bearer'
         return response
     request[VISITOR] = await _source(request.app, who)
+    request[USER] = who[0] or user_of(who[1])  # by now the manager has found the token true
     if "app" in request.match_info:
         await request[VISITOR].app(await parse_app(request, request.match_info["app"]))
     return await handler(request)

@@ -150,6 +150,15 @@ def check(token: bytes, kinds: tuple[Kind, ...], keys: Mapping[int, bytes], now_
     return claim
 
 
+def user_of(text: str) -> str:
+    """Return the user whom a user's token names, true or not; empty: none, or an operator."""
+    try:
+        found = role_of(f"{URI}{read(base64.urlsafe_b64decode(text.encode('ascii'))).name}")
+    except (ValueError, InputError):
+        return ""
+    return found[1] if found is not None and found[0] is Role.CLIENT else ""
+
+
 def numbered(token: bytes) -> tuple[int, int, int]:
     """Return what a token for numbers claims: its kind, the first, how many; zeros for any other.
 

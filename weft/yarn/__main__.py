@@ -8,6 +8,7 @@ if __name__ == "__main__":  # before anything is imported: a process that starts
 import sys
 
 from weft.model.errors import WeftError
+from weft.runtime.http_door import Door
 from weft.runtime.process import Process, run
 from weft.runtime.role_settings import HadoopSettings
 from weft.runtime.settings import fail, load
@@ -19,13 +20,14 @@ async def gateway(settings: HadoopSettings) -> None:
     """Serve YARN's clients and masters until told to end."""
     process = Process(settings)
     made = Gateway(process, settings)
-    runner, port = await serve(launch_application(made), settings.host, settings.port)
+    door = Door([settings.host, *settings.allowed_hosts])
+    runner, port = await serve(launch_application(made, door), settings.host, settings.port)
     made.address = f"http://{settings.host}:{port}"
     files = None
     where = {}
     if settings.files is not None:
         files, file_port = await serve(
-            Folder(settings.files).application(), settings.host, settings.files_port
+            Folder(settings.files).application(door), settings.host, settings.files_port
         )
         where["files"] = f"webhdfs://{settings.host}:{file_port}/"
     process.serve_metrics()

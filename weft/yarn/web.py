@@ -7,17 +7,23 @@ under the folder, whatever dots and links it has.
 import asyncio
 import contextlib
 import os
-import shutil
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 
 from weft.model.errors import InputError, WeftError
 from weft.model.ids import attempt_id, container_id
+from weft.runtime.http_door import Door
+from weft.runtime.http_server import PatientRunner, application, with_headers
+from weft.runtime.removing import Left, remove
 from weft.yarn.gateway import Gateway
 
+T = TypeVar("T")
+THREADS = 4
 CHUNK = 1 << 20
 BLOCK = 128 << 20
 _PREFIX = "/webhdfs/v1"
@@ -31,7 +37,7 @@ _JAVA_ERROR = {
 }
 
 
-def launch_application(gateway: Gateway) -> web.Application:
+def launch_application(gateway: Gateway, door: Door) -> web.Application:
     """Return the server that launchers ask for what they are to run."""
 
     async def launch(request: web.Request) -> web.Response:
@@ -53,7 +59,8 @@ def launch_application(gateway: Gateway) -> web.Application:
     async def faces(request: web.Request) -> web.Response:
         return web.json_response(gateway.faces())
 
-    app = web.Application()
+    app = application(door)
+    app.on_response_prepare.append(with_headers)
     app.router.add_get("/launch/{container}", launch)
     app.router.add_get("/faces", faces)
     return app
@@ -73,10 +80,13 @@ class Folder:
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
         self.root.mkdir(parents=True, exist_ok=True)
+        # how much there is to do in a folder is for whoever filled it to choose: on threads
+        self._threads = ThreadPoolExecutor(THREADS, "files")
 
-    def application(self) -> web.Application:
+    def application(self, door: Door) -> web.Application:
         """Return the server."""
-        app = web.Application(client_max_size=1 << 40)
+        app = application(door, client_max_size=1 << 40)
+        app.on_response_prepare.append(with_headers)
         app.router.add_route("*", _PREFIX + "/{path:.*}", self._serve)
         app.router.add_route("*", _PREFIX, self._serve)
         app.on_response_prepare.append(_without_type)
@@ -99,11 +109,14 @@ class Folder:
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         operation = request.query.get("op", "").upper()
-        call = self._calls().get((request.method, operation))
+        key, name = (request.method, operation), request.match_info.get("path", "")
         try:
-            if call is None:
+            path = await self._apart(self.place, name)
+            if key in self._streams:
+                return await self._streams[key](request, path)
+            if key not in self._calls:
                 raise ValueError(f"{request.method} {operation or '(no op)'} is not served")
-            return await call(request, self.place(request.match_info.get("path", "")))
+            return await self._apart(self._calls[key], request, path)
         except (OSError, ValueError, OverflowError) as error:
             kinds = (kind for kind in _JAVA_ERROR if isinstance(error, kind))
             status, java_class = _JAVA_ERROR.get(next(kinds, OSError), (500, "java.io.IOException"))
@@ -118,9 +131,22 @@ class Folder:
         text = getattr(error, "strerror", None) or str(error)
         return f"{request.match_info.get('path', '')}: {text}"
 
-    def _calls(
+    async def _apart(self, act: Callable[..., T], *words: Any) -> T:
+        """Do something with the file system beside the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, act, *words)
+
+    @cached_property
+    def _streams(
         self,
     ) -> dict[tuple[str, str], Callable[[web.Request, Path], Awaitable[web.StreamResponse]]]:
+        return {
+            ("GET", "OPEN"): self._open,
+            ("PUT", "CREATE"): self._create,
+            ("POST", "APPEND"): self._append,
+        }
+
+    @cached_property
+    def _calls(self) -> dict[tuple[str, str], Callable[[web.Request, Path], web.Response]]:
         return {
             ("GET", "GETFILESTATUS"): self._status,
             ("GET", "LISTSTATUS"): self._list,
@@ -128,15 +154,12 @@ class Folder:
             ("GET", "GETCONTENTSUMMARY"): self._summary,
             ("GET", "GETDELEGATIONTOKEN"): self._no_token,
             ("GET", "CHECKACCESS"): self._nothing,
-            ("GET", "OPEN"): self._open,
-            ("PUT", "CREATE"): self._create,
             ("PUT", "MKDIRS"): self._make_folders,
             ("PUT", "RENAME"): self._rename,
             ("PUT", "SETPERMISSION"): self._permission,
             ("PUT", "SETREPLICATION"): self._true,
             ("PUT", "SETTIMES"): self._times,
             ("PUT", "SETOWNER"): self._nothing,
-            ("POST", "APPEND"): self._append,
             ("DELETE", "DELETE"): self._delete,
         }
 
@@ -161,10 +184,10 @@ class Folder:
             "storagePolicy": 0,
         }
 
-    async def _status(self, request: web.Request, path: Path) -> web.Response:
+    def _status(self, request: web.Request, path: Path) -> web.Response:
         return web.json_response({"FileStatus": self._status_of(path, "")})
 
-    async def _list(self, request: web.Request, path: Path) -> web.Response:
+    def _list(self, request: web.Request, path: Path) -> web.Response:
         if path.is_dir():
             items = []
             for one in sorted(path.iterdir()):
@@ -174,13 +197,23 @@ class Folder:
             items = [self._status_of(path, "")]
         return web.json_response({"FileStatuses": {"FileStatus": items}})
 
-    async def _summary(self, request: web.Request, path: Path) -> web.Response:
-        files = [p for p in path.rglob("*") if p.is_file()] if path.is_dir() else [path]
-        folders = sum(p.is_dir() for p in path.rglob("*")) + path.is_dir()
-        length = sum(p.stat().st_size for p in files)
+    def _summary(self, request: web.Request, path: Path) -> web.Response:
+        files = folders = length = 0
+        waiting = [path]
+        if not path.is_dir():
+            waiting, files, length = [], 1, path.stat().st_size
+        while waiting:
+            folders += 1
+            with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(Path(entry.path))
+                    elif entry.is_file():
+                        files += 1
+                        length += entry.stat().st_size
         body = {
             "directoryCount": folders,
-            "fileCount": len(files),
+            "fileCount": files,
             "length": length,
             "quota": -1,
             "spaceConsumed": length,
@@ -188,33 +221,33 @@ class Folder:
         }
         return web.json_response({"ContentSummary": body})
 
-    async def _home(self, request: web.Request, path: Path) -> web.Response:
+    def _home(self, request: web.Request, path: Path) -> web.Response:
         user = request.query.get("user.name", "anonymous")
         return web.json_response({"Path": f"/user/{user}"})
 
-    async def _no_token(self, request: web.Request, path: Path) -> web.Response:
+    def _no_token(self, request: web.Request, path: Path) -> web.Response:
         return web.json_response({"Token": None})
 
     async def _open(self, request: web.Request, path: Path) -> web.StreamResponse:
-        if path.is_dir():
-            raise FileNotFoundError(21, "is a folder")
-        if path.exists() and not path.is_file():  # to open a pipe is to wait for its writer
-            raise PermissionError("is no regular file")
         if request.query.get("noredirect", "").lower() == "true":
             return web.json_response({"Location": str(request.url)})
-        offset = int(request.query.get("offset", "0"))
-        size = path.stat().st_size
-        left = min(int(request.query.get("length", str(size))), max(0, size - offset))
-        if offset < 0 or left < 0:
-            raise ValueError("offset and length cannot be negative")
-        answer = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
-        answer.content_length = left
-        await answer.prepare(request)
-        with path.open("rb") as file:
-            file.seek(offset)
-            while left > 0 and (data := file.read(min(CHUNK, left))):
-                left -= len(data)
+        file, size = await self._apart(_readable, path)
+        try:
+            offset = int(request.query.get("offset", "0"))
+            left = min(int(request.query.get("length", str(size))), max(0, size - offset))
+            if offset < 0 or left < 0:
+                raise ValueError("offset and length cannot be negative")
+            answer = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
+            answer.content_length = left
+            await answer.prepare(request)
+            while left > 0:
+                data = await self._apart(os.pread, file, min(CHUNK, left), offset)
+                if not data:
+                    break
+                offset, left = offset + len(data), left - len(data)
                 await answer.write(data)
+        finally:
+            os.close(file)
         await answer.write_eof()
         return answer
 
@@ -226,39 +259,40 @@ class Folder:
             if request.query.get("noredirect", "").lower() == "true":
                 return web.json_response({"Location": where})
             return web.Response(status=307, headers={"Location": where})
-        if path.is_dir() or (path.exists() and request.query.get("overwrite", "true") == "false"):
-            raise FileExistsError(17, "it is there already")
-        path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
+        keep = request.query.get("overwrite", "true") == "false"
+        file = await self._apart(_begun, path, fresh, keep)
         try:
-            with fresh.open("wb") as file:
-                async for data in request.content.iter_chunked(CHUNK):
-                    await asyncio.to_thread(file.write, data)
-            fresh.replace(path)
+            await self._take_in(request, file)
+            mode = _mode(request) if "permission" in request.query else -1
+            await self._apart(_finished, path, fresh, mode)
         finally:
-            fresh.unlink(missing_ok=True)
-        if "permission" in request.query:
-            path.chmod(_mode(request))
+            await self._apart(partial(fresh.unlink, missing_ok=True))
         return web.Response(status=201, headers={"Location": str(request.url.path)})
 
     async def _append(self, request: web.Request, path: Path) -> web.Response:
-        if not path.is_file():
-            raise FileNotFoundError(2, "no such file")
         if request.query.get("data") != "true":
+            await self._apart(_must_be_file, path)
             where = str(request.url.update_query(data="true"))
             return web.Response(status=307, headers={"Location": where})
-        with path.open("ab") as file:
-            async for data in request.content.iter_chunked(CHUNK):
-                file.write(data)
+        await self._take_in(request, await self._apart(_appendable, path))
         return web.Response()
 
-    async def _make_folders(self, request: web.Request, path: Path) -> web.Response:
+    async def _take_in(self, request: web.Request, file: int) -> None:
+        """Write a request's body to an open file, and close that."""
+        try:
+            async for data in request.content.iter_chunked(CHUNK):
+                await self._apart(_write, file, data)
+        finally:
+            os.close(file)
+
+    def _make_folders(self, request: web.Request, path: Path) -> web.Response:
         path.mkdir(parents=True, exist_ok=True)
         if "permission" in request.query:
             path.chmod(_mode(request) | 0o700)
         return web.json_response({"boolean": True})
 
-    async def _rename(self, request: web.Request, path: Path) -> web.Response:
+    def _rename(self, request: web.Request, path: Path) -> web.Response:
         """Rename as HDFS does: nothing is replaced, unless the caller says so by options.
 
         With options errors are told as such: such a caller reads no result (`FileContext.rename`).
@@ -279,11 +313,11 @@ class Folder:
         path.rename(to)
         return web.json_response({"boolean": True})
 
-    async def _permission(self, request: web.Request, path: Path) -> web.Response:
+    def _permission(self, request: web.Request, path: Path) -> web.Response:
         path.chmod(_mode(request) | (0o700 if path.is_dir() else 0o600))
         return web.Response()
 
-    async def _times(self, request: web.Request, path: Path) -> web.Response:
+    def _times(self, request: web.Request, path: Path) -> web.Response:
         found = path.stat()
         changed_ms = int(request.query.get("modificationtime", "-1"))
         read_ms = int(request.query.get("accesstime", "-1"))
@@ -294,7 +328,7 @@ class Folder:
         os.utime(path, times)
         return web.Response()
 
-    async def _delete(self, request: web.Request, path: Path) -> web.Response:
+    def _delete(self, request: web.Request, path: Path) -> web.Response:
         if path == self.root:
             raise PermissionError("the root stays")
         if not path.exists():
@@ -302,17 +336,70 @@ class Folder:
         if path.is_dir() and not path.is_symlink():
             if request.query.get("recursive", "false") != "true" and any(path.iterdir()):
                 raise PermissionError("the folder is not empty")
-            await asyncio.to_thread(shutil.rmtree, path)
+            _remove_all(path)
         else:
             path.unlink()
         return web.json_response({"boolean": True})
 
-    async def _true(self, request: web.Request, path: Path) -> web.Response:
+    def _true(self, request: web.Request, path: Path) -> web.Response:
         return web.json_response({"boolean": path.exists()})
 
-    async def _nothing(self, request: web.Request, path: Path) -> web.Response:
+    def _nothing(self, request: web.Request, path: Path) -> web.Response:
         path.stat()
         return web.Response()
+
+
+def _must_be_file(path: Path) -> None:
+    if path.is_dir():
+        raise FileNotFoundError(21, "is a folder")
+    if not path.exists():
+        raise FileNotFoundError(2, "no such file")
+    if not path.is_file():  # to open a pipe is to wait for its writer
+        raise PermissionError("is no regular file")
+
+
+def _readable(path: Path) -> tuple[int, int]:
+    """Return an open file and its size."""
+    _must_be_file(path)
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    return file, os.fstat(file).st_size
+
+
+def _appendable(path: Path) -> int:
+    _must_be_file(path)
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _begun(path: Path, fresh: Path, keep: bool) -> int:
+    """Return a new file, open, that is to take the place of another one."""
+    if path.is_dir() or (path.exists() and keep):
+        raise FileExistsError(17, "it is there already")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
+def _finished(path: Path, fresh: Path, mode: int) -> None:
+    fresh.replace(path)
+    if mode >= 0:
+        path.chmod(mode)
+
+
+def _write(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def _remove_all(path: Path) -> None:
+    """Remove a folder with all that is in it, however deep; raises OSError."""
+    left = Left()
+    place = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        remove(place, path.name, left)
+    finally:
+        os.close(place)
+    if left.count:
+        raise PermissionError(1, f"{left.count} names cannot be removed, the first {left.first}")
 
 
 def _is_within(path: Path, folder: Path) -> bool:
@@ -354,7 +441,7 @@ def _mode(request: web.Request) -> int:
 
 async def serve(app: web.Application, host: str, port: int) -> tuple[web.AppRunner, int]:
     """Listen; returns what closes it, and the port."""
-    runner = web.AppRunner(app, access_log=None, keepalive_timeout=30)
+    runner = PatientRunner(app, access_log=None, keepalive_timeout=30)
     await runner.setup()
     site = web.TCPSite(runner, host, port)
     await site.start()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nm.process.removing import Left, acting_as, empty
+from weft.runtime.removing import Left, acting_as, empty
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root may do this")
 
@@ -96,7 +96,7 @@ def test_a_user_that_is_acted_as_cannot_be_made_to_remove_what_is_not_his(tmp_pa
 MOUNTED = """
 import os, subprocess, sys
 from pathlib import Path
-from tests.unit.test_nm_removing import emptied
+from tests.unit.test_removing import emptied
 inside, outside = Path(sys.argv[1]) / "in", Path(sys.argv[1]) / "out"
 (inside / "a" / "door").mkdir(parents=True)
 (inside / "b").mkdir()

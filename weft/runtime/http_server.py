@@ -1,17 +1,53 @@
-"""A connection that never sends a whole request head is closed: there are only so many files."""
+"""HTTP servers on the event loop: each with the same door, and none held up by who says nothing.
+
+A connection that never sends a whole request head is closed: there are only so many files.
+"""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from weft.web.answers import Handler
+from weft.runtime.http_door import HEADERS, Door
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Refuse = Callable[[web.Request, int, str], web.StreamResponse]
 
 CONNECTIONS_MAX = 2_000  # at a time; more are closed at once
 REFUSED_S = 0.05  # after which: a connection is there only when its protocol was made
 HEAD_S = 20.0  # from the connection to its first whole head; aiohttp bounds the wait for later ones
+
+
+def _plain(request: web.Request, status: int, text: str) -> web.StreamResponse:
+    return web.Response(status=status, text=text, headers=HEADERS)
+
+
+def application(
+    door: Door,
+    *,
+    before: Sequence[Middleware] = (),
+    after: Sequence[Middleware] = (),
+    refuse: Refuse = _plain,
+    **more: Any,
+) -> web.Application:
+    """Return an application behind a door; `refuse` makes the answer to whom it lets not in.
+
+    `before` and `after` are middlewares outside and inside of the door.
+    """
+
+    @web.middleware
+    async def at_the_door(request: web.Request, handler: Handler) -> web.StreamResponse:
+        refused = door.refusal(request.method, request.headers)
+        return await handler(request) if refused is None else refuse(request, *refused)
+
+    return web.Application(middlewares=[*before, at_the_door, *after], **more)
+
+
+async def with_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Say of an answer that is no page that it is none (a signal, `on_response_prepare`)."""
+    response.headers.update(HEADERS)
 
 
 class PatientRunner(web.AppRunner):

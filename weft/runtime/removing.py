@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
-from nm.process.places import FOLDER
-
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 GONE = ".weft-gone-"  # names of folders that were moved up, with a number behind
 _NUMBERS = count(time.time_ns())
 PASSES = 10  # at most, over the names of one folder
@@ -45,7 +44,7 @@ class Left:
 
 @contextlib.contextmanager
 def acting_as(owner: tuple[int, int] | None) -> Iterator[None]:
-    """Touch files with the rights of a user and its group on this thread only; None: as it is.
+    """Act on files with the rights of a user and its group on this thread only; None: as it is.
 
     For root, as the kernel takes rights over others' files from a thread by this (setfsuid(2)).
     """

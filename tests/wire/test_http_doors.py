@@ -1,0 +1,145 @@
+"""Every HTTP server of the product has the same door: its own names, its own pages, no others."""
+
+import asyncio
+import contextlib
+import http.client
+import re
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from testkit.web import CLUSTER_TS, FakeClient
+from weft.runtime.exposition import Exposition
+from weft.runtime.http_door import Door
+from weft.runtime.http_server import PatientRunner
+from weft.runtime.role_settings import WebSettings
+from weft.web.server import make_app
+from weft.yarn.web import Folder, launch_application
+
+ROOT = Path(__file__).parents[2]
+MAKES = re.compile(r"\b(?:web\.Application|web\.AppRunner|ThreadingHTTPServer|HTTPServer)\(")
+Serve = Callable[[Path], AbstractAsyncContextManager[tuple[str, int]]]
+
+
+@contextlib.asynccontextmanager
+async def run(app: web.Application) -> AsyncIterator[tuple[str, int]]:
+    runner = PatientRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield runner.addresses[0][:2]
+    finally:
+        await runner.cleanup()
+
+
+def pages(folder: Path) -> AbstractAsyncContextManager[tuple[str, int]]:
+    return run(make_app(WebSettings(port=0, watch=False), FakeClient(2, 2)))  # type: ignore[arg-type]
+
+
+def files(folder: Path) -> AbstractAsyncContextManager[tuple[str, int]]:
+    return run(Folder(folder).application(Door(["127.0.0.1"])))
+
+
+def launches(folder: Path) -> AbstractAsyncContextManager[tuple[str, int]]:
+    return run(launch_application(None, Door(["127.0.0.1"])))  # type: ignore[arg-type]
+
+
+@contextlib.asynccontextmanager
+async def metrics(folder: Path) -> AsyncIterator[tuple[str, int]]:
+    host, _, port = Exposition().serve("127.0.0.1", 0).rpartition(":")
+    yield host, int(port)
+
+
+# server -> the file that makes it, how to have one, and what a stranger would like to do there
+SERVERS: dict[str, tuple[str, Serve, str, str]] = {
+    "pages": ("weft/web/server.py", pages, "GET", "/ws/v1/cluster/info"),
+    "WebHDFS": ("weft/yarn/web.py", files, "GET", "/webhdfs/v1/user?op=GETHOMEDIRECTORY"),
+    "launcher": ("weft/yarn/web.py", launches, "GET", "/launch/x"),
+    "metrics": ("weft/runtime/scrape.py", metrics, "GET", "/metrics"),
+}
+KILL = '{"state": "KILLED"}'
+CHANGES = {
+    "pages": ("PUT", f"/ws/v1/cluster/apps/application_{CLUSTER_TS}_0001/state", KILL),
+    "WebHDFS": ("POST", "/webhdfs/v1/job.py?op=APPEND&data=true", "import os"),
+}
+# whoever plays a run makes its pages of the same application
+SAME = {"lab/play/server.py"}
+
+
+def test_the_list_of_servers_is_whole() -> None:
+    """Whoever writes another server has it behind the door, and in this list."""
+    listed = subprocess.run(
+        ["git", "ls-files", "weft", "rm", "am", "nm", "sim", "lab"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    sources = {name: (ROOT / name).read_text() for name in listed if name.endswith(".py")}
+    makers = {name for name, text in sources.items() if MAKES.search(text)}
+    assert makers == {"weft/runtime/http_server.py"}
+    own = {name for name, text in sources.items() if "ThreadingHTTPServer" in text}
+    assert own == {"weft/runtime/scrape.py"}
+    door = {name for name, text in sources.items() if re.search(r"\bDoor\(", text)}
+    served = {file for file, *_ in SERVERS.values()}
+    callers = {"weft/yarn/__main__.py"}
+    assert door - callers <= served
+    patient = {name for name, text in sources.items() if re.search(r"\bPatientRunner\(\n?", text)}
+    assert patient - {"weft/runtime/http_server.py"} <= served | SAME
+    assert all("make_app(" in sources[name] for name in SAME)
+
+
+def ask(
+    place: tuple[str, int], method: str, path: str, body: str = "", **headers: str
+) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(*place, timeout=30)
+    connection.putrequest(method, path, skip_host=True)
+    about = {"Content-Length": str(len(body)), "Content-Type": "application/json"}
+    for name, value in {**about, **headers}.items():
+        connection.putheader(name.replace("_", "-"), value)
+    connection.endheaders(body.encode())
+    answer = connection.getresponse()
+    text = answer.read().decode(errors="replace")
+    connection.close()
+    assert answer.headers["X-Content-Type-Options"] == "nosniff" or answer.status == 421
+    return answer.status, text
+
+
+@pytest.mark.parametrize("name", sorted(SERVERS))
+def test_a_server_answers_to_its_own_names_and_pages_only(name: str, tmp_path: Path) -> None:
+    _, serve, method, path = SERVERS[name]
+    (tmp_path / "job.py").write_text("print()\n")
+
+    async def main() -> None:
+        async with serve(tmp_path) as (host, port):
+            place, own = (host, port), f"{host}:{port}"
+
+            async def status(*what: str, **headers: str) -> int:
+                found, text = await asyncio.to_thread(ask, place, *what, **headers)
+                assert found != 421 or "--allowed-hosts" in text
+                return found
+
+            assert await status(method, path, Host=own) not in (403, 404, 421)
+            rebound = {"Host": f"evil.example:{port}", "Origin": f"http://evil.example:{port}"}
+            assert await status(method, path, **rebound) == 421
+            if name not in CHANGES:
+                return
+            change = CHANGES[name]
+            evil = (
+                {"Origin": "http://evil.example"},
+                {"Origin": "null"},
+                {"Origin": f"http://{host}:1"},
+                {"Sec_Fetch_Site": "cross-site"},
+                {"Sec_Fetch_Site": "same-site"},
+            )
+            for headers in evil:
+                assert await status(*change, Host=own, **headers) == 403, headers
+            assert (tmp_path / "job.py").read_text() == "print()\n"
+            for headers in ({}, {"Origin": f"http://{own}", "Sec_Fetch_Site": "same-origin"}):
+                assert await status(*change, Host=own, **headers) in (200, 202), headers
+
+    asyncio.run(main())
