@@ -1,7 +1,10 @@
 """The `weft` command: commands are imported when they are called, so that a start is cheap."""
 
+import difflib
 import io
+import os
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -13,65 +16,88 @@ from weft.client.text import safe
 from weft.model.errors import InputError, PolicyError, WeftError
 
 PIPE_CLOSED = 141  # as a shell says of a command that SIGPIPE ended
-# command -> (module that holds it in its list `commands`, its line in the help)
-COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": (
-        "weft.client.commands_local",
-        "Run the sample jobs on a local cluster and print their table.",
-    ),
-    "up": ("weft.client.commands_local", "Start a local cluster and keep it."),
-    "submit": ("weft.client.commands_apps", "Submit job files."),
-    "kill": ("weft.client.commands_apps", "Kill applications."),
-    "move": ("weft.client.commands_apps", "Move an application to another leaf queue."),
-    "priority": ("weft.client.commands_apps", "Change an application's priority."),
-    "apps": ("weft.client.commands_apps", "List applications."),
-    "app": ("weft.client.commands_apps", "Show one application with its stages."),
-    "explain": (
-        "weft.client.commands_apps",
-        "Say why each pending stage of an application is pending.",
-    ),
-    "logs": ("weft.client.commands_apps", "Print what the commands of an application wrote."),
-    "nodes": ("weft.client.commands_cluster", "List nodes; take them out of service."),
-    "queues": ("weft.client.commands_cluster", "List queues with their shares."),
-    "managers": ("weft.client.commands_cluster", "List Resource Managers: who leads."),
-    "top": ("weft.client.commands_cluster", "Watch the cluster."),
-    "events": ("weft.client.commands_cluster", "Follow the cluster's facts as they happen."),
-    "completion": ("weft.client.commands_shell", "Print what makes a shell complete commands."),
-    "certificates": (
-        "weft.client.commands_tls",
-        "Make an authority and certificates for the hosts of a cluster.",
-    ),
-    "login": ("weft.client.commands_tls", "Write a token for pages and REST into a file."),
-    "plan": ("lab.commands.plan", "Build a job's schedule offline."),
-    "bounds": ("lab.commands.plan", "Print the lower bounds of a job's makespan."),
-    "validate": ("lab.commands.plan", "Check a plan against its job and cluster."),
-    "import": ("weft.client.commands_workloads", "Turn public workload files into job files."),
-    "import-yarn": ("weft.client.commands_yarn", "Turn a YARN configuration into a cluster file."),
-    "generate": ("weft.client.commands_workloads", "Make a synthetic workload."),
-    "simulate": ("lab.commands.simulate", "Run a workload in virtual time."),
-    "play": (
-        "lab.commands.play",
-        "Watch a run that is over, or two side by side, decision by decision.",
-    ),
-    "replay": (
-        "lab.commands.replay",
-        "Feed tapes of a live run to the schedulers anew: do they decide the same?",
-    ),
-    "whatif": (
-        "lab.commands.replay",
-        "Simulate a recorded run's jobs, or its rest, under another scheduler or cluster.",
-    ),
-    "predict": ("lab.commands.predict", "Say when waiting and running jobs will start and end."),
-    "compare": ("lab.commands.simulate", "Set simulated runs side by side."),
-    "fuzz": ("lab.commands.fuzz", "Search for faults that break a promise, in virtual time."),
-    "study": ("lab.commands.study", "Run a grid of simulations, resumable."),
-    "analyse": ("lab.commands.analyse", "Make the figures of a thesis from a production trace."),
-    "paper": (
-        "lab.commands.paper",
-        "Make a paper's figures and tables beside what Weft finds.",
-    ),
-    "bench": ("lab.commands.bench", "Measure match, plan, sim, live or codec."),
+# By section of the help: command -> (module that holds it in its list `commands`, its line).
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Run a cluster here": {
+        "demo": (
+            "weft.client.commands_local",
+            "Run the sample jobs on a local cluster and print their table.",
+        ),
+        "up": ("weft.client.commands_local", "Start a local cluster and keep it."),
+        "down": ("weft.client.commands_local", "End the cluster that `weft up --detach` started."),
+    },
+    "Work with a cluster": {
+        "submit": ("weft.client.commands_apps", "Submit job files."),
+        "apps": ("weft.client.commands_apps", "List applications."),
+        "app": ("weft.client.commands_apps", "Show one application with its stages."),
+        "explain": (
+            "weft.client.commands_apps",
+            "Say why each pending stage of an application is pending.",
+        ),
+        "logs": ("weft.client.commands_apps", "Print what the commands of an application wrote."),
+        "kill": ("weft.client.commands_apps", "Kill applications."),
+        "move": ("weft.client.commands_apps", "Move an application to another leaf queue."),
+        "priority": ("weft.client.commands_apps", "Change an application's priority."),
+        "predict": (
+            "lab.commands.predict",
+            "Say when waiting and running jobs will start and end.",
+        ),
+        "queues": ("weft.client.commands_cluster", "List queues with their shares."),
+        "nodes": ("weft.client.commands_cluster", "List nodes; take them out of service."),
+        "managers": ("weft.client.commands_cluster", "List Resource Managers: who leads."),
+        "top": ("weft.client.commands_cluster", "Watch the cluster."),
+        "events": ("weft.client.commands_cluster", "Follow the cluster's facts as they happen."),
+        "login": ("weft.client.commands_tls", "Write a token for pages and REST into a file."),
+    },
+    "Plan and simulate": {
+        "plan": ("lab.commands.plan", "Build a job's schedule offline."),
+        "bounds": ("lab.commands.plan", "Print the lower bounds of a job's makespan."),
+        "validate": ("lab.commands.plan", "Check a plan against its job and cluster."),
+        "simulate": ("lab.commands.simulate", "Run a workload in virtual time."),
+        "compare": ("lab.commands.simulate", "Set simulated runs side by side."),
+        "study": ("lab.commands.study", "Run a grid of simulations, resumable."),
+        "play": (
+            "lab.commands.play",
+            "Watch a run that is over, or two side by side, decision by decision.",
+        ),
+        "generate": ("weft.client.commands_workloads", "Make a synthetic workload."),
+        "import": ("weft.client.commands_workloads", "Turn public workload files into job files."),
+    },
+    "Recorded runs": {
+        "replay": (
+            "lab.commands.replay",
+            "Feed tapes of a live run to the schedulers anew: do they decide the same?",
+        ),
+        "whatif": (
+            "lab.commands.replay",
+            "Simulate a recorded run's jobs, or its rest, under another scheduler or cluster.",
+        ),
+    },
+    "Set up": {
+        "certificates": (
+            "weft.client.commands_tls",
+            "Make an authority and certificates for the hosts of a cluster.",
+        ),
+        "import-yarn": (
+            "weft.client.commands_yarn",
+            "Turn a YARN configuration into a cluster file.",
+        ),
+        "completion": ("weft.client.commands_shell", "Print what makes a shell complete commands."),
+    },
+    "Research": {
+        "paper": (
+            "lab.commands.paper",
+            "Make a paper's figures and tables beside what Weft finds.",
+        ),
+        "analyse": (
+            "lab.commands.analyse",
+            "Make the figures of a thesis from a production trace.",
+        ),
+        "bench": ("lab.commands.bench", "Measure match, plan, sim, live or codec."),
+        "fuzz": ("lab.commands.fuzz", "Search for faults that break a promise, in virtual time."),
+    },
 }
+COMMANDS = {name: row for section in SECTIONS.values() for name, row in section.items()}
 
 
 class LazyGroup(click.Group):
@@ -88,16 +114,34 @@ class LazyGroup(click.Group):
         found: list[click.Command] = import_module(COMMANDS[cmd_name][0]).commands
         return next((finite(command) for command in found if command.name == cmd_name), None)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; an unknown one is refused with those that look like it."""
+        like = difflib.get_close_matches(args[0], COMMANDS, cutoff=0.5)
+        if args[0] not in COMMANDS and like and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(like)}?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="weft-rm")
-def weft() -> None:
+@click.pass_context
+def weft(ctx: click.Context) -> None:
     """Weft: a resource manager in the style of YARN for jobs made of dependent tasks."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 class _StandardOutput(io.FileIO):
@@ -140,7 +184,12 @@ def main() -> None:
     output = sys.stdout
     try:
         # a shell that completes a word asks with this in the environment
-        code = weft.main(standalone_mode=False, complete_var="_WEFT_COMPLETE")
+        code = weft.main(
+            prog_name="weft",
+            standalone_mode=False,
+            complete_var="_WEFT_COMPLETE",
+            color=False if _is_plain(os.environ) else None,
+        )
     except InputError as error:
         _fail(str(error), 2)
     except InterruptedWait as error:
@@ -162,6 +211,11 @@ def main() -> None:
     except OSError as error:
         _fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _is_plain(environment: Mapping[str, str]) -> bool:
+    """Return whether the terminal or its user wants no colours (https://no-color.org)."""
+    return bool(environment.get("NO_COLOR")) or environment.get("TERM") == "dumb"
 
 
 def _usage(error: click.UsageError) -> str:

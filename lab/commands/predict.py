@@ -11,8 +11,7 @@ from sim.replay.predict import DRAWS, Prediction
 from sim.replay.snapshot import State
 from sim.settings import SimSettings
 from weft.client import show
-from weft.client.api import Client
-from weft.client.commands_apps import manager_option
+from weft.client.commands_apps import connected, manager_option
 from weft.client.naming import find_app
 from weft.client.tables import table
 from weft.model.cluster import ClusterSpec
@@ -95,7 +94,7 @@ def _of_cluster(
 
     known: ClusterSpec | None = load_cluster(live["cluster"]) if live["cluster"] else None
     book = PredictionBook(record or default_path())
-    with Client(address) as client:
+    with connected(address) as client:
         state = read_state(client, known)
         cluster_ts = client.metrics().cluster_ts
         chosen = [find_app(client, name) for name in names]

@@ -1,5 +1,6 @@
-"""The commands of each tutorial, run as they are printed."""
+"""The commands of the README and of each tutorial, run as they are printed."""
 
+import json
 import os
 import re
 import shutil
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
 LIMIT_S = 170
 
 
@@ -31,10 +33,11 @@ def apart() -> list[str]:
     return ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 
 
-@pytest.mark.parametrize("page", sorted(FOLDER.glob("*.md")), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_tutorial_runs_as_it_is_printed(page, tmp_path):
     script = f"set -meo pipefail\n{commands(page)}\n"
     assert script.count("\n") > 10
+    (tmp_path / ".venv").symlink_to(sys.prefix)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = {k: v for k, v in os.environ.items() if not k.startswith(("WEFT_", "PYTEST_"))}
     with (tmp_path / "said").open("w") as said:
@@ -44,7 +47,7 @@ def test_a_tutorial_runs_as_it_is_printed(page, tmp_path):
             stdout=said,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
-            env=env | {"PATH": path},
+            env=env | {"PATH": path, "XDG_RUNTIME_DIR": str(tmp_path)},
             start_new_session=True,
         )
         try:
@@ -53,6 +56,8 @@ def test_a_tutorial_runs_as_it_is_printed(page, tmp_path):
             code = -1
         finally:
             end(process.pid)
+            for record in tmp_path.glob("weft-*/up-*.json"):
+                end(json.loads(record.read_text())["pid"])
     told = (tmp_path / "said").read_text()
     assert code == 0, told[-3000:]
     for number in PROMISES.get(page.stem, ()):
@@ -61,6 +66,7 @@ def test_a_tutorial_runs_as_it_is_printed(page, tmp_path):
 
 # what the pages say comes out
 PROMISES = {
+    "README": [r"first\s+SUCCEEDED", r"\b12/12\b"],
     "student": [
         r"by bfs\n +makespan +24 s",
         r"by critical_path\n +makespan +24 s",

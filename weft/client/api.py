@@ -37,13 +37,18 @@ T = TypeVar("T")
 class Client:
     """The same calls, blocking; use it as a context manager. Safe to use from several threads."""
 
-    def __init__(self, address: str = DEFAULT_ADDRESS, deadline_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        deadline_s: float = 30.0,
+        connect_timeout_s: float = 2.0,
+    ) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="weft-client", daemon=True
         )
         self._thread.start()
-        self._client = self._run(_make(address, deadline_s))
+        self._client = self._run(_make(address, deadline_s, connect_timeout_s))
 
     def __enter__(self) -> Self:
         return self
@@ -202,5 +207,5 @@ async def _settle() -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
-async def _make(address: str, deadline_s: float) -> AsyncClient:
-    return AsyncClient(address, deadline_s)
+async def _make(address: str, deadline_s: float, connect_timeout_s: float) -> AsyncClient:
+    return AsyncClient(address, deadline_s, connect_timeout_s=connect_timeout_s)

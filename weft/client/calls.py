@@ -74,13 +74,17 @@ class AsyncClient:
         deadline_s: float = 30.0,
         user: str = "",
         token: str = "",
+        connect_timeout_s: float = 2.0,
     ) -> None:
-        """`user`, or the user whose `token` it is, is whom a gateway calls for."""
+        """`user`, or the user whose `token` it is, is whom a gateway calls for.
+
+        A manager that is not there is tried again for `connect_timeout_s`.
+        """
         from weft.wire.client import ManagerConnection
 
         self.address = address
         self.cluster_ts = 0  # known after the first accepted submission
-        self._connection = ManagerConnection(address, deadline_s, user=user, token=token)
+        self._connection = ManagerConnection(address, deadline_s, connect_timeout_s, user, token)
 
     async def __aenter__(self) -> Self:
         return self

@@ -16,6 +16,8 @@ from weft.model.errors import WeftError
 from weft.model.ids import format_app, parse_app
 
 IDS_SHOWN = 10
+CONNECT_TIMEOUT_S = 5.0
+_CONNECT_TIMEOUT = "weft.connect_timeout_s"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -24,15 +26,28 @@ def manager_option(command: F) -> F:
 
     @functools.wraps(command)
     def identified(
-        *args: Any, tls_ca: Path | None, tls_cert: Path | None, tls_key: Path | None, **options: Any
+        *args: Any,
+        tls_ca: Path | None,
+        tls_cert: Path | None,
+        tls_key: Path | None,
+        connect_timeout: float,
+        **options: Any,
     ) -> Any:
         from weft.wire import tls
 
         tls.use(tls.read(tls_ca, tls_cert, tls_key))
+        click.get_current_context().meta[_CONNECT_TIMEOUT] = connect_timeout
         check_address(options["address"])
         return command(*args, **options)
 
-    wrapped: Any = identified
+    wrapped: Any = click.option(
+        "--connect-timeout",
+        default=CONNECT_TIMEOUT_S,
+        show_default=True,
+        metavar="S",
+        callback=positive,
+        help="Wait so long for a Resource Manager that is still starting.",
+    )(identified)
     for what, text in _TLS_OPTIONS:
         wrapped = click.option(
             f"--tls-{what}",
@@ -46,10 +61,17 @@ def manager_option(command: F) -> F:
         "address",
         default=DEFAULT_ADDRESS,
         envvar="WEFT_RM_ADDRESS",
+        show_envvar=True,
         show_default=True,
         metavar="HOST:PORT",
         help="The Resource Manager.",
     )(wrapped)
+
+
+def connected(address: str) -> Client:
+    """Return a client that waits for the manager as long as `--connect-timeout` says."""
+    waited_s = click.get_current_context().meta.get(_CONNECT_TIMEOUT, CONNECT_TIMEOUT_S)
+    return Client(address, connect_timeout_s=waited_s)
 
 
 def positive(ctx: click.Context, option: click.Parameter, value: float) -> float:
@@ -117,7 +139,7 @@ def submit(
     files, checked = [path for path, _ in named], [job for _, job in named]
     if lifetime is not None:
         checked = [dataclasses.replace(job, lifetime_s=lifetime) for job in checked]
-    with Client(address) as client:
+    with connected(address) as client:
         apps = submit_all(client, checked, replay, time_scale, files)
         ids = [format_app(client.cluster_ts, app) for app in apps]
         if not wait:
@@ -159,7 +181,7 @@ def kill(apps: tuple[str, ...], address: str) -> None:
     """Kill applications."""
     for text in apps:
         parse_app(text)
-    with Client(address) as client:
+    with connected(address) as client:
         numbers = [app_number(client, app) for app in apps]
         for text, app in zip(apps, numbers, strict=True):
             click.echo(f"{text} {client.kill(app, 'killed by weft kill')}")
@@ -171,7 +193,7 @@ def kill(apps: tuple[str, ...], address: str) -> None:
 @manager_option
 def move(app: str, queue: str, address: str) -> None:
     """Move an application to another leaf queue."""
-    with Client(address) as client:
+    with connected(address) as client:
         click.echo(f"{app} {client.move(app_number(client, app), queue)} in {queue}")
 
 
@@ -181,7 +203,7 @@ def move(app: str, queue: str, address: str) -> None:
 @manager_option
 def priority(app: str, priority: int, address: str) -> None:
     """Change an application's priority; larger goes first."""
-    with Client(address) as client:
+    with connected(address) as client:
         click.echo(
             f"{app} {client.set_priority(app_number(client, app), priority)} priority {priority}"
         )
@@ -214,7 +236,7 @@ def apps(
     """List applications."""
     wanted = app_states(states)
     show.sort_apps((), sort, 0.0)
-    with Client(address) as client:
+    with connected(address) as client:
         if queue:
             known_queue(client, queue)
         most = limit if wanted.exact else 0
@@ -238,7 +260,7 @@ def app(app: str, containers: bool, address: str, as_json: bool) -> None:
 
     APP is an id, its number, a job's name (the newest of that name), or - for the newest of all.
     """
-    with Client(address) as client:
+    with connected(address) as client:
         number = find_app(client, app)
         report = client.application(number)
         held = client.containers(number) if containers else ()
@@ -262,7 +284,7 @@ def explain(app: str, address: str, as_json: bool) -> None:
 
     APP is an id, its number, a job's name (the newest of that name), or - for the newest of all.
     """
-    with Client(address) as client:
+    with connected(address) as client:
         explanation = client.explain(find_app(client, app))
         if as_json:
             show.echo_json(explanation)
@@ -297,7 +319,7 @@ def logs(
     """
     from weft.client.logs import Wanted, follow_logs, print_logs
 
-    with Client(address) as client:
+    with connected(address) as client:
         number = find_app(client, app)
         wanted = Wanted(stage, task, ("stdout", "stderr") if stream == "both" else (stream,), tail)
         (follow_logs if follow else print_logs)(client, number, wanted)

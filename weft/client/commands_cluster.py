@@ -7,7 +7,7 @@ import click
 
 from weft.client import show
 from weft.client.api import DRAIN_S, Client, RefusedError
-from weft.client.commands_apps import json_option, manager_option, positive
+from weft.client.commands_apps import connected, json_option, manager_option, positive
 from weft.client.naming import find_app, node_states
 from weft.model.errors import WeftError
 from weft.protocol.requests import ManagerReport
@@ -68,7 +68,7 @@ def nodes(
         raise click.UsageError("--wait goes with --decommission or --recommission")
     wanted_states = node_states(states)
     show.sort_nodes((), sort)
-    with Client(address) as client:
+    with connected(address) as client:
         if leaving or returning:
             now = {name: client.decommission(name, timeout_s) for name in leaving}
             now |= {name: client.recommission(name) for name in returning}
@@ -105,7 +105,7 @@ def _await_states(client: Client, wanted: dict[str, str]) -> dict[str, str]:
 @json_option
 def queues(address: str, as_json: bool) -> None:
     """List queues with their shares."""
-    with Client(address) as client:
+    with connected(address) as client:
         root = client.queues()
         if as_json:
             show.echo_json(root)
@@ -134,7 +134,7 @@ def queues(address: str, as_json: bool) -> None:
 def top(every: float, once: bool, sort: str, address: str, as_json: bool) -> None:
     """Watch the cluster: use, queues and running applications."""
     show.sort_apps((), sort, 0.0)
-    with Client(address) as client:
+    with connected(address) as client:
         while True:
             metrics = client.metrics()
             running = client.applications(["RUNNING", "ACCEPTED"], limit=20)
@@ -165,7 +165,7 @@ def events(limit: int, apps: tuple[str, ...], address: str, as_json: bool) -> No
     """
     from weft.client.facts import Named
 
-    with Client(address) as client:
+    with connected(address) as client:
         wanted = frozenset(find_app(client, app) for app in apps)
         for number in wanted:  # refused where there is none: its facts would never come
             client.application(number)

@@ -1,6 +1,7 @@
 """Commands that start a cluster on this machine: demo, up."""
 
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from importlib import resources
@@ -10,8 +11,9 @@ from typing import Any, TypeVar
 import click
 
 from weft.client import show
-from weft.client.api import Client
+from weft.client.api import DEFAULT_ADDRESS, Client
 from weft.client.commands_apps import positive
+from weft.client.detached import say_ready, start_detached, stop_detached
 from weft.client.local import EMULATED_NODES, LocalCluster, LocalSettings
 from weft.model.errors import InputError, WeftError
 from weft.policies.parameters import split_settings
@@ -19,13 +21,37 @@ from weft.policies.presets import PARTS, PRESETS
 
 F = TypeVar("F", bound=Callable[..., Any])
 ROLES = ("rm", "nm", "am", "web")
+_SETTINGS_TOO = "weft.settings_too"
 
 
 class SettingsHelp(click.Command):
-    """Adds every setting of every role to the help."""
+    """Lists every setting of every role with `--help-all`."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Add `--help-all` beside `--help`."""
+
+        def show_all(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
+            if asked and not ctx.resilient_parsing:
+                ctx.meta[_SETTINGS_TOO] = True
+                click.echo(ctx.get_help())
+                ctx.exit()
+
+        return [
+            *super().get_params(ctx),
+            click.Option(
+                ["--help-all"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=show_all,
+                help="Show this message with the settings of every role, and exit.",
+            ),
+        ]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the settings that `--rm-set`, `--nm-set`, `--am-set` and `--web-set` take."""
+        if not ctx.meta.get(_SETTINGS_TOO):
+            return
         from weft.runtime import role_settings as roles
         from weft.runtime.settings import ProcessSettings, describe
 
@@ -157,7 +183,7 @@ def demo(keep: bool, as_json: bool, trace: Path | None, **options: Any) -> None:
             _say_results(client, reports)
         failed = [r.name for r in reports if r.final_status != "SUCCEEDED"]
         if keep:
-            _say_endpoints(cluster)
+            click.echo(_endpoints(cluster))
             _wait_for_end(cluster)
         _write_trace(cluster, trace)
     if failed:
@@ -203,15 +229,22 @@ def demo(keep: bool, as_json: bool, trace: Path | None, **options: Any) -> None:
     metavar="etcd://HOST:PORT,...",
     help="That etcd; without it one is started here.",
 )
-def up(folder: Path | None, any_ports: bool, trace: Path | None, **options: Any) -> None:
-    """Start a local cluster and keep it until Ctrl-C."""
+@click.option("--detach", is_flag=True, help="Return when it serves; `weft down` ends it.")
+def up(
+    folder: Path | None, any_ports: bool, trace: Path | None, detach: bool, **options: Any
+) -> None:
+    """Start a local cluster and keep it until Ctrl-C, or with --detach until `weft down`."""
     _check_trace(trace)
     options["events"] = options["events"] or trace is not None
     _end_on_sigterm()
     settings = _settings(options, fixed_ports=not any_ports, state=folder is not None)
     click.echo("starting a cluster on this machine ...", err=True)
+    if detach:
+        click.echo(start_detached([word for word in sys.argv[2:] if word != "--detach"]))
+        return
     with LocalCluster(settings, folder) as cluster:
-        _say_endpoints(cluster)
+        click.echo(_endpoints(cluster))
+        say_ready(cluster.address, _endpoints(cluster))
         if settings.managers > 1:
             with Client(cluster.address) as client:
                 click.echo(f"leader: {client.manager().leader} (weft managers shows them all)")
@@ -253,20 +286,23 @@ def _say_parts(cluster: LocalCluster) -> None:
     click.echo(f"running: {parts}", err=True)
 
 
-def _say_endpoints(cluster: LocalCluster) -> None:
+def _endpoints(cluster: LocalCluster) -> str:
+    """Return where each part serves, and how to use it, a line each."""
+    lines = []
     for name, ready in cluster.ready.items():
         if "url" in ready:
-            click.echo(f"{name:<4} {ready['url']}")
-            continue
-        if "clients" in ready:
+            lines.append(f"{name:<4} {ready['url']}")
+        elif "clients" in ready:
             places = ("clients", "schedulers", "files")
-            click.echo(f"{name} " + "  ".join(f"{p} {ready[p]}" for p in places if p in ready))
-            continue
-        click.echo(f"{name:<4} grpc {ready.get('address', '-'):<22} metrics {ready['metrics']}")
+            lines.append(f"{name} " + "  ".join(f"{p} {ready[p]}" for p in places if p in ready))
+        else:
+            address = ready.get("address", "-")
+            lines.append(f"{name:<4} grpc {address:<22} metrics {ready['metrics']}")
     if cluster.conf is not None:
-        click.echo(f"export HADOOP_CONF_DIR={cluster.conf}")
-    click.echo(f"logs in {cluster.folder}")
-    click.echo(f"submit with: weft submit --rm {cluster.address} JOB", nl=True)
+        lines.append(f"export HADOOP_CONF_DIR={cluster.conf}")
+    lines.append(f"logs in {cluster.folder}")
+    lines.append(f"submit with: weft submit --rm {cluster.address} JOB")
+    return "\n".join(lines)
 
 
 def _say_results(client: Client, reports: list[Any]) -> None:
@@ -312,4 +348,20 @@ def _wait_for_end(cluster: LocalCluster) -> None:
         click.echo("stopping ...", err=True)
 
 
-commands: list[click.Command] = [demo, up]
+@click.command()
+@click.option(
+    "--rm",
+    "address",
+    default=DEFAULT_ADDRESS,
+    envvar="WEFT_RM_ADDRESS",
+    show_envvar=True,
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Its Resource Manager, as `weft up` printed it.",
+)
+def down(address: str) -> None:
+    """End the cluster that `weft up --detach` started."""
+    stop_detached(address)
+
+
+commands: list[click.Command] = [demo, up, down]

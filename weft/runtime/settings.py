@@ -162,7 +162,7 @@ def _shown(default: object) -> str:
 
 
 def describe(model: type[ProcessSettings]) -> list[tuple[str, str, str]]:
-    """Return (name, default, description) of every setting, for `weft up --help` and the docs."""
+    """Return (name, default, description) of settings, for `weft up --help-all` and the docs."""
     return [
         (name, _shown(field.default), field.description or "")
         for name, field in model.model_fields.items()

@@ -1,0 +1,100 @@
+"""What a person sees in a terminal: bars, colours, widths, Ctrl-C, a cluster that is left on."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testkit.terminal import in_terminal
+
+CLUSTER = "2x4vcores,8192memory_mb"
+GRID = {"workloads": ["jobs.json"], "clusters": [CLUSTER], "schedulers": ["fifo", "fair"]}
+JOB: dict[str, Any] = {
+    "name": "small",
+    "stages": [
+        {"name": "a", "tasks": 4, "duration_s": 2, "demand": {"vcores": 1, "memory_mb": 512}}
+    ],
+}
+# A bare reset is none: numba's colorama writes one at the end of every process.
+COLOUR = re.compile(r"\x1b\[[1-9][0-9;]*m")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "jobs.json").write_text(json.dumps(JOB))
+    (tmp_path / "grid.json").write_text(json.dumps(GRID))
+    return tmp_path
+
+
+LONG = {
+    "study": ["study", "grid.json", "--out", "rows"],
+    "simulate": ["simulate", "jobs.json", "--cluster", CLUSTER],
+    "plan": ["plan", "jobs.json", "--cluster", CLUSTER],
+    "fuzz": ["fuzz", "--seeds", "0:3"],
+}
+
+
+@pytest.mark.parametrize("command", LONG)
+@pytest.mark.parametrize("columns", [80, 30])
+def test_a_long_command_ends_well_in_a_terminal(folder: Path, command: str, columns: int) -> None:
+    code, sent = in_terminal(LONG[command], folder, columns=columns)
+    assert code == 0, sent
+    assert "Traceback" not in sent
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {}])
+def test_colours_are_for_those_who_want_them(folder: Path, environment: dict[str, str]) -> None:
+    _, sent = in_terminal(LONG["simulate"], folder, environment=environment)
+    assert bool(COLOUR.search(sent)) == (not environment)
+
+
+def test_ctrl_c_ends_a_simulation_in_one_line(folder: Path) -> None:
+    many = {**JOB, "stages": [{**JOB["stages"][0], "tasks": 300_000}]}
+    (folder / "jobs.json").write_text(json.dumps(many))
+    code, sent = in_terminal(LONG["simulate"], folder, interrupt_at="simulating")
+    assert code == 130, sent
+    assert "Traceback" not in sent
+    assert "weft: interrupted" in sent
+
+
+def weft(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "weft", *arguments]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_help_is_printed_as_help(folder: Path) -> None:
+    bare = weft(folder)
+    assert (bare.returncode, bare.stderr) == (0, "")
+    assert "\n  submit " in bare.stdout
+    asked = weft(folder, "simlate")
+    assert asked.returncode == 2
+    assert "Did you mean simulate" in asked.stderr
+
+
+def test_a_cluster_that_is_left_on_serves_until_it_is_taken_down(folder: Path) -> None:
+    started = weft(folder, "up", "--detach", "--any-ports", "--no-web", "--nodes", "2")
+    assert started.returncode == 0, started.stderr
+    [address] = re.findall(r"weft down --rm (\S+)", started.stdout)
+    try:
+        done = weft(folder, "submit", "jobs.json", "--wait", "--rm", address)
+        assert done.returncode == 0, done.stderr
+    finally:
+        ended = weft(folder, "down", "--rm", address)
+    assert ended.returncode == 0, ended.stderr
+    gone = weft(folder, "apps", "--rm", address, "--connect-timeout", "0.1")
+    assert gone.returncode == 1
+    again = weft(folder, "down", "--rm", address)
+    assert again.returncode == 2
+    assert address in again.stderr
+
+
+def test_a_cluster_that_cannot_start_says_why(folder: Path) -> None:
+    started = weft(folder, "up", "--detach", "--scheduler", "nix")
+    assert started.returncode == 1
+    assert "unknown scheduler 'nix'" in started.stderr
