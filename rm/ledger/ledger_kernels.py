@@ -60,10 +60,10 @@ def some_wait(pending: Ints, since_s: Floats, before_s: float, granted_s: Floats
 
 
 @kernel
-def roomiest(up: Bools, reserved: Ints, available: Floats) -> int:
+def roomiest(up: Bools, reserved: Ints, available: Floats, scale: Floats) -> int:
     """Return the node in service, reserved for nobody, with the largest sum of what is free; or -1.
 
-    Of several the first.
+    Amounts are over `scale` (d,). Of several the first.
     """
     best, most = -1, -np.inf
     for node in range(up.shape[0]):
@@ -71,7 +71,7 @@ def roomiest(up: Bools, reserved: Ints, available: Floats) -> int:
             continue
         room = 0.0
         for r in range(available.shape[1]):
-            room += available[node, r]
+            room += available[node, r] / scale[r]
         if room > most:
             best, most = node, room
     return best

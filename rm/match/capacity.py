@@ -26,6 +26,7 @@ class CapacityMatcher(BaseMatcher):
     """Its only state is in the view: what is held, and opportunities missed."""
 
     name = "capacity"
+    in_line = True
 
     def __init__(self, node_locality_delay: int = 40, rack_locality_delay: int = 40) -> None:
         self.node_locality_delay = node_locality_delay

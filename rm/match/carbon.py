@@ -131,6 +131,7 @@ class CarbonMatcher(BaseMatcher):
         self.inner = inner
         self.name = f"{inner.name}+{settings.policy}"
         self.strict = inner.strict
+        self.in_line = getattr(inner, "in_line", False)
         self.settings = settings
         self._told: tuple[int, float, float] = (-1, 0.0, 1.0)  # slot, C, CAP's part of it
         self._now = 0.0  # of the last decision that was booked

@@ -30,6 +30,7 @@ class FifoMatcher(BaseMatcher):
     """
 
     name = "fifo"
+    in_line = True
 
     def __init__(self, fill: str = "none", whole: bool = False) -> None:
         self.fill = FILLED_BY[fill]

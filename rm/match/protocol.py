@@ -108,6 +108,7 @@ class BaseMatcher:
     """No own state; shares are the leaf queue's guarantee over its active applications."""
 
     name = ""
+    in_line = False  # in a leaf queue applications are served by priority, then submission
     strict = False
 
     def match(self, view: View, node: int, now: float) -> Match:

@@ -11,12 +11,14 @@ from rm.containers import (
     hold,
     next_ids,
 )
+from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
 from rm.ledger.ledger_kernels import with_room
 from rm.match.candidates import limit_of
 from rm.match.filter_kernels import fits
 from rm.match.limit_kernels import ADMITTED
 from rm.match.protocol import Placement
+from rm.placing.feasible import usable
 from rm.placing.gang_room import spoils
 from rm.placing.hosting import full_of_masters, hosts, masters_may_grow
 from rm.state.books import Books
@@ -28,7 +30,7 @@ from weft.model.resources import Vector
 from weft.policies.compiled import steady
 from weft.protocol.effects import Note
 from weft.protocol.facts import Placed, PlacedRun
-from weft.protocol.messages import Container, MasterLaunch
+from weft.protocol.messages import Ask, AskType, Container, MasterLaunch
 from weft.protocol.record import changed
 
 _RUNNING: Final = RmNodeState.RUNNING
@@ -205,6 +207,7 @@ def _place_masters(books: Books, node: Node) -> None:
         if kept:
             books.ledger.unreserve([slot], kept)
             books.claimed.pop(slot, None)
+            books.matching.reserved.pop(kept, None)
             books.matching.changed()
             return
 
@@ -222,6 +225,21 @@ def may_start(books: Books, attempt: Attempt, node: Node, up: int) -> bool:
 def _within_limits(books: Books, attempt: Attempt) -> bool:
     """Return whether queues and user may hold another master; who holds nothing may start one."""
     return limit_of(books.view, attempt.app.slot, attempt.demand, master=True) == ADMITTED
+
+
+def as_ask(books: Books, attempt: Attempt) -> tuple[AskEntry, Bools]:
+    """Return a waiting master as an ask, and the nodes that it may go to, (nodes,)."""
+    spec = attempt.app.job.master
+    label = "" if spec is None else spec.label
+    wanted = Ask(0, 1, attempt.vector, 0.0, 1.0, AskType.DEFAULT, 0, label=label)
+    entry = AskEntry(wanted, attempt.app.slot, attempt.demand, kept_for_master(attempt))
+    able, up = usable(books, entry, entry.serial), max(1, sum(books.classes.values()))
+    for slot in np.flatnonzero(able).tolist():
+        node, whole = books.node_at[slot], books.ledger.nodes.capacity[slot]
+        able[slot] = may_start(books, attempt, node, up) and master_fits(
+            books, attempt, node, whole
+        )
+    return entry, able
 
 
 def kept_for_master(attempt: Attempt) -> int:

@@ -26,7 +26,7 @@ from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
 from rm.match.filter_kernels import fits
 from rm.placing import gangs
-from rm.placing.allocation import kept_for_master, master_fits, may_start
+from rm.placing.allocation import as_ask
 from rm.placing.feasible import usable
 from rm.placing.gang_room import pack
 from rm.placing.hosting import masters_may_grow, passes
@@ -36,7 +36,7 @@ from rm.state.records import Attempt, Holding
 from weft.model.dag import Floats
 from weft.model.resources import TOLERANCE
 from weft.protocol.facts import PreemptionChosen
-from weft.protocol.messages import Ask, AskType, Preemption
+from weft.protocol.messages import Preemption
 
 _ASKS_MAX = 32  # that one round looks at
 _NODES_MAX = 64  # that it looks at for one ask
@@ -137,21 +137,10 @@ class _Round:
 
     def _serve_master(self, attempt: Attempt) -> bool:
         """Make room for one master if its queue is guaranteed it; return whether there will be."""
-        books, spec = self.books, attempt.app.job.master
-        label = "" if spec is None else spec.label
-        wanted = Ask(0, 1, attempt.vector, 0.0, 1.0, AskType.DEFAULT, 0, label=label)
-        entry = AskEntry(wanted, attempt.app.slot, attempt.demand, kept_for_master(attempt))
+        entry, able = as_ask(self.books, attempt)
         if not self._below(entry) or not self._most(entry):
             return False
-        up = max(1, sum(books.classes.values()))
-        usable = self._usable(entry, entry.serial)
-        for slot in np.flatnonzero(usable).tolist():
-            node = books.node_at[slot]
-            whole = books.ledger.nodes.capacity[slot]
-            usable[slot] = may_start(books, attempt, node, up) and master_fits(
-                books, attempt, node, whole
-            )
-        return self._make_room(entry, usable)
+        return self._make_room(entry, able & self._usable(entry, entry.serial))
 
     def _claims(self) -> Iterator[AskEntry]:
         books, apps = self.books, self.books.ledger.apps

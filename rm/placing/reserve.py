@@ -5,22 +5,27 @@ node it sees the one row that the node is kept for (Graphene section 5, co-exist
 YARN's reservations).
 """
 
+from itertools import islice
+
 import numpy as np
 
 from rm.ledger.asks import AskEntry
 from rm.ledger.ledger_kernels import roomiest, some_wait
-from rm.match.filter_kernels import fits
+from rm.match.filter_kernels import allowed, fits
 from rm.placing import gangs
+from rm.placing.allocation import as_ask, kept_for_master
 from rm.placing.feasible import banned_for, room_for
+from rm.placing.hosting import masters_may_grow
 from rm.state.books import Books
+from rm.state.records import Holding
 from weft.model.dag import Floats, Ints
 from weft.model.resources import TOLERANCE
 from weft.policies.compiled import steady
 
 _NODES_PER_RESERVATION = 20  # so that nodes kept empty cost at most a twentieth of the cluster
 _LOOK_MAX = 32  # nodes looked at for the one that is free soonest
-_ASKS_MAX = 256  # asks looked at, those that wait longest;
-_OWED_MAX = 16  # of them, those that may be owed room are looked at on every node
+_OWED_MAX = 16  # asks that may be owed room and are looked at on every node at a time
+_MASTERS_MAX = 16  # waiting masters looked at
 _KINDS_MAX = 4  # kinds of nodes on which the policy is asked whose turn it is
 _some_wait, _roomiest = steady(some_wait), steady(roomiest)
 _PATIENCE = 10  # times `reserve_after_s`: a reservation that did not help goes
@@ -73,6 +78,8 @@ def _reserve(books: Books) -> None:
     On a full cluster most asks wait, so what is cheap to know is asked first: who is owed room by
     its queue or its size, then whose turn it is on an empty node of each kind.
     """
+    if books.waiting and _reserve_for_master(books):
+        return
     rows, apps, since = books.rows, books.ledger.apps, books.now - patience_s(books)
     granted_s = apps.granted_s[: books.ledger.app_slots]
     if not _some_wait.code(rows.pending[: rows.count], rows.since_s, since, granted_s):
@@ -83,9 +90,13 @@ def _reserve(books: Books) -> None:
         if len(books.matching.reserved) - gangs.reservations(books) >= most:
             return
     look = _Look(books)
-    if _some_may_be_owed(books) and _reserve_owed(books, look):
+    owed = _owed(books, look) if _some_may_be_owed(books) else None
+    if owed is None:
+        _reserve_in_turn(books, look)
         return
-    _reserve_in_turn(books, look)
+    entry, slot = owed
+    books.matching.by_debt = not books.matching.by_debt
+    gangs.keep(books, _instead(books, look, entry, slot).serial, [slot])
 
 
 def _some_may_be_owed(books: Books) -> bool:
@@ -93,21 +104,44 @@ def _some_may_be_owed(books: Books) -> bool:
     return books.queues.several or not books.matcher.strict
 
 
-def _reserve_owed(books: Books, look: "_Look") -> bool:
-    """Keep a node for the longest-waiting ask that is owed it; False where there is none."""
-    looked = 0
-    for entry in _late(books):
-        if not look.may_be_owed(entry):
+def _owed(books: Books, look: "_Look") -> tuple[AskEntry, int] | None:
+    """Return the longest-waiting ask that is owed a node, and the node; None where there is none.
+
+    What a limit holds back, or what has room, counts for nothing. Of the others some are looked at,
+    and the next look goes on behind them.
+    """
+    looked, matching = 0, books.matching
+    for entry in look.late:
+        if not (look.may_be_owed(entry) and look.starved(entry)):
             continue
         looked += 1
-        if looked > _OWED_MAX:
-            break
-        if look.starved(entry) and gangs.within_limits(books, entry.app, entry.demand):
-            slot = _soonest_owed(books, entry)
-            if slot >= 0:
-                gangs.keep(books, entry.serial, [slot])
-                return True
-    return False
+        if looked <= matching.looked:
+            continue
+        slot = _soonest_owed(books, entry)
+        if slot >= 0:
+            matching.looked = 0
+            return entry, slot
+        if looked >= matching.looked + _OWED_MAX:
+            matching.looked = looked
+            return None
+    matching.looked = 0
+    return None
+
+
+def _instead(books: Books, look: "_Look", owed: AskEntry, slot: int) -> AskEntry:
+    """Return who gets a node that an ask is owed for its queue or its size.
+
+    Where applications stand in a line, it is the first in the line of that queue that starves and
+    could use the node. Else every second such node goes to the ask that starves longest, so that
+    however many large ones come, nobody is passed over for ever.
+    """
+    apps = books.ledger.apps
+    able = [entry for entry in look.late if look.forgotten(entry) and look.may_use(entry, slot)]
+    if getattr(books.matcher, "in_line", False):
+        leaf = apps.queue[owed.app]
+        line = [owed, *(entry for entry in able if apps.queue[entry.app] == leaf)]
+        return min(line, key=lambda e: (-apps.priority[e.app], apps.order[e.app], -e.ask.pri_score))
+    return able[0] if able and not books.matching.by_debt else owed
 
 
 class _Look:
@@ -119,7 +153,9 @@ class _Look:
     def __init__(self, books: Books) -> None:
         self._books = books
         self._extremes: tuple[float, Floats, Floats] | None = None
+        self.late = _late(books)
         self._owed: dict[tuple[int, bytes], bool] = {}
+        self._held: dict[tuple[int, bytes], bool] = {}
         self._room: dict[tuple[str, bytes], bool] = {}
 
     @property
@@ -142,9 +178,36 @@ class _Look:
             self._owed[kind] = self._may_be_owed(leaf, entry.demand)
         return self._owed[kind]
 
+    def forgotten(self, entry: AskEntry) -> bool:
+        """Return whether it starves, and its application got nothing else meanwhile."""
+        books = self._books
+        got_s = float(books.ledger.apps.granted_s[entry.app])
+        return got_s <= books.now - patience_s(books) and self.starved(entry)
+
+    def may_use(self, entry: AskEntry, slot: int) -> bool:
+        """Return whether an ask may use a node, and would fit there were it empty."""
+        books = self._books
+        columns, node = books.ledger.nodes, books.node_at[slot]
+        capacity = columns.capacity[slot]
+        return (
+            allowed(books.label_bit(entry.ask.label), int(columns.labels[slot]))
+            and entry.admits(node.node_id, node.rack)
+            and node.node_id not in banned_for(books, entry.app)
+            and fits(entry.demand, capacity, capacity)
+        )
+
+    def _may_hold(self, entry: AskEntry) -> bool:
+        """Return whether its queues and its user may hold one more container of it."""
+        kind = (int(self._books.ledger.apps.user[entry.app]), entry.demand.tobytes())
+        if kind not in self._held:
+            self._held[kind] = gangs.within_limits(self._books, entry.app, entry.demand)
+        return self._held[kind]
+
     def starved(self, entry: AskEntry) -> bool:
-        """Return whether it fits nowhere, though containers were granted in its wait."""
+        """Return whether it fits nowhere, though it may and others were served in its wait."""
         granted_s, _, most = self._seen
+        if not self._may_hold(entry):
+            return False
         if not granted_s > self._books.rows.since_s[entry.row]:
             return False
         if ((entry.demand > most) & (entry.demand > 0)).any():
@@ -169,59 +232,83 @@ class _Look:
 
 
 def _late(books: Books) -> list[AskEntry]:
-    """Return a few asks that waited too long without a node reserved, the longest first."""
+    """Return the asks that waited too long without a node reserved, the longest first."""
     rows = books.rows
     count = rows.count
     since = rows.since_s[:count]
     at = np.flatnonzero((rows.pending[:count] > 0) & (since <= books.now - patience_s(books)))
     entries = [rows.entries[row] for row in at[np.lexsort((rows.serial[at], since[at]))].tolist()]
     kept = books.matching.reserved
-    found = [e for e in entries if e is not None and not e.ask.gang and e.serial not in kept]
-    return found[:_ASKS_MAX]
-
-
-def _late_at(books: Books, row: int) -> AskEntry | None:
-    """Return the ask of a row, if `_late` has it."""
-    rows = books.rows
-    if row < 0 or rows.since_s.item(row) > books.now - patience_s(books):
-        return None
-    entry = rows.entries[row]
-    if rows.count > _ASKS_MAX:
-        return entry if entry in _late(books) else None
-    if entry is None or entry.ask.gang or entry.serial in books.matching.reserved:
-        return None
-    return entry
+    return [e for e in entries if e is not None and not e.ask.gang and e.serial not in kept]
 
 
 def _reserve_in_turn(books: Books, look: _Look) -> None:
-    """Keep a node for the ask that the policy would serve first, were a node empty."""
-    columns = books.ledger.nodes
-    for emptied in _kinds(books):
-        entry = _late_at(books, _first_in_turn(books, emptied))
+    """Keep a node for the ask that the policy would serve first, were a node empty.
+
+    It is asked about a node of each kind, and about those that an ask waits for by name.
+    """
+    columns, kinds = books.ledger.nodes, _kinds(books)
+    late = {entry.row: entry for entry in look.late}
+    for emptied in kinds:
+        entry = late.get(_first_in_turn(books, emptied))
         if entry is None or not look.starved(entry):
-            continue
-        if not gangs.within_limits(books, entry.app, entry.demand):
             continue
         slot = _soonest(books, entry, room_for(books, entry, columns.capacity))
         if slot >= 0 and (slot == emptied or _first_in_turn(books, slot) == entry.row):
             gangs.keep(books, entry.serial, [slot])
             return
+    named = (e for e in look.late if e.strict and look.starved(e))
+    for entry in islice(named, _KINDS_MAX):
+        slot = _soonest(books, entry, room_for(books, entry, columns.capacity))
+        if slot >= 0 and _first_in_turn(books, slot) == entry.row:
+            gangs.keep(books, entry.serial, [slot])
+            return
+
+
+def _reserve_for_master(books: Books) -> bool:
+    """Keep a node for the first master that starves; return whether one is kept, or was."""
+    if any(serial < 0 for serial in books.matching.reserved):
+        return True
+    granted_s = books.ledger.apps.granted_s[: books.ledger.app_slots].max(initial=-np.inf)
+    late_s = min(books.now - patience_s(books), float(granted_s))
+    for attempt in islice(books.waiting, _MASTERS_MAX):
+        if attempt.created_s > late_s or not masters_may_grow(books, attempt):
+            continue
+        wanted, able = as_ask(books, attempt)
+        columns = books.ledger.nodes
+        if (room_for(books, wanted, columns.available)[able] > 0).any():
+            continue  # as soon as such a node is looked at
+        slot = _soonest(books, wanted, np.where(able, room_for(books, wanted, columns.capacity), 0))
+        if slot >= 0:
+            gangs.keep(books, wanted.serial, [slot])
+            return True
+    return False
 
 
 def _kinds(books: Books) -> list[int]:
-    """Return a node slot of each kind in service (capacity and labels): those with most room."""
+    """Return a node slot of each kind in service (capacity and labels): those with most room.
+
+    Room is summed over resources, of each as a part of the most that any node has. Of many kinds
+    some are told, others at the next look.
+    """
     columns, n = books.ledger.nodes, books.ledger.node_count
+    scale = columns.capacity[:n].max(axis=0, initial=0.0)
+    scale = np.where(scale > 0, scale, 1.0)
     if len(books.classes) == 1:
-        slot = _roomiest.code(columns.up[:n], columns.reserved, columns.available)
+        slot = _roomiest.code(columns.up[:n], columns.reserved, columns.available, scale)
         return [slot] if slot >= 0 else []
     free = np.flatnonzero(columns.up[:n] & (columns.reserved[:n] == 0))
+    room = (columns.available[:n] / scale).sum(axis=1)
     best: dict[tuple[tuple[float, ...], int], tuple[float, int]] = {}
     for slot in free.tolist():
         kind = (books.node_at[slot].capacity, int(columns.labels[slot]))
-        room = float(columns.available[slot].sum())
-        if kind not in best or room > best[kind][0]:
-            best[kind] = (room, slot)
-    return [slot for _, slot in sorted(best.values(), key=lambda pair: pair[1])[:_KINDS_MAX]]
+        if kind not in best or room[slot] > best[kind][0]:
+            best[kind] = (float(room[slot]), slot)
+    found = [slot for _, slot in sorted(best.values(), key=lambda pair: pair[1])]
+    if len(found) > _KINDS_MAX:
+        books.matching.kinds_from = first = (books.matching.kinds_from + _KINDS_MAX) % len(found)
+        found = (found[first:] + found[:first])[:_KINDS_MAX]
+    return found
 
 
 def _soonest_owed(books: Books, entry: AskEntry) -> int:
@@ -289,14 +376,19 @@ def _soonest(books: Books, entry: AskEntry, able: Ints) -> int:
             books.ledger.nodes.capacity[slot],
         )
         at_s = books.now
-        for holding in sorted(books.node_at[slot].holdings.once(), key=lambda h: h.end_s):
+        for holding in sorted(books.node_at[slot].holdings.once(), key=_ends_s):
             if fits(entry.demand, room, capacity):
                 break
             room += holding.demand * holding.count
-            at_s = max(at_s, holding.end_s if holding.entry is not None else np.inf)
+            at_s = max(at_s, _ends_s(holding))
         if best < 0 or at_s < soonest_s:
             best, soonest_s = slot, at_s
     return best
+
+
+def _ends_s(holding: Holding) -> float:
+    """Return when a container is expected to end; nobody expects that of a master."""
+    return holding.end_s if holding.entry is not None else np.inf
 
 
 def _nearest(entry: AskEntry, free: Floats, able: Ints) -> list[int]:
@@ -310,6 +402,9 @@ def _nearest(entry: AskEntry, free: Floats, able: Ints) -> list[int]:
 def _clear(books: Books) -> None:
     """Forget reservations whose ask is served or gone, or that did not help."""
     for serial, (since_s, slots) in list(books.matching.reserved.items()):
+        waits = serial < 0 and any(kept_for_master(one) == serial for one in books.waiting)
+        if waits and books.ledger.nodes.up[slots].all():
+            continue
         entry = _entry_of(books, serial)
         late = books.now - since_s > _PATIENCE * books.settings.reserve_after_s
         if late and entry is not None and entry.ask.gang:

@@ -461,11 +461,14 @@ class MatchState:
     """
 
     __slots__ = (
+        "by_debt",
         "cursor",
         "cut",
         "gang_line",
         "gangs_at",
         "gangs_rest_s",
+        "kinds_from",
+        "looked",
         "matched_at",
         "reserve_at",
         "reserved",
@@ -483,6 +486,9 @@ class MatchState:
         self.gangs_at = -1  # version at which no gang fitted; -1: others were served since
         self.gangs_rest_s = 0.0  # until when no nodes are kept for gangs
         self.reserved: dict[int, tuple[float, list[int]]] = {}  # by ask: since when, node slots
+        self.looked = 0  # asks that may be owed a node, passed over by the last looks
+        self.by_debt = False  # whether the last node kept for a debt went to whom it is owed
+        self.kinds_from = 0  # kind of nodes with which the next look begins
         self.reserve_at = 0.0  # when to look for starving asks next
 
     def changed(self) -> None:

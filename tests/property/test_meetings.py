@@ -7,7 +7,11 @@ import pytest
 
 import weft
 from rm.match.registry import MATCHERS
+from rm.settings import ManagerSettings
+from testkit import builders
+from testkit.manager import Rig
 from weft.model.errors import InputError
+from weft.model.job import OPEN_STAGE, Job, MasterSpec
 
 TYPES = [{"name": "vcores", "kind": "divisible"}, {"name": "memory_mb", "kind": "rigid"}]
 SMALL = {"vcores": 1, "memory_mb": 512}
@@ -193,3 +197,70 @@ def test_a_gang_among_endless_small_tasks_starts(matcher: str) -> None:
     rows = run([small, gang], spec, matcher, until_s=300.0).jobs.to_pylist()
     assert rows[1]["state"] == "SUCCEEDED"
     assert rows[1]["jct_s"] < 120.0
+
+
+# -- bounded waits ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("matcher", ["capacity", "fair", "graphene", "fifo"])
+def test_later_large_tasks_do_not_overtake_an_earlier_one_for_ever(matcher: str) -> None:
+    """One node suits both; there is always another large one to keep it for."""
+    spec = cluster({"count": 1, "labels": ["gpu"]}, {"count": 3})
+    large = {"vcores": 7, "memory_mb": 512}
+    jobs = [job("first", 1, large, label="gpu", duration_s=10)]
+    jobs.append(job("early", 6, {**SMALL, "vcores": 4}, arrival_s=5, label="gpu", duration_s=10))
+    jobs += [
+        job(f"later{i}", 1, large, arrival_s=5.0 + 9 * i, label="gpu", duration_s=10)
+        for i in range(1, 40)
+    ]
+    rows = run(jobs, spec, matcher, pace="prompt", until_s=250.0).jobs.to_pylist()
+    early = next(row for row in rows if row["name"] == "early")
+    assert early["state"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize("matcher", ["capacity", "graphene"])
+def test_asks_that_a_limit_holds_back_hide_nobody_who_starves(matcher: str) -> None:
+    """Thirty large ones wait for their queue's maximum; their masters sit on one node."""
+    spec = cluster(
+        {"count": 4},
+        a={"capacity": 0.5},
+        b={"capacity": 0.4},
+        x={"capacity": 0.1, "max_capacity": 0.4},
+    )
+    lasts = [5.0 + (5 * i) % 11 for i in range(900)]
+    wide = {"vcores": 5, "memory_mb": 512}
+    jobs = [
+        job("small", 900, queue="root.b", duration_s=10, actual_duration_s=lasts),
+        job("held", 1, {"vcores": 7, "memory_mb": 512}, queue="root.x", duration_s=3000),
+    ]
+    jobs += [
+        job(f"x{i}", 1, wide, queue="root.x", arrival_s=5 + i / 10, duration_s=10)
+        for i in range(30)
+    ]
+    jobs.append(job("large", 1, wide, queue="root.b", arrival_s=60.0, duration_s=10))
+    rows = run(jobs, spec, matcher, until_s=200.0).jobs.to_pylist()
+    large = next(row for row in rows if row["name"] == "large")
+    assert large["jct_s"] is not None
+    assert large["jct_s"] < 80.0
+
+
+def test_a_large_master_gets_a_node_kept() -> None:
+    """A job brings a master of its own that never fits while small tasks take all room."""
+    rig = Rig("capacity", ManagerSettings(master_demand={"vcores": 0.0}, reserve_after_s=5.0))
+    rig.add_node("n1", vcores=4.0)
+    small = rig.start(builders.job("small", builders.stage(tasks=1000)))
+    rig.allocate(small, builders.ask(1, 1000))
+    rig.beat()
+    rig.allocate(small)
+    running = list(small.containers)
+    spec = MasterSpec({"vcores": 3.0, "memory_mb": 512.0}, ("spark",))
+    app = rig.submit(Job("own", (OPEN_STAGE,), master=spec))
+    for tick in range(40):
+        ended = builders.succeeded(running.pop(0), 0, tick)
+        rig.beat("n1", ended, later_s=1.0)
+        rig.allocate(small)
+        running = [c for c in small.containers if rig.manager.books.holdings.peek(c)]
+        if rig.manager.books.apps[app].attempt.master is not None or not running:
+            break
+    assert rig.manager.books.apps[app].attempt.master is not None
+    assert not rig.manager.books.matching.reserved
