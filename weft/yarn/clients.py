@@ -84,6 +84,19 @@ class Cluster(Protocol):
         ...
 
 
+# what grows with the cluster, so that few of them are made at a time
+LISTINGS = frozenset(
+    {
+        "getApplications",
+        "getClusterNodes",
+        "getQueueInfo",
+        "getApplicationAttempts",
+        "getContainers",
+        "getNodeToLabels",
+    }
+)
+
+
 class ClientFace:
     """ApplicationClientProtocol."""
 
@@ -113,7 +126,10 @@ class ClientFace:
             "getNodeToLabels": (pb.Empty, self._labels_of_nodes),
             "getResourceTypeInfo": (pb.Empty, self._types),
         }
-        methods = {name: Method(kind, _told(call)) for name, (kind, call) in served.items()}
+        methods = {
+            name: Method(kind, _told(call), name in LISTINGS)
+            for name, (kind, call) in served.items()
+        }
         methods |= {name: Method(pb.Empty, _refuse(name)) for name in UNSUPPORTED}
         methods |= {name: Method(pb.Empty, _empty) for name in EMPTY}
         return methods

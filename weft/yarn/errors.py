@@ -2,6 +2,7 @@
 
 from typing import Final
 
+NAME_MAX = 200  # characters of what a peer said that an error repeats
 _YARN: Final = "org.apache.hadoop.yarn.exceptions."
 _IPC: Final = "org.apache.hadoop.ipc."
 _TOKEN: Final = "org.apache.hadoop.security.token.SecretManager$InvalidToken"
@@ -73,14 +74,21 @@ def unsupported(method: str) -> HadoopError:
     )
 
 
+def _cut(name: str) -> str:
+    """Return a name that a peer said, as much as is told to it again."""
+    return name if len(name) <= NAME_MAX else f"{name[:NAME_MAX]}..."
+
+
 def no_method(method: str, protocol: str) -> HadoopError:
     """Return the transport's error for an unknown method."""
-    return HadoopError(_IPC + "RpcNoSuchMethodException", f"{protocol} has no method {method}", 2)
+    return HadoopError(
+        _IPC + "RpcNoSuchMethodException", f"{_cut(protocol)} has no method {_cut(method)}", 2
+    )
 
 
 def no_protocol(protocol: str) -> HadoopError:
     """Return the transport's error for a protocol that this port does not speak."""
-    return HadoopError(_IPC + "RpcNoSuchProtocolException", f"unknown protocol {protocol}", 3)
+    return HadoopError(_IPC + "RpcNoSuchProtocolException", f"unknown protocol {_cut(protocol)}", 3)
 
 
 def server_error(text: str) -> HadoopError:

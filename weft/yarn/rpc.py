@@ -3,12 +3,16 @@
 A connection begins with seven bytes (`hrpc`, version, service class, authentication), then frames:
 a big-endian length and varint-delimited protobuf messages. A bad frame ends its connection, a
 refused call does not; nothing that a peer sends ends the server.
+
+What peers send and do not read is bounded in bytes and in time: a frame, all frames together,
+answers that nobody takes, calls under way, connections. Of listings, which make much work, few are
+made at a time, and first for whom least was done.
 """
 
 import asyncio
 import contextlib
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,16 +29,25 @@ from weft.yarn.errors import (
     server_error,
     unauthorized,
 )
+from weft.yarn.wire import Budget, Turns, Wire
 
 MAGIC, VERSION = b"hrpc", 9
 AUTH_NONE, AUTH_SASL = 0x00, 0xDF
 CONTEXT, SASL = -3, -33  # call ids
 SUCCESS, ERROR, FATAL = 0, 1, 2  # states of an answer
 NEGOTIATE, INITIATE, SASL_SUCCESS = 1, 2, 0
-FRAME_MAX = 64 << 20
+FRAME_MAX = 16 << 20
+SMALL = 64 << 10  # a frame as those of nearly all calls, which have room of their own
+SMALL_BYTES, LARGE_BYTES = 16 << 20, 32 << 20  # of all frames in memory
+FRAME_S = 30.0  # from a frame's first byte to its last
 HANDSHAKE_S = 20.0
-CALLS_MAX = 128  # under way on one connection; more wait in the socket
+CALLS_MAX = 32  # of one connection, until their answers have left; more wait in the socket
 CONNECTIONS_MAX = 2_000
+LISTINGS = 2  # that are made at a time
+UNSENT_BYTES = 32 << 20  # of answers that wait for their peers: then no listing is made
+TEXT_MAX = 2_000  # characters of an error that is told
+BACKLOG = 1_024
+POLL_S = 0.1
 
 _LENGTH: Final = struct.Struct(">I")
 
@@ -58,6 +71,7 @@ class Method:
 
     request: type[Message]
     handler: Handler
+    lists: bool = False  # its answer grows with the cluster
 
 
 Protocol = Mapping[str, Method]
@@ -83,10 +97,20 @@ class Server:
     observe: Observer = lambda method, outcome, seconds: None
     _server: asyncio.Server | None = None
     _connections: set[asyncio.Task[None]] = field(default_factory=set)
+    _idle: dict[Wire, None] = field(default_factory=dict)  # which wait longest for a call, first
+    _all: set[Wire] = field(default_factory=set)
+    small: Budget = field(init=False)
+    large: Budget = field(init=False)
+    listings: Turns = field(init=False)
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port."""
-        self._server = await asyncio.start_server(self._connected, host, port, limit=1 << 20)
+        self.small, self.large = Budget(SMALL_BYTES), Budget(LARGE_BYTES)
+        self.listings = Turns(LISTINGS)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Wire(self._connected), host, port, backlog=BACKLOG
+        )
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
@@ -97,35 +121,58 @@ class Server:
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _connected(self, wire: Wire) -> None:
+        if len(self._all) >= CONNECTIONS_MAX:  # who says nothing makes room for who may
+            silent = next(iter(self._idle), None)
+            if silent is None:
+                wire.abort()
+                return
+            self.busy(silent)
+            self._all.discard(silent)
+            silent.abort()
+        self._all.add(wire)
+        self.idle(wire)
+        task = asyncio.get_running_loop().create_task(self._serve(wire))
         self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+
+    async def _serve(self, wire: Wire) -> None:
         try:
-            if len(self._connections) <= CONNECTIONS_MAX:
-                await Connection(self, reader, writer).serve()
-        except (asyncio.CancelledError, ConnectionError, asyncio.IncompleteReadError, TimeoutError):
-            pass
+            await Connection(self, wire).serve()
+        except (asyncio.CancelledError, ConnectionError, TimeoutError):
+            wire.abort()
         finally:
-            self._connections.discard(task)
-            writer.close()
-            with contextlib.suppress(ConnectionError, asyncio.CancelledError, TimeoutError):
-                await writer.wait_closed()
+            self._all.discard(wire)
+            self.busy(wire)
+            with contextlib.suppress(asyncio.CancelledError):
+                await wire.close()
+
+    def idle(self, wire: Wire) -> None:
+        """Note that a connection waits for a call."""
+        self._idle.pop(wire, None)
+        self._idle[wire] = None
+
+    def busy(self, wire: Wire) -> None:
+        """Note that it does not any more."""
+        self._idle.pop(wire, None)
+
+    async def room_for_listing(self) -> None:
+        """Wait until peers took their answers; who takes none is dropped after a while."""
+        while sum(wire.unsent for wire in self._all if wire.held_up) > UNSENT_BYTES:
+            await asyncio.sleep(POLL_S)
 
 
 class Connection:
     """One peer: handshake, connection context, then calls until either end closes."""
 
-    def __init__(
-        self, server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def __init__(self, server: Server, wire: Wire) -> None:
         self._server = server
-        self._reader = reader
-        self._writer = writer
-        name = writer.get_extra_info("peername") or ("", 0)
-        self.caller = Caller(peer=f"{name[0]}:{name[1]}")
+        self._wire = wire
+        self.caller = Caller(peer=wire.peer)
+        self.spent = 0.0
         self._calls: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(CALLS_MAX)
+        self._listing = asyncio.Lock()
 
     async def serve(self) -> None:
         """Serve the peer until it leaves; raises what the socket raises."""
@@ -133,18 +180,30 @@ class Connection:
             async with asyncio.timeout(HANDSHAKE_S):
                 ready = await self._begin()
             while ready:
-                await self._call(await self._frame())
+                if not self._calls:
+                    self._server.idle(self._wire)
+                await self._next()
         except FatalError as error:
             self._fatal(error)
-            await self._writer.drain()
         finally:
             for task in list(self._calls):
                 task.cancel()
 
+    async def _next(self) -> None:
+        """Read one frame and begin what it asks for."""
+        async with self._framed() as (frame, budget):
+            self._server.busy(self._wire)
+            task = await self._call(frame)
+        size = len(frame)
+        if task is None:
+            budget.give_back(size)
+        else:
+            task.add_done_callback(lambda done: budget.give_back(size))
+
     # -- handshake ---------------------------------------------------------------------------------
 
     async def _begin(self) -> bool:
-        head = await self._reader.readexactly(7)
+        head = await self._wire.read(7)
         if head[:4] != MAGIC:
             return False  # somebody else's protocol: nothing that it would understand
         if head[4] != VERSION:
@@ -202,37 +261,68 @@ class Connection:
         self.caller.identifier = identifier
         self._answer(header, pb.Sasl(state=SASL_SUCCESS, token=proof))
 
-    def _context(self, frame: bytes, at: int) -> None:
+    def _context(self, frame: bytearray, at: int) -> None:
         context, _ = _read(pb.ConnectionContext, frame, at)
         if context.HasField("user"):
             self.caller.user = context.user.effective or context.user.real
 
     # -- calls -------------------------------------------------------------------------------------
 
-    async def _frame(self) -> bytes:
-        (length,) = _LENGTH.unpack(await self._reader.readexactly(4))
+    @contextlib.asynccontextmanager
+    async def _framed(self) -> AsyncIterator[tuple[bytearray, Budget]]:
+        """Read a frame; whoever takes it gives the room back, unless it fails."""
+        (length,) = _LENGTH.unpack(await self._wire.read(4))
         if length > FRAME_MAX:
             raise FatalError("java.io.IOException", f"a frame of {length} bytes is too long", 13)
-        return await self._reader.readexactly(length)
+        self._server.busy(self._wire)
+        server = self._server
+        budget = server.small if length <= SMALL else server.large
+        async with asyncio.timeout(FRAME_S):
+            await budget.take(self._wire, length)
+            try:
+                frame = await self._wire.read(length)
+            except BaseException:
+                budget.give_back(length)
+                raise
+            finally:
+                budget.whole(self._wire)
+        try:
+            yield frame, budget
+        except BaseException:
+            budget.give_back(length)
+            raise
 
-    async def _call(self, frame: bytes) -> None:
+    async def _frame(self) -> bytearray:
+        async with self._framed() as (frame, budget):
+            pass
+        budget.give_back(len(frame))
+        return frame
+
+    async def _call(self, frame: bytearray) -> asyncio.Task[None] | None:
         header, at = _read(pb.RequestEnvelope, frame, 0)
         if header.call_id == CONTEXT:
             self._context(frame, at)
-            return
+            return None
         if header.call_id < 0:
-            return  # a ping, or something that wants no answer
+            return None  # a ping, or something that wants no answer
         if header.rpc_kind != 2 or header.rpc_op != 0:
             raise FatalError("java.io.IOException", "only calls in protobuf are spoken here", 12)
         call, at = _read(pb.MethodCall, frame, at)
         await self._room.acquire()
         task = asyncio.get_running_loop().create_task(self._carry_out(header, call, frame, at))
         self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
+        task.add_done_callback(self._over)
+        return task
 
-    async def _carry_out(self, header: Any, call: Any, frame: bytes, at: int) -> None:
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._calls.discard(task)
+        self._room.release()
+        if not self._calls:
+            self._server.idle(self._wire)
+
+    async def _carry_out(self, header: Any, call: Any, frame: bytearray, at: int) -> None:
         began_s = asyncio.get_running_loop().time()
-        outcome = "OK"
+        outcome, known = "OK", "?"
         try:
             protocol = self._server.protocols.get(call.protocol)
             if protocol is None:
@@ -240,11 +330,15 @@ class Connection:
             method = protocol.get(call.method)
             if method is None:
                 raise no_method(call.method, call.protocol)
+            known = call.method
             try:
                 request, _ = _read(method.request, frame, at)
             except FatalError as error:
                 raise HadoopError(error.java_class, error.text, 4) from None
-            self._answer(header, await method.handler(self.caller, request))
+            if method.lists:
+                await self._list(header, method, request)
+            else:
+                self._answer(header, await method.handler(self.caller, request))
         except HadoopError as error:
             outcome = error.java_class.rpartition(".")[2]
             self._refuse(header, error)
@@ -254,24 +348,32 @@ class Connection:
             outcome = type(error).__name__
             self._refuse(header, server_error(f"{type(error).__name__}: {error}"))
         finally:
-            self._room.release()
             seconds = asyncio.get_running_loop().time() - began_s
-            self._server.observe(
-                call.method if outcome != "RpcNoSuchMethodException" else "?", outcome, seconds
-            )
-        with contextlib.suppress(ConnectionError):
-            await self._writer.drain()
+            self._server.observe(known, outcome, seconds)
+        await self._wire.drained()  # the call is over when there is room for its answer
+
+    async def _list(self, header: Any, method: Method, request: Any) -> None:
+        """Answer with a listing: one at a time for each peer, once its last answers have left."""
+        async with self._listing:
+            await self._wire.drained()
+            await self._server.room_for_listing()
+            await self._server.listings.begin(self)
+            try:
+                self.spent += self._answer(header, await method.handler(self.caller, request))
+            finally:
+                self._server.listings.end()
+            await self._wire.drained()
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def _answer(self, header: Any, message: Message) -> None:
+    def _answer(self, header: Any, message: Message) -> int:
         envelope = _envelope(header, SUCCESS)
-        self._send(_delimited(envelope) + _delimited(message))
+        return self._send(_delimited(envelope) + _delimited(message))
 
     def _refuse(self, header: Any, error: HadoopError) -> None:
         envelope = _envelope(header, ERROR)
         envelope.exception_class = error.java_class
-        envelope.error = error.text
+        envelope.error = error.text[:TEXT_MAX]
         envelope.error_detail = error.detail
         self._send(_delimited(envelope))
 
@@ -280,15 +382,16 @@ class Connection:
             call_id=0xFFFFFFFF,
             status=FATAL,
             server_version=VERSION,
-            error=error.text,
+            error=error.text[:TEXT_MAX],
             exception_class=error.java_class,
             error_detail=error.detail,
         )
         self._send(_delimited(envelope))
 
-    def _send(self, data: bytes) -> None:
-        if not self._writer.is_closing():
-            self._writer.write(_LENGTH.pack(len(data)) + data)
+    def _send(self, data: bytes) -> int:
+        """Send a frame; return its bytes."""
+        self._wire.write(_LENGTH.pack(len(data)) + data)
+        return len(data)
 
 
 def _envelope(header: Any, status: int) -> Any:
@@ -316,7 +419,7 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-def _read(kind: type[Message], frame: bytes, at: int) -> tuple[Any, int]:
+def _read(kind: type[Message], frame: bytes | bytearray, at: int) -> tuple[Any, int]:
     """Read one delimited message; returns it with the place after it; raises FatalError."""
     length = shift = 0
     while True:
@@ -332,7 +435,7 @@ def _read(kind: type[Message], frame: bytes, at: int) -> tuple[Any, int]:
         raise FatalError("java.io.IOException", "a message is longer than its frame", 13)
     message = kind()
     try:
-        message.ParseFromString(frame[at : at + length])
+        message.ParseFromString(bytes(memoryview(frame)[at : at + length]))
     except DecodeError as error:
         raise FatalError("java.io.IOException", f"a message cannot be read: {error}", 13) from None
     return message, at + length
