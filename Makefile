@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: first-minute bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures walks format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark spark-study native native-test clean help
+.PHONY: yarn-compare first-minute bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures walks format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark spark-study native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -160,6 +160,9 @@ native: $(VENV)/.dev ## compile the cores into build/native (needs a C compiler)
 
 native-test: native ## does the native build decide as plain Python does?
 	$(BIN)/python -m tools.check_native
+
+yarn-compare: $(VENV)/.run ## the same scenarios through the real YARN (Java, Maven) and Weft (CASES=FOLDER)
+	$(BIN)/python -m lab.yarn.compare $(or $(CASES),build/yarn/cases)
 
 bench-check: $(VENV)/.dev ## is anything 15 % slower than docs/bench.jsonl says? (WRITE=1 adds a line)
 	$(BIN)/python -m lab.bench.check $(if $(WRITE),--write)

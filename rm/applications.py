@@ -103,8 +103,12 @@ def schedule_attempt(books: Books, app: App) -> None:
     if app.job.unmanaged:
         move_attempt(books, attempt, AttemptEvent.CONTAINER_ALLOCATED)
         persist_attempt(books, attempt, "")
+        books.matcher.attempt_added(books.view, app.slot, None, "")
     else:
         books.waiting.append(attempt)
+        spec = app.job.master
+        label = "" if spec is None else spec.label
+        books.matcher.attempt_added(books.view, app.slot, attempt.vector, label)
 
 
 def persist_attempt(books: Books, attempt: Attempt, node: NodeId) -> None:
@@ -347,6 +351,7 @@ def _retire(books: Books, attempt: Attempt, why: str, *, keep: bool = False) -> 
     withdraw(books, attempt)
     if attempt in books.waiting:
         books.waiting.remove(attempt)
+        books.matcher.attempt_over(books.view, attempt.app.slot)
     books.dirty_attempts.pop(attempt.attempt_id, None)
     if not keep:
         stop_earlier(books, attempt.app)

@@ -281,6 +281,7 @@ def _move(books: Books, request: MoveApplication) -> Refused | Done:
         app.queue = queue
         books.ledger.move_app(app.slot, queue, app.job.user)
         books.rows.gangs_moved(app.slot)
+        books.matcher.app_changed(books.view, app.slot)
         limit(books, app)
         books.matching.changed()
         books.persist({"kind": "move", "app": app.app_id, "queue": books.queues.paths[queue]})
@@ -294,6 +295,7 @@ def _set_priority(books: Books, request: SetPriority) -> Refused | Done:
     app.priority = request.priority
     books.ledger.set_priority(app.slot, request.priority)
     books.rows.gangs_moved(app.slot)
+    books.matcher.app_changed(books.view, app.slot)
     books.matching.changed()
     books.persist({"kind": "priority", "app": app.app_id, "priority": request.priority})
     return Done(reported(app.state))

@@ -17,7 +17,7 @@ from sim.network import LinkSettings
 from weft.model.cluster import ClusterSpec, cluster_from_text
 from weft.model.job import Edge, EdgeKind, Job, Stage
 from weft.model.json_types import Table
-from weft.policies.presets import PRESETS
+from weft.policies.presets import PRESETS, PROMISING
 
 HORIZON_S = 45.0  # faults begin before
 IN_NO_PRESET, OWN_ASKER = "reuse", 0.08  # the asker of this part of the seeds
@@ -53,7 +53,7 @@ def case(
     no preset is given. `plain`: without what `sim.case_generator` adds to it.
     """
     rng = np.random.default_rng([seed, 21])
-    names = list(PRESETS)
+    names = PROMISING
     own = names[int(rng.integers(len(names)))]
     prompt = bool(rng.random() < 0.5)
     cluster = _cluster(rng)

@@ -11,7 +11,7 @@ from rm.ledger.queues import QueueTree
 from rm.ledger.running import RunningByEnd
 from rm.ledger.view import View
 from rm.match.protocol import Match, Matcher
-from rm.match.registry import make_matcher
+from rm.match.registry import MATCHERS, make_matcher
 from weft.model.cluster import QueueSpec
 from weft.model.resources import Kind, ResourceType, ResourceTypes, Vector
 from weft.protocol.messages import Ask
@@ -24,6 +24,10 @@ THREE = ResourceTypes(
     )
 )
 TWO_QUEUES = QueueSpec("root", children=(QueueSpec("a", 0.5), QueueSpec("b", 0.5)))
+
+
+# Matchers that go by the view alone; `yarn` keeps YARN's books, and YARN's rules instead of these.
+VIEWING = [name for name in MATCHERS if name != "yarn"]
 
 
 class MatcherHarness:

@@ -8,7 +8,7 @@ event.
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -58,6 +58,19 @@ class AskEntry:
         return max(0, self.ask.total - self.granted)
 
 
+class Watcher(Protocol):
+    """Who keeps books beside the ledger's: told at once of every change of what they count."""
+
+    def node_set(self, node: int) -> None:
+        """Hear that a node slot has another capacity, place or state."""
+
+    def held(self, node: int, app: int, demand: Floats, count: int) -> None:
+        """Hear of containers booked on a node; `count` below 0: freed. `app` -1: nobody's."""
+
+    def asked(self, entry: AskEntry) -> None:
+        """Hear that an ask was made, changed, withdrawn or served whole."""
+
+
 class AskRows(Columns):
     """The rows; arrays have room for more than `count`, so slice them with it."""
 
@@ -91,6 +104,7 @@ class AskRows(Columns):
         self._by_rack: dict[str, dict[int, AskEntry]] = {}
         self._floor: Floats = np.full(d, np.inf)
         self._floor_stale = False
+        self.watcher: Watcher | None = None
         self.shown: Any = None  # of `rm.match.candidates`: all as kernels take them; None: it moved
         ints = ("pending", "app", "kind", "stage", "label", "remote", "missed", "serial")
         super().__init__(
@@ -155,6 +169,8 @@ class AskRows(Columns):
                 for name in names:
                     index.setdefault(name, {})[entry.serial] = entry
         self._floor_stale = True
+        if self.watcher is not None:
+            self.watcher.asked(entry)
 
     def take(self, entry: AskEntry, count: int, now: float) -> None:
         """Book that `count` containers were granted.
@@ -180,6 +196,8 @@ class AskRows(Columns):
         entry.row = -1
         self.live -= 1
         self._floor_stale = True
+        if self.watcher is not None:
+            self.watcher.asked(entry)
 
     def let_go_by(self, rows: Iterable[int]) -> None:
         """Count one more opportunity that rows declined for a nearer node."""

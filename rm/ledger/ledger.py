@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from rm.ledger.asks import Watcher
 from rm.ledger.columns import Bools, Columns
 from rm.ledger.ledger_kernels import (
     Asked,
@@ -181,6 +182,7 @@ class Ledger:
         self.rigid: Bools = np.array(types.rigid)
         self._plain: Floats = np.ones(d)  # the limit of a booking that overbooks nothing
         self.moved: Callable[[], None] | None = None  # told when tables have grown and moved
+        self.watcher: Watcher | None = None
         self._rooms = (0, 0, 0)  # of the tables that the kernels are bound to
         self._grown()
 
@@ -202,6 +204,8 @@ class Ledger:
         columns["available"][slot] = columns["capacity"][slot] - columns["held"][slot]
         was_up, n = columns["up"].item(slot), self.node_count
         columns["up"][slot] = up
+        if self.watcher is not None:
+            self.watcher.node_set(slot)
         # a new one: the same sum, without adding up all; of one column NumPy sums by pairs
         if up and not was_up and slot == n - 1 and len(self.types) > 1:
             self.total = self.total + columns["capacity"][slot]
@@ -292,6 +296,10 @@ class Ledger:
         self._join(slot, queue, user)
         self._shift(slot, held, count, pending, masters)
 
+    def user_name(self, slot: int) -> str:
+        """Return the user of an application."""
+        return self._user_keys[int(self.apps.user[slot])][1]
+
     def set_priority(self, slot: int, priority: int) -> None:
         """Set an application's priority; larger goes first."""
         self.apps.w["priority"][slot] = priority
@@ -329,6 +337,8 @@ class Ledger:
         over = self._book(self._used, node, app, count, demand, plain)
         if over:
             raise self._not_booked(over, node, app, demand, count)
+        if self.watcher is not None:
+            self.watcher.held(node, app, demand, count)
 
     def grant(
         self, node: int, app: int, demand: Floats, count: int, limit: Floats | None, now: float
@@ -338,6 +348,8 @@ class Ledger:
         over = self._grant(self._used, node, app, count, demand, plain, now)
         if over:
             raise self._not_booked(over, node, app, demand, count)
+        if self.watcher is not None:
+            self.watcher.held(node, app, demand, count)
 
     def _not_booked(
         self, over: int, node: int, app: int, demand: Floats, count: int
@@ -354,6 +366,8 @@ class Ledger:
         self.freed += 1
         if not self._free(self._used, node, app, demand, count):
             raise _out_of_bounds(node, app, demand)
+        if self.watcher is not None:
+            self.watcher.held(node, app, demand, -count)
 
     def end(
         self, node: int, app: int, demand: Floats, count: int, held_s: Floats, lasted_s: float
@@ -365,6 +379,8 @@ class Ledger:
         self.freed += 1
         if not self._end(self._used, node, app, demand, count, held_s, lasted_s):
             raise _out_of_bounds(node, app, demand)
+        if self.watcher is not None:
+            self.watcher.held(node, app, demand, -count)
 
     def _grown(self) -> None:
         """Bind the kernels to the arrays anew where a table has grown and moved.

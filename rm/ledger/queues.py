@@ -33,6 +33,7 @@ class QueueTree:
         "parent",
         "paths",
         "several",
+        "specs",
         "submit",
         "user_limit",
         "user_limit_factor",
@@ -40,6 +41,7 @@ class QueueTree:
 
     def __init__(self, spec: QueueSpec) -> None:
         found = list(spec.walk())
+        self.specs: tuple[tuple[str, QueueSpec], ...] = tuple(found)
         self.paths: tuple[str, ...] = tuple(path for path, _ in found)
         self.names: tuple[str, ...] = tuple(queue.name for _, queue in found)
         slots = {path: slot for slot, path in enumerate(self.paths)}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rm.ledger.asks import AskRows
+from rm.ledger.asks import AskRows, Watcher
 from rm.ledger.columns import Bools
 from rm.ledger.ledger import AppColumns, Ledger, NodeColumns, QueueColumns, UserColumns
 from rm.ledger.queues import QueueTree
@@ -49,6 +49,7 @@ class View:
         self.room: Any = None  # of `rm.match.candidates`: room for candidates
         self.sites: dict[int, Any] = {}  # ... and nodes, by slot
         self.rigid: Bools = ledger.rigid  # (d,) where over-allocation is never granted
+        self.label_bits: dict[str, int] = {}  # of each label that nodes carry
         ledger.moved = self._moved
 
     @property
@@ -114,6 +115,14 @@ class View:
                 for node, rack in enumerate(racks):
                     out[i, node] |= not entry.admits(self.node_names[node], self.rack_names[rack])
         return out
+
+    def user_name(self, app: int) -> str:
+        """Return the user of an application slot."""
+        return self._ledger.user_name(app)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell somebody of every change of what is held and asked from now on."""
+        self._ledger.watcher = self.rows.watcher = watcher
 
     def _moved(self) -> None:
         """Forget what is kept of tables that are no longer those that are used."""

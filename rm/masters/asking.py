@@ -236,6 +236,9 @@ def current(books: Books, number: AttemptId) -> Attempt | None:
 
 def _ask(books: Books, attempt: Attempt, ask: Ask, request_id: int) -> None:
     """Bring an ask up to date; an older message than the last one about it is dropped."""
+    if len(ask.demand) == len(books.types):
+        fit = books.matcher.normalised(books.types, ask.demand)
+        ask = ask if fit == ask.demand else changed(ask, demand=fit)
     entry = attempt.entries.get(ask.ask_id)
     problem = _problem_of(books, attempt, ask, entry)
     if problem:
@@ -312,6 +315,7 @@ def _blacklist(books: Books, attempt: Attempt, names: tuple[NodeId, ...]) -> Non
         node = books.nodes.get(name)
         if node is not None:
             books.view.ban(node.slot, slot, on)
+            books.matcher.banned(books.view, node.slot, slot, on)
     attempt.blacklist = names
     books.rows.gangs_moved(slot)
     books.ledger.freed += 1

@@ -33,6 +33,7 @@ import numpy as np
 from rm.ledger.view import View
 from rm.match.limit_kernels import guarantees
 from weft.model.dag import Floats
+from weft.model.resources import ResourceTypes, Vector
 from weft.policies.compiled import mypyc_attr, steady
 from weft.protocol.record import record
 
@@ -96,6 +97,29 @@ class Matcher(Protocol):
     def why_not(self, view: View, node: int, row: int) -> str:
         """Return in few words why a row that fits a node was not picked; "": it was outscored."""
 
+    reserves: bool  # makes its own reservations, places masters and wants each heartbeat
+
+    def wants(self, view: View, node: int) -> bool:
+        """Return whether a heartbeat of a node may come to anything, where it `reserves`."""
+
+    def normalised(self, types: ResourceTypes, demand: Vector) -> Vector:
+        """Return what a container is granted that asks for a demand."""
+
+    def headroom(self, view: View, app: int) -> Vector | None:
+        """Return what an application may count on getting; None: as the queues' limits say."""
+
+    def attempt_added(self, view: View, app: int, demand: Vector | None, label: str) -> None:
+        """Learn that an application's master needs a container (None: it runs outside)."""
+
+    def attempt_over(self, view: View, app: int) -> None:
+        """Learn that no master of an application waits any more."""
+
+    def app_changed(self, view: View, app: int) -> None:
+        """Learn that an application has another priority or queue."""
+
+    def banned(self, view: View, node: int, app: int, on: bool) -> None:
+        """Learn that an application must not use a node, or may again."""
+
     def shares(self, view: View, now: float) -> Floats:
         """Return what each application may count on now, absolute, shape (app_slots, d)."""
 
@@ -110,6 +134,31 @@ class BaseMatcher:
     name = ""
     in_line = False  # in a leaf queue applications are served by priority, then submission
     strict = False
+    reserves = False
+
+    def wants(self, view: View, node: int) -> bool:
+        """Return False: it reserves nothing."""
+        return False
+
+    def normalised(self, types: ResourceTypes, demand: Vector) -> Vector:
+        """Return the demand as it is."""
+        return demand
+
+    def headroom(self, view: View, app: int) -> Vector | None:
+        """Return None: the queues' limits say it."""
+        return None
+
+    def attempt_added(self, view: View, app: int, demand: Vector | None, label: str) -> None:
+        """Do nothing: masters are placed before others."""
+
+    def attempt_over(self, view: View, app: int) -> None:
+        """Do nothing: masters are placed before others."""
+
+    def app_changed(self, view: View, app: int) -> None:
+        """Do nothing: the view shows it."""
+
+    def banned(self, view: View, node: int, app: int, on: bool) -> None:
+        """Do nothing: the view shows it."""
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Return what to grant on a node now; every policy has its own."""

@@ -64,6 +64,42 @@ MATCHERS: dict[str, Row] = {
         "hierarchical queues with guarantees and limits (YARN's Capacity Scheduler)",
         _DELAYS,
     ),
+    "yarn": Row(
+        "rm.match.yarn.matcher:YarnMatcher",
+        "decides as YARN's Capacity Scheduler 3.5 does, rule by rule; parameters as in YARN",
+        {
+            "minimum_allocation_mb": Parameter(1024, "least memory of a container", 0),
+            "minimum_allocation_vcores": Parameter(1, "least vcores of a container", 0),
+            "maximum_allocation_mb": Parameter(8192, "most memory of a container", 1),
+            "maximum_allocation_vcores": Parameter(4, "most vcores of a container", 1),
+            "increment_allocation_mb": Parameter(0, "step of memory; 0: the minimum", 0),
+            "increment_allocation_vcores": Parameter(0, "step of vcores; 0: the minimum", 0),
+            "resource_calculator": Parameter(
+                "memory",
+                "DefaultResourceCalculator (memory alone counts) or DominantResourceCalculator",
+                choices=("memory", "dominant"),
+            ),
+            "node_locality_delay": Parameter(
+                40, "opportunities that a request lets go by for its hosts", -1
+            ),
+            "rack_locality_additional_delay": Parameter(
+                -1, "further ones for its racks; -1: by the size of the request and its places", -1
+            ),
+            "rack_locality_full_reset": Parameter(
+                True, "whether a container in the rack begins the wait for hosts anew"
+            ),
+            "maximum_offswitch_assignments": Parameter(
+                1, "containers that a node gets in a heartbeat away from what they name", 1
+            ),
+            "multiple_assignments_enabled": Parameter(True, "more than one container a heartbeat"),
+            "maximum_container_assignments": Parameter(100, "of a heartbeat; -1: any number", -1),
+            "reservations_continue_look_all_nodes": Parameter(
+                True, "use other nodes although one is reserved, and give that back"
+            ),
+            "am_non_exclusive": Parameter(False, "masters on nodes whose label is shared"),
+            "shared_labels": Parameter("", "labels, with commas, that are not exclusive"),
+        },
+    ),
     "fair": Row(
         "rm.match.fair:FairMatcher", "fewest containers by weight first (max-min)", _DELAYS
     ),

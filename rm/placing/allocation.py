@@ -46,7 +46,7 @@ def match_node(books: Books, node: Node, granted: int = 0) -> int:
     """
     if node.state is not _RUNNING:
         return granted
-    if books.waiting:
+    if books.waiting and not books.matcher.reserves:
         _place_masters(books, node)
     expected = outlook(books, node)
     if expected != MAY_GRANT:
@@ -65,6 +65,9 @@ def match_node(books: Books, node: Node, granted: int = 0) -> int:
         if copies <= 0:
             break
         may_get -= copies
+        if placement.row < 0:
+            _start_chosen(books, node, -1 - placement.row)
+            continue
         grant(books, node, placement if whole else changed(placement, copies=copies))
         granted += copies
     if books.hears_matches:
@@ -131,6 +134,8 @@ def outlook(books: Books, node: Node) -> int:
     the least that is pending; else MAY_GRANT.
     """
     rows = books.rows
+    if books.matcher.reserves:
+        return MAY_GRANT if books.matcher.wants(books.view, node.slot) else NOTHING_NEW
     if rows.live == 0 or node.settled_at == books.matching.version:
         return NOTHING_NEW
     if books.ledger.too_small(node.slot, rows.floor(), books.slack):
@@ -143,7 +148,7 @@ def heartbeat_outlook(books: Books, node: Node, now: float) -> int:
     if books.settings.prompt:
         again = books.rows.live > 0 and node.settled_at == AGAIN
         return MAY_GRANT if again else NOTHING_NEW
-    if books.waiting or books.must_keep_nodes(now):
+    if (books.waiting and not books.matcher.reserves) or books.must_keep_nodes(now):
         return MAY_GRANT
     return outlook(books, node)
 
@@ -281,9 +286,20 @@ def master_fits(books: Books, attempt: Attempt, node: Node, room: Floats) -> boo
     return able and fits(attempt.demand, room, books.ledger.nodes.capacity[node.slot])
 
 
+def _start_chosen(books: Books, node: Node, slot: int) -> None:
+    """Start the master that the matcher chose, of an application slot."""
+    app = books.app_at[slot]
+    attempt = None if app is None else app.attempt
+    if attempt is None or attempt not in books.waiting:
+        raise InvariantError(f"matcher {books.matcher.name} placed a master: none waits")
+    books.waiting.remove(attempt)
+    _start_master(books, node, attempt)
+
+
 def _start_master(books: Books, node: Node, attempt: Attempt) -> None:
     demand, vector, spec = attempt.demand, attempt.vector, attempt.app.job.master
-    books.ledger.book(node.slot, attempt.app.slot, demand, 1)
+    limit = 1.0 + books.slack if books.matcher.reserves else None
+    books.ledger.book(node.slot, attempt.app.slot, demand, 1, limit)
     count_master(books, attempt.app.queue, demand)
     books.ledger.count_masters(attempt.app.slot, 1)
     number = next_ids(books, attempt, 1)

@@ -34,7 +34,7 @@ _PATIENCE = 10  # times `reserve_after_s`: a reservation that did not help goes
 def before_match(books: Books) -> None:
     """Start the gangs that fit, and keep nodes for what has starved for too long."""
     start_gangs(books)
-    if books.now >= books.matching.reserve_at:
+    if books.now >= books.matching.reserve_at and not books.matcher.reserves:
         books.matching.reserve_at = books.now + patience_s(books) / 4
         _clear(books)
         if books.rows.live:

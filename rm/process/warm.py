@@ -8,6 +8,7 @@ from rm.core import ResourceManager
 from rm.match.candidates import limit_of
 from rm.match.filter_kernels import fits
 from rm.match.protocol import Matcher
+from rm.match.registry import make_matcher
 from rm.placing.allocation import match_all
 from rm.placing.feasible import room_for
 from rm.placing.reserve import look_again
@@ -40,6 +41,8 @@ def warm(matcher: Matcher, types: ResourceTypes) -> int:
     Pass a throwaway `matcher`: its state is modified. Costs the loading of the kernels from
     the disk, or their compilation where nothing was kept.
     """
+    if matcher.reserves:  # it has no kernels of its own, and only whole containers
+        matcher = make_matcher("capacity")
     settings = ManagerSettings(recovery=False, master_demand={})
     rng = np.random.default_rng(0)
     manager = ResourceManager(0, types, DEFAULT_QUEUES, matcher, settings, rng)

@@ -173,6 +173,7 @@ class Books:
         self.classes: Counter[tuple[Vector, int]] = Counter()  # (capacity, labels) of nodes up
         self.unlike = False  # whether any node ever said that it is faster or slower than others
         self.labels: dict[str, int] = {"": 0}
+        self.view.label_bits = self.labels
         self.next_app = 1
         self.next_serial = 1
         self.next_token = 1  # of the question whether a node manager lives
@@ -235,13 +236,13 @@ class Books:
         matching = self.matching
         if self.rows.gangs and matching.gangs_due:
             return True
-        return now >= matching.reserve_at
+        return not self.matcher.reserves and now >= matching.reserve_at
 
     def demand_of_master(self, job: Job) -> Vector:
         """Return what the container of a job's master holds, in the types' order."""
         if job.master is None:
-            return self.master_vector
-        vector = self.types.vector(job.master.demand)
+            return self.matcher.normalised(self.types, self.master_vector)
+        vector = self.matcher.normalised(self.types, self.types.vector(job.master.demand))
         self.open_jobs = True
         self.least_master = np.minimum(self.least_master, vector)
         return vector
@@ -325,6 +326,9 @@ class Books:
         if self._rooms_at != self.matching.version:
             self._rooms_at = self.matching.version
             self._rooms.clear()
+        own = self.matcher.headroom(self.view, app.slot)
+        if own is not None:
+            return own
         room = self._rooms.get(app.queue)
         if room is None:
             tree, ledger = self.queues, self.ledger

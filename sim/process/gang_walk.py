@@ -13,7 +13,7 @@ from sim.settings import SimSettings
 from weft.model.cluster import ClusterSpec, cluster_from_dict
 from weft.model.errors import InvariantError
 from weft.model.job import Edge, EdgeKind, Job, Preference, Stage, TaskOverride
-from weft.policies.presets import PRESETS, Preset, preset
+from weft.policies.presets import PROMISING, Preset, preset
 
 JOBS = 4
 UNTIL_S = 20_000.0
@@ -93,9 +93,9 @@ def gang_walk(seed: int, scheduler: Preset | None = None) -> Simulation:
     """
     cluster = cluster_of(seed)
     settings = SimSettings(
-        scheduler or preset(list(PRESETS)[seed % len(PRESETS)]),
+        scheduler or preset(PROMISING[seed % len(PROMISING)]),
         seed=seed,
-        prompt=bool(seed // len(PRESETS) % 2),
+        prompt=bool(seed // len(PROMISING) % 2),
         checks=True,
         check_every=7,
         until_s=UNTIL_S,

@@ -105,7 +105,7 @@ G = "graphene"
 LATER = ("drf_strict", "tez_p90")  # a case's jobs go by its place, so new presets stand last
 # name -> preset, its options, prompt pace, a tree of queues, settings of the manager
 CASES: dict[str, tuple[str, dict[str, Any], bool, bool, dict[str, Any]]] = {
-    **{name: (name, {}, False, True, {}) for name in PRESETS if name not in LATER},
+    **{name: (name, {}, False, True, {}) for name in PRESETS if name not in (*LATER, "yarn")},
     **{
         f"{name}, one queue, prompt": (name, {}, True, False, {})
         for name in ("fifo", "capacity", "fair", "drf", "sjf", "tetris", G, "carbyne", "cobra")
@@ -198,6 +198,7 @@ CASES: dict[str, tuple[str, dict[str, Any], bool, bool, dict[str, Any]]] = {
     "tez_p90, blind": ("tez_p90", {"asker.sees": "vcores"}, False, True, {}),
     "fifo, its job fills": ("fifo", {"fill": "job"}, False, False, {}),
     "fifo, all fill": ("fifo", {"fill": "all"}, True, True, {}),
+    "yarn": ("yarn", {}, False, True, {}),
 }
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from rm.match.carbon import CarbonMatcher, psi, quota, thresholds, trace_of
-from rm.match.registry import MATCHERS, make_matcher
+from rm.match.registry import make_matcher
 from sim.cluster import Simulation
 from sim.settings import SimSettings
-from testkit.matching import MatcherHarness
+from testkit.matching import VIEWING, MatcherHarness
 from weft.model.cluster import cluster_from_text
 from weft.model.errors import InputError
 from weft.model.job import Edge, Job, Stage
@@ -99,7 +99,7 @@ def test_pcaps_defers_the_unimportant_while_something_runs() -> None:
 
 @pytest.mark.parametrize("policy", ["cap", "pcaps"])
 @pytest.mark.parametrize("prompt", [False, True], ids=["yarn", "prompt"])
-@pytest.mark.parametrize("name", list(MATCHERS))
+@pytest.mark.parametrize("name", VIEWING)
 def test_every_job_ends_and_no_grant_passes_the_cap(name: str, prompt: bool, policy: str) -> None:
     """Around every matcher, every checker on, in both paces."""
     demand = {"vcores": 1.0, "memory_mb": 512.0}

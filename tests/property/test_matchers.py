@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from rm.ledger.asks import RACK_LOCAL
 from rm.match.deficit_kernels import TIME_UNIT_S
-from rm.match.registry import MATCHERS
-from testkit.matching import THREE, TWO_QUEUES, MatcherHarness
+from testkit.matching import THREE, TWO_QUEUES, VIEWING, MatcherHarness
 from weft.protocol.messages import Ask, AskType
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.data_too_large])
 CAPACITY = (8.0, 8192.0, 1000.0)
-every_matcher = pytest.mark.parametrize("name", list(MATCHERS))
+every_matcher = pytest.mark.parametrize("name", VIEWING)
 
 
 def amounts(draw: st.DrawFn) -> tuple[float, float, float]:

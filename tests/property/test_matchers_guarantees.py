@@ -12,14 +12,14 @@ from rm.match.registry import MATCHERS
 from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.settings import SimSettings
-from testkit.matching import MatcherHarness
+from testkit.matching import VIEWING, MatcherHarness
 from weft.model.cluster import ClusterSpec, NodeSpec, QueueSpec
 from weft.model.job import Job, Stage
 from weft.model.resources import DEFAULT_RESOURCE_TYPES
 from weft.policies.presets import preset, with_options
 from weft.protocol.messages import Ask, AskType
 
-every_matcher = pytest.mark.parametrize("name", list(MATCHERS))
+every_matcher = pytest.mark.parametrize("name", VIEWING)
 QUICK = settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

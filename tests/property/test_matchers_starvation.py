@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from rm.core import ResourceManager
-from rm.match.registry import MATCHERS, make_matcher
+from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
 from testkit.builders import TWO_TYPES, FakeMaster, FakeNode, ask, job, node_registered, stage
+from testkit.matching import VIEWING
 from weft.model.cluster import QueueSpec
 from weft.protocol.effects import ClientRequested, Recovered, Send, TimerFired
 from weft.protocol.messages import (
@@ -142,7 +143,7 @@ class Crowd:
             self.longest[name] = max(self.longest[name], self.now - since)
 
 
-@pytest.mark.parametrize("matcher", list(MATCHERS))
+@pytest.mark.parametrize("matcher", VIEWING)
 def test_nobody_starves_in_ten_thousand_random_steps(matcher: str) -> None:
     """Every job that came ends soon after arrivals stop; queues with a guarantee wait little."""
     crowd = Crowd(matcher, seed=11)

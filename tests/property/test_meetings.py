@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 
 import weft
-from rm.match.registry import MATCHERS
 from rm.settings import ManagerSettings
 from testkit import builders
 from testkit.manager import Rig
+from testkit.matching import VIEWING
 from weft.model.errors import InputError
 from weft.model.job import OPEN_STAGE, Job, MasterSpec
 
 TYPES = [{"name": "vcores", "kind": "divisible"}, {"name": "memory_mb", "kind": "rigid"}]
 SMALL = {"vcores": 1, "memory_mb": 512}
-every_matcher = pytest.mark.parametrize("matcher", sorted(MATCHERS))
+every_matcher = pytest.mark.parametrize("matcher", VIEWING)
 
 
 def cluster(*nodes: dict[str, Any], **queues: dict[str, Any]) -> dict[str, Any]:

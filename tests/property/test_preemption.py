@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from rm.masters import asking
-from rm.match.registry import MATCHERS
 from rm.state.books import Books
 from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.results import Run, node_rows, task_rows
 from sim.settings import SimSettings
+from testkit.matching import VIEWING
 from weft.model.cluster import QueueSpec, cluster_from_text
 from weft.model.ids import attempt_id, container_id
 from weft.model.job import Job, Stage
@@ -87,7 +87,7 @@ def _check_tables(run: Run, taken: int) -> None:
     assert sum(row[-1] for row in node_rows(run)) == ends["FAILED"] == 0
 
 
-@pytest.mark.parametrize("matcher", list(MATCHERS))
+@pytest.mark.parametrize("matcher", VIEWING)
 def test_a_large_task_waits_for_the_grace_period_and_a_moment(matcher: str) -> None:
     """In prompt pace what it needs is chosen as soon as it asks."""
     wait_s, taken = waited(choose(matcher=matcher), prompt=True)
@@ -95,7 +95,7 @@ def test_a_large_task_waits_for_the_grace_period_and_a_moment(matcher: str) -> N
     assert taken
 
 
-@pytest.mark.parametrize("matcher", list(MATCHERS))
+@pytest.mark.parametrize("matcher", VIEWING)
 def test_in_yarns_pace_the_order_and_the_end_take_a_heartbeat_each(matcher: str) -> None:
     """A node hears of the order with one heartbeat and tells of the end with the next."""
     wait_s, taken = waited(choose(matcher=matcher), prompt=False)

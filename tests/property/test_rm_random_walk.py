@@ -16,9 +16,10 @@ import pytest
 from rm.core import ResourceManager
 from rm.ledger.view import View
 from rm.match.protocol import Match
-from rm.match.registry import MATCHERS, make_matcher
+from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
 from testkit.builders import TWO_TYPES, ask, job, stage
+from testkit.matching import VIEWING
 from weft.model.cluster import QueueSpec
 from weft.model.ids import attempt_of_container
 from weft.model.job import Job
@@ -465,7 +466,7 @@ def run(seed: int, matcher: str, prompt: bool, faults: bool, steps: int) -> Worl
 
 
 @pytest.mark.parametrize("prompt", [False, True], ids=["yarn", "prompt"])
-@pytest.mark.parametrize("matcher", list(MATCHERS))
+@pytest.mark.parametrize("matcher", VIEWING)
 def test_no_job_starves_and_each_task_runs_once_when_nothing_is_lost(
     matcher: str, prompt: bool
 ) -> None:
@@ -522,7 +523,7 @@ def test_task_ends_inside_reusable_containers_are_journalled() -> None:
     assert 2 in books.apps[1].finished[0]
 
 
-@pytest.mark.parametrize("matcher", list(MATCHERS))
+@pytest.mark.parametrize("matcher", VIEWING)
 def test_no_job_starves_under_a_stream_of_others(matcher: str) -> None:
     """Near the cluster's capacity; a job that waits for the stream to end would wait over 100 s."""
     world = World(5, matcher, prompt=True, faults=False)

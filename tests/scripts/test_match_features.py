@@ -8,7 +8,7 @@ import pytest
 from am.progress import Progress, RemainingPath
 from nm.core import NodeManager
 from nm.settings import NodeSettings
-from rm.match.registry import MATCHERS, make_matcher
+from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
 from sim.cluster import Simulation
 from sim.faults import faults_from_dict
@@ -16,6 +16,7 @@ from sim.settings import SimSettings
 from testkit.builders import ask, job, noted, stage, succeeded
 from testkit.manager import Rig
 from testkit.master import stage as plain_stage
+from testkit.matching import VIEWING
 from weft.model.cluster import DEFAULT_QUEUES, ClusterSpec, NodeSpec, QueueSpec
 from weft.model.job import Job, Preference, Stage
 from weft.model.resources import DEFAULT_RESOURCE_TYPES
@@ -26,7 +27,7 @@ from weft.protocol.messages import NodeAccepted, StartContainers, TaskLaunch
 from weft.protocol.requests import Explain
 
 FREE = ManagerSettings(master_demand={"vcores": 0.0})
-every_matcher = pytest.mark.parametrize("matcher", list(MATCHERS))
+every_matcher = pytest.mark.parametrize("matcher", VIEWING)
 
 
 @every_matcher

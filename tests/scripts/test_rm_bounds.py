@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nm.process.metrics import NodeMetrics
-from rm.match.registry import MATCHERS
 from rm.process.metrics import ManagerMetrics
 from rm.process.rate import Rate
 from rm.process.watching import KEPT_MAX, WATCHED_MAX, Watcher, Watching
 from rm.settings import ManagerSettings
 from testkit.builders import job
 from testkit.manager import Rig
+from testkit.matching import VIEWING
 from weft.model.cluster import QueueSpec
 from weft.model.errors import InputError
 from weft.protocol.facts import (
@@ -75,7 +75,7 @@ def limited(matcher: str) -> Rig:
     return rig
 
 
-@pytest.mark.parametrize("matcher", list(MATCHERS))
+@pytest.mark.parametrize("matcher", VIEWING)
 def test_a_queue_refuses_what_is_beyond_its_maximum_of_applications(matcher: str) -> None:
     rig = limited(matcher)
     first, _ = rig.submit(job(queue="a")), rig.submit(job(queue="a"))
@@ -98,7 +98,7 @@ def test_a_queue_refuses_what_is_beyond_its_maximum_of_applications(matcher: str
     ]
 
 
-@pytest.mark.parametrize("matcher", list(MATCHERS))
+@pytest.mark.parametrize("matcher", VIEWING)
 def test_masters_of_a_queue_wait_beyond_their_share_of_it(matcher: str) -> None:
     rig = limited(matcher)
     below = [rig.submit(job(queue=f"b{1 + i % 2}")) for i in range(5)]

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from rm.match.registry import MATCHERS
 from rm.settings import ManagerSettings
 from testkit.builders import FakeMaster, ask, job, sent, stage, succeeded
 from testkit.manager import Rig
+from testkit.matching import VIEWING
 from weft.model.ids import app_of_attempt
 from weft.model.job import Job, MasterSpec
 from weft.protocol.messages import Ask, AttemptFinished, ContainersGranted, NodeAnswered
@@ -121,7 +121,7 @@ def spread(rig: Rig, master: FakeMaster, *asks: Ask) -> Counter[str]:
     return Counter(item.node_id for item in master.containers.values())
 
 
-@pytest.mark.parametrize("matcher", sorted(MATCHERS))
+@pytest.mark.parametrize("matcher", VIEWING)
 def test_a_strict_ask_goes_to_the_places_that_it_names_only(matcher: str) -> None:
     """relaxLocality=false: it waits rather than go elsewhere, and others are not held up."""
     rig = Rig(matcher, settings=ManagerSettings(master_demand={}))

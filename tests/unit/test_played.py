@@ -29,7 +29,7 @@ from weft.client.api import RefusedError
 from weft.model.errors import InputError
 from weft.model.ids import AppId, ContainerId
 from weft.model.jobfile import job_to_dict
-from weft.policies.presets import PRESETS, preset
+from weft.policies.presets import PROMISING, preset
 from weft.protocol.facts import Placed
 from weft.web.history import History
 
@@ -76,7 +76,7 @@ def test_the_columns_are_what_the_simulation_decided(scheduler: str, pace: str) 
     assert all(end >= start for start, end in zip(film.start, film.end, strict=True))
 
 
-@pytest.mark.parametrize("scheduler", sorted(PRESETS))
+@pytest.mark.parametrize("scheduler", sorted(PROMISING))
 def test_every_decision_names_its_winner_first_and_changes_nothing(
     scheduler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

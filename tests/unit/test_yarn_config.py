@@ -12,6 +12,7 @@ from lab.cli import weft
 from weft.model.errors import InputError
 from weft.workloads.cluster_file import load_cluster
 from weft.workloads.yarn_config import read_yarn
+from weft.workloads.yarn_properties import PROPERTIES
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("WEFT_DATA", ROOT.parent / "shared" / "data"))
@@ -65,13 +66,18 @@ def test_a_queue_tree_with_yarns_defaults(read):
         ),
         NODES,
     )
-    usual = {"max_capacity": 1.0, "user_limit": 1.0, "user_limit_factor": 1.0}
+    usual = {
+        "max_capacity": 1.0,
+        "user_limit": 1.0,
+        "user_limit_factor": 1.0,
+        "max_am_share": 0.1,
+    }
     assert found.queues == {
         "prod": {
             "capacity": 0.7,
             "max_capacity": 0.9,
-            "etl": {"capacity": 0.75} | usual,
-            "web": {"capacity": 0.25} | usual,
+            "etl": {"capacity": 0.75, "max_applications": 5250} | usual,
+            "web": {"capacity": 0.25, "max_applications": 1750, "submit": []} | usual,
         },
         "dev": {
             "capacity": 0.3,
@@ -80,12 +86,10 @@ def test_a_queue_tree_with_yarns_defaults(read):
             "user_limit_factor": 2.0,
             "max_applications": 40,
             "max_am_share": 0.2,
+            "submit": ["bob"],
         },
     }
-    assert found.left_out == {
-        P + "root.dev.acl_submit_applications": "no access lists of queues",
-        P + "root.prod.web.state": "queues cannot be stopped",
-    }
+    assert not found.left_out
 
 
 def test_absolute_amounts_are_parts_of_what_the_nodes_offer(read):
@@ -122,11 +126,15 @@ def test_settings_and_variables(read):
         ),
         nodes=5,
     )
-    assert found.scheduler == "capacity"
+    assert found.scheduler == "yarn"
     assert found.manager == {"node_expiry_s": 60.0, "preemption": True, "preemption_grace_s": 5.0}
-    assert found.matcher == {"node_locality_delay": 20, "rack_locality_delay": 0}
+    assert found.matcher == {"node_locality_delay": 20, "rack_locality_additional_delay": -1}
     assert found.nodes == [{"count": 5, "capacity": {"vcores": 12.0, "memory_mb": 16384.0}}]
-    assert found.left_out == {"expiry": "no counterpart", "my.own": "no counterpart"}
+    assert found.left_out == {
+        "expiry": "no counterpart",
+        "yarn.resourcemanager.address": "not about scheduling",
+        "my.own": "no counterpart",
+    }
 
 
 def test_nodes_as_yarns_rest_api_tells_them(read):
@@ -187,9 +195,82 @@ def test_orders_that_are_others_are_named(read):
     same = {P + "root.queues": "a", P + "root.a.capacity": 100, place.format(".a"): "fifo"}
     assert not read(xml(**same, **{place.format(""): "utilization"}), nodes=1).left_out
     others = same | {place.format(".a"): "fair", place.format(""): "org.example.Mine"}
-    left_out = read(xml(**others), nodes=1).left_out
-    assert "order of submission" in left_out[place.format(".a")]
-    assert left_out[place.format("")] == "the order org.example.Mine is not known"
+    found = read(xml(**others), nodes=1)
+    assert found.left_out == {place.format(""): "the order org.example.Mine is not known"}
+    assert found.queues["a"]["order"] == "fair"
+
+
+def test_a_cluster_that_observes_preemption_does_not_preempt(read):
+    monitor = "yarn.resourcemanager.scheduler.monitor."
+    observes = "yarn.resourcemanager.monitor.capacity.preemption.observe_only"
+    assert read(xml(**{monitor + "enable": "true"}), nodes=1).manager["preemption"]
+    for other in ({observes: "true"}, {monitor + "policies": "org.example.Other"}):
+        said = read(xml(**{monitor + "enable": "true"}, **other), nodes=1)
+        assert not said.manager["preemption"]
+
+
+def test_what_is_said_of_all_queues_holds_for_those_that_say_nothing(read):
+    both = {P + "root.queues": "a,b", P + "root.a.capacity": 50, P + "root.b.capacity": 50}
+    both |= {P + "minimum-user-limit-percent": 25, P + "user-limit-factor": 2}
+    both |= {P + "maximum-am-resource-percent": 0.3, P + "root.b.user-limit-factor": 3}
+    queues = read(xml(**both), nodes=1).queues
+    a, b = queues["a"], queues["b"]
+    assert (a["user_limit"], a["user_limit_factor"], a["max_am_share"]) == (0.25, 2.0, 0.3)
+    assert (b["user_limit"], b["user_limit_factor"], b["max_am_share"]) == (0.25, 3.0, 0.3)
+
+
+def test_who_may_submit_above_may_below(read):
+    lists = {P + "root.acl_submit_applications": "ann", P + "root.a.acl_submit_applications": "bob"}
+    lists |= {P + "root.a.acl_administer_queue": "eve wheel"}
+    found = read(xml(**lists, **{P + "root.queues": "a", P + "root.a.capacity": 100}), nodes=1)
+    assert found.queues["submit"] == ["ann"]
+    assert found.queues["a"]["submit"] == ["bob", "ann"]
+    assert found.queues["a"]["administer"] == ["eve"]
+    assert found.left_out == {P + "root.a.acl_administer_queue": "groups are not known: wheel"}
+
+
+VALUES = {
+    "queues": "",
+    "state": "RUNNING",
+    "ordering-policy": "fifo",
+    "accessible-node-labels": "gpu",
+    "default-node-label-expression": "gpu",
+    "resource-calculator": "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator",
+    "class": "org.apache.hadoop.yarn.CapacityScheduler",
+    "policies": "org.example.ProportionalCapacityPreemptionPolicy",
+    "acl_submit_applications": "ann",
+    "acl_administer_queue": "ann",
+}
+TRUTHS = (
+    "enabled",
+    "enable",
+    "reset",
+    "nodes",
+    "observe_only",
+    "preemption",
+    "weight",
+    "allocation",
+)
+
+
+@pytest.mark.parametrize("known", PROPERTIES, ids=lambda known: known.name)
+def test_every_property_is_taken_or_named_with_the_reason(read, known):
+    """One property in a small configuration: it is asked for, or left out as the table says."""
+    name = known.name.replace("<queue>", "root.a").replace("<label>", "gpu")
+    name = name.replace("<user>", "ann").replace("*", "any")
+    last = name.rpartition(".")[2]
+    value = VALUES.get(last, "true" if last.rpartition("-")[2] in TRUTHS else "1")
+    value = "1" if last == "weight" or "rack-locality-add" in last else value
+    config = {P + "root.queues": "a", P + "root.a.capacity": 100} | {name: value}
+    left_out = read(xml(**config), nodes=1).left_out
+    assert left_out == ({name: known.why} if known.why else {})
+
+
+def test_a_queue_that_is_not_there_is_named(read):
+    config = {P + "root.queues": "a", P + "root.a.capacity": 100}
+    wrong = P + "root.aa.user-limit-factor"
+    left_out = read(xml(**config, **{wrong: 3}), nodes=1).left_out
+    assert "a queue that is not there" in left_out[wrong]
 
 
 @pytest.mark.parametrize(
@@ -246,7 +327,7 @@ def test_the_command_writes_a_cluster_that_loads(tmp_path):
                 P + "root.queues": "a,b",
                 P + "root.a.capacity": 60,
                 P + "root.b.capacity": 40,
-                P + "root.a.acl_administer_queue": "*",
+                P + "root.a.max-parallel-apps": 3,
                 P + "maximum-am-resource-percent": 0.2,
             }
         )
@@ -256,8 +337,8 @@ def test_the_command_writes_a_cluster_that_loads(tmp_path):
         weft, ["import-yarn", str(tmp_path / "q.xml"), "--nodes", "3", "--out", str(out)]
     )
     assert said.exit_code == 0, said.output
-    assert "left out: yarn.scheduler.capacity.root.a.acl_administer_queue" in said.stderr
-    assert "--set manager.master_share_max=0.2" in said.stdout
+    assert "left out: yarn.scheduler.capacity.root.a.max-parallel-apps" in said.stderr
+    assert "--scheduler yarn" in said.stdout
     spec = load_cluster(str(out))
     assert len(spec.nodes) == 3
     assert [path for path, _ in spec.queues.leaves()] == ["root.a", "root.b"]
@@ -281,7 +362,7 @@ def test_the_sample_configuration_of_the_load_simulator(tmp_path):
         "sls_queue_2": 0.25,
         "sls_queue_3": 0.5,
     }
-    assert capacity.manager == {"queue_apps_max": 1000, "preemption": True}
+    assert capacity.manager == {"preemption": True}
     assert capacity.scheduler == "fair", "what its yarn-site.xml chooses"
     fair = read_yarn([conf / "fair-scheduler.xml", lists / "nodes.json"])
     assert [queue["capacity"] for queue in fair.queues.values()] == [0.25, 0.25, 0.5]

@@ -31,8 +31,15 @@ _QUEUE_KEYS = {
     "max_lifetime_s",
     "submit",
     "administer",
+    "priority",
+    "order",
+    "labels",
+    "user_weights",
+    "default_label",
 }
+_ORDERS = ("", "priority", "fair", "weighted")
 _APPLICATIONS_MAX = 2**31 - 1
+_PRIORITY_MAX = 2**31 - 1
 _NODE_KEYS = {"count", "capacity", "racks", "rack", "labels", "name", "speed"}
 _GROUP = re.compile(r"(\d+)\s*[xX]\s*(\d.*)")
 _AMOUNT = re.compile(r"(\d+(?:\.\d*)?)\s*([A-Za-z_][\w.-]*)")
@@ -66,6 +73,11 @@ class QueueSpec:
     `administer` names the users who may do everything with the applications here and below, and
     `submit` those who may submit besides (None: as the queue above says, at the root everybody);
     "*" is everybody. Both hold where callers are known.
+    The matcher `yarn` alone goes by the rest: `priority` among queues whose parent has the `order`
+    "priority" (YARN's priority-utilization); the `order` of a leaf's applications, "fair" (least
+    used first) or "weighted" (over the logarithm of what they want) instead of by submission;
+    (capacity, max_capacity) of nodes with a label; how much more than others a user may hold;
+    the label that asks without one need.
     """
 
     name: str
@@ -79,6 +91,11 @@ class QueueSpec:
     max_lifetime_s: float = 0.0
     submit: tuple[str, ...] | None = None
     administer: tuple[str, ...] = ()
+    priority: int = 0
+    order: str = ""
+    labels: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    user_weights: Mapping[str, float] = field(default_factory=dict)
+    default_label: str = ""
     children: tuple["QueueSpec", ...] = ()
 
     def walk(self, above: str = "") -> Iterator[tuple[str, "QueueSpec"]]:
@@ -287,8 +304,40 @@ def _queue(name: str, value: object, share: float, place: str) -> QueueSpec:
         max_lifetime_s=_lifetime(table, "max_lifetime_s", place),
         submit=_users(table["submit"], f"{place}.submit") if "submit" in table else None,
         administer=_users(table.get("administer", []), f"{place}.administer"),
+        priority=read_integer(
+            table.get("priority", 0), f"{place}.priority", -_PRIORITY_MAX, _PRIORITY_MAX
+        ),
+        order=_order(table, place),
+        labels=_labels(table.get("labels", {}), f"{place}.labels"),
+        user_weights=_weights(table.get("user_weights", {}), f"{place}.user_weights"),
+        default_label=read_text(table["default_label"], place) if "default_label" in table else "",
         children=_children(below, place),
     )
+
+
+def _order(table: Table, place: str) -> str:
+    order = table.get("order", "")
+    if not isinstance(order, str) or order not in _ORDERS:
+        raise InputError(f"{place}.order", f"expected one of {', '.join(_ORDERS[1:])}")
+    return order
+
+
+def _labels(value: object, place: str) -> dict[str, tuple[float, float]]:
+    """Return what a queue may use of the nodes of each label: guaranteed, at most."""
+    found: dict[str, tuple[float, float]] = {}
+    for label, entry in read_table(value, place).items():
+        table = read_table(entry, f"{place}.{label}", {"capacity", "max_capacity"})
+        least = _fraction(table, "capacity", 0.0, f"{place}.{label}")
+        found[label] = (least, _fraction(table, "max_capacity", 1.0, f"{place}.{label}"))
+    return found
+
+
+def _weights(value: object, place: str) -> dict[str, float]:
+    table = read_table(value, place)
+    return {
+        user: read_amount(weight, f"{place}.{user}", positive=True)
+        for user, weight in table.items()
+    }
 
 
 def _children(below: Table, place: str) -> tuple[QueueSpec, ...]:

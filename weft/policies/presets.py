@@ -29,6 +29,7 @@ _ALL = "all_ready"
 PRESETS: dict[str, Preset] = {
     "fifo": Preset("fifo", "bfs", _ALL, "strict order: wait until the head fits"),
     "capacity": Preset("capacity", "bfs", _ALL, "YARN's Capacity Scheduler"),
+    "yarn": Preset("yarn", "bfs", _ALL, "as YARN 3.5's Capacity Scheduler decides"),
     "fair": Preset("fair", "bfs", _ALL, "the largest share deficit goes first"),
     "drf": Preset("drf", "bfs", _ALL, "dominant resource fairness"),
     # baselines as papers ran them, not as they would run best (docs/papers.md)
@@ -71,6 +72,10 @@ PRESETS: dict[str, Preset] = {
     "drs": Preset("fair", "bfs", "dynamic", "Spark's dynamic allocation"),
     "default_container": Preset("fair", "bfs", "disposable", "one task a container, given back"),
 }
+
+# Those under which every job ends. As in a real YARN cluster, one that needs a whole node waits for
+# ever under `yarn` where each node has a master of others that wait for the same.
+PROMISING = tuple(name for name in PRESETS if name != "yarn")
 
 
 def preset(name: str) -> Preset:

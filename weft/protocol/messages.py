@@ -94,6 +94,8 @@ class Ask:
     label: str = ""  # node label
     gang: bool = False  # with the stage's other gang asks: all at once or none; told together
     strict: bool = False  # nowhere but on `nodes` and in `racks` (YARN's relaxLocality=false)
+    # how many are wanted on each of `nodes`, then in each of `racks`; empty: all, on any of them
+    counts: tuple[int, ...] = ()
 
 
 @record

@@ -184,6 +184,7 @@ def _encode_ask(ask: Ask) -> pb.Ask:
         label=ask.label,
         gang=ask.gang,
         strict=ask.strict,
+        counts=ask.counts,
     )
 
 
@@ -203,6 +204,7 @@ def _decode_ask(item: pb.Ask) -> Ask:
         item.label,
         item.gang,
         item.strict,
+        tuple(item.counts),
     )
 
 

@@ -315,6 +315,7 @@ class Ask(_message.Message):
     LABEL_FIELD_NUMBER: _builtins.int
     GANG_FIELD_NUMBER: _builtins.int
     STRICT_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
     ask_id: _builtins.int
     total: _builtins.int
     """cumulative: all ever wanted under this id"""
@@ -343,6 +344,10 @@ class Ask(_message.Message):
     def racks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """preferred racks"""
 
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """how many on each of the nodes, then in each of the racks; none: all, on any of them"""
+
     def __init__(
         self,
         *,
@@ -358,10 +363,11 @@ class Ask(_message.Message):
         label: _builtins.str = ...,
         gang: _builtins.bool = ...,
         strict: _builtins.bool = ...,
+        counts: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_id", b"ask_id", "demand", b"demand", "duration_s", b"duration_s", "gang", b"gang", "kind", b"kind", "label", b"label", "nodes", b"nodes", "pri_score", b"pri_score", "racks", b"racks", "stage", b"stage", "strict", b"strict", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_id", b"ask_id", "counts", b"counts", "demand", b"demand", "duration_s", b"duration_s", "gang", b"gang", "kind", b"kind", "label", b"label", "nodes", b"nodes", "pri_score", b"pri_score", "racks", b"racks", "stage", b"stage", "strict", b"strict", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

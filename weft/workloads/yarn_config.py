@@ -2,7 +2,7 @@
 
 Read are `capacity-scheduler.xml`, `fair-scheduler.xml`, `yarn-site.xml`, `sls-runner.xml` and node
 lists of the Scheduler Load Simulator, and answers of YARN's REST call `/ws/v1/cluster/nodes`.
-Meanings and defaults are those of Hadoop 3.4 (CapacityScheduler.html, yarn-default.xml).
+Meanings and defaults are those of Hadoop 3.5 (CapacityScheduler.html, yarn-default.xml).
 """
 
 import json
@@ -14,16 +14,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 from weft.model.errors import InputError
-from weft.workloads.yarn_queues import (
-    CAPACITY,
-    QUEUE_KEYS,
-    capacity_queues,
-    fair_queues,
-    read_number,
-)
+from weft.workloads.yarn_properties import CAPACITY, PREEMPTION, Noted, why_left_out
+from weft.workloads.yarn_queues import capacity_queues, fair_queues, read_number
 
 BYTES_MAX = 64 * 2**20
-_PREEMPTION = "yarn.resourcemanager.monitor.capacity.preemption."
 _VARIABLE = re.compile(r"\$\{([^}$\s]+)\}")
 _REPORTED = {
     "vcores": ("availableVirtualCores", "usedVirtualCores"),
@@ -36,7 +30,7 @@ _YARN_NODE = (
     8192.0,
 )
 _SLS_NODE = ("yarn.sls.nm.vcores", "yarn.sls.nm.memory.mb", 10.0, 10240.0)
-_SCHEDULERS = {"CapacityScheduler": "capacity", "FairScheduler": "fair", "FifoScheduler": "fifo"}
+_SCHEDULERS = {"CapacityScheduler": "yarn", "FairScheduler": "fair", "FifoScheduler": "fifo"}
 
 # property -> (field of the manager's settings, what one of its units is)
 _SETTINGS: Mapping[str, tuple[str, float]] = {
@@ -47,28 +41,32 @@ _SETTINGS: Mapping[str, tuple[str, float]] = {
     "yarn.nm.liveness-monitor.expiry-interval-ms": ("node_expiry_s", 1e-3),
     "yarn.am.liveness-monitor.expiry-interval-ms": ("master_expiry_s", 1e-3),
     "yarn.resourcemanager.max-completed-applications": ("completed_apps_max", 1),
-    CAPACITY + "maximum-am-resource-percent": ("master_share_max", 1),
-    CAPACITY + "maximum-applications": ("queue_apps_max", 1),
-    _PREEMPTION + "monitoring_interval": ("preemption_interval_s", 1e-3),
-    _PREEMPTION + "max_wait_before_kill": ("preemption_grace_s", 1e-3),
-    _PREEMPTION + "total_preemption_per_round": ("preemption_round_max", 1),
-    _PREEMPTION + "max_ignored_over_capacity": ("preemption_dead_zone", 1),
-    _PREEMPTION + "natural_termination_factor": ("preemption_natural", 1),
+    PREEMPTION + "monitoring_interval": ("preemption_interval_s", 1e-3),
+    PREEMPTION + "max_wait_before_kill": ("preemption_grace_s", 1e-3),
+    PREEMPTION + "total_preemption_per_round": ("preemption_round_max", 1),
+    PREEMPTION + "max_ignored_over_capacity": ("preemption_dead_zone", 1),
+    PREEMPTION + "natural_termination_factor": ("preemption_natural", 1),
+}
+_INTRA = PREEMPTION + "intra-queue-preemption.enabled"
+_MONITOR = "yarn.resourcemanager.scheduler.monitor."
+_PROPORTIONAL = "ProportionalCapacityPreemptionPolicy"
+# property -> parameter of the matcher `yarn`
+_NUMBERS: Mapping[str, str] = {
+    "yarn.scheduler.minimum-allocation-mb": "minimum_allocation_mb",
+    "yarn.scheduler.minimum-allocation-vcores": "minimum_allocation_vcores",
+    "yarn.scheduler.maximum-allocation-mb": "maximum_allocation_mb",
+    "yarn.scheduler.maximum-allocation-vcores": "maximum_allocation_vcores",
+    CAPACITY + "node-locality-delay": "node_locality_delay",
+    CAPACITY + "rack-locality-additional-delay": "rack_locality_additional_delay",
+    CAPACITY + "per-node-heartbeat.maximum-container-assignments": "maximum_container_assignments",
+    CAPACITY + "per-node-heartbeat.maximum-offswitch-assignments": "maximum_offswitch_assignments",
 }
 _SWITCHES: Mapping[str, str] = {
-    "yarn.resourcemanager.scheduler.monitor.enable": "preemption",
-    "yarn.scheduler.fair.preemption": "preemption",
-    _PREEMPTION + "intra-queue-preemption.enabled": "preemption_intra_queue",
+    CAPACITY + "rack-locality-full-reset": "rack_locality_full_reset",
+    CAPACITY + "per-node-heartbeat.multiple-assignments-enabled": "multiple_assignments_enabled",
+    CAPACITY + "reservations-continue-look-all-nodes": "reservations_continue_look_all_nodes",
+    "yarn.resourcemanager.node-labels.am.allow-non-exclusive-allocation": "am_non_exclusive",
 }
-_MATCHER: Mapping[str, str] = {
-    CAPACITY + "node-locality-delay": "node_locality_delay",
-    CAPACITY + "rack-locality-additional-delay": "rack_locality_delay",
-}
-# what says the same here, or says nothing about scheduling
-_SAME = re.compile(
-    r"\.state$|ordering-policy$|assignmultiple$|resource-calculator$|(address|bind-host|hostname)(\.|$)"
-    r"|\.use_ip$|\.queues$|per-node-heartbeat\."
-)
 
 
 @dataclass(slots=True)
@@ -118,10 +116,30 @@ def read_yarn(sources: Sequence[Path], nodes: int = 0) -> YarnConfig:
         _read_nodes(path, text, found, _node_of(properties, *_SLS_NODE))
     if nodes and not found.nodes:
         found.nodes = [{"count": nodes, "capacity": _node_of(properties, *_YARN_NODE)}]
-    _read_settings(properties, found)
+    _take(Noted(properties), fair, found)
+    return found
+
+
+def read_properties(
+    properties: Mapping[str, str], nodes: list[dict[str, Any]], allocations: str = ""
+) -> YarnConfig:
+    """Take properties and nodes as they are, and fair-scheduler.xml's text if there is any."""
+    found = YarnConfig(nodes=nodes)
+    where = Path("allocations")
+    fair = [(where, _xml(where, allocations))] if allocations else []
+    _take(Noted(properties), fair, found)
+    return found
+
+
+def _take(given: Noted, fair: list[tuple[Path, ElementTree.Element]], found: YarnConfig) -> None:
+    """Take queues and settings; what nobody asked for is left out, each with the reason."""
+    for name in (*_YARN_NODE[:2], *_SLS_NODE[:2]):
+        given.get(name)
     total = _total(found.nodes)
-    if any(name.startswith(CAPACITY + "root.") for name in properties):
-        found.queues = capacity_queues(properties, found.left_out, total)
+    _read_settings(given, found)
+    if any(name.startswith(CAPACITY + "root.") for name in given):
+        found.queues = capacity_queues(given, found.left_out, total)
+        found.scheduler = found.scheduler or "yarn"
     for path, root in fair:
         if found.queues:
             why = "the queues of capacity-scheduler.xml were taken"
@@ -129,7 +147,10 @@ def read_yarn(sources: Sequence[Path], nodes: int = 0) -> YarnConfig:
         else:
             found.queues = fair_queues(root, found.left_out, total, "root")
             found.scheduler = found.scheduler or "fair"
-    return found
+    if found.scheduler == "yarn":
+        _read_matcher(given, found)
+    for name in given.unread():
+        found.left_out[name] = why_left_out(name)
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -262,49 +283,47 @@ def _node_of(
 
 
 def _read_settings(given: Mapping[str, str], into: YarnConfig) -> None:
-    for name, value in given.items():
-        if name == "yarn.resourcemanager.scheduler.class":
-            short = value.rpartition(".")[2]
-            if short in _SCHEDULERS:
-                into.scheduler = _SCHEDULERS[short]
-            else:
-                into.left_out[name] = f"{short} is not known; --scheduler chooses one"
-        elif name in _SETTINGS:
-            to, unit = _SETTINGS[name]
-            number = read_number(value, name) * unit
+    """Take the scheduler's class, times and limits of the manager, and whether it preempts."""
+    name = "yarn.resourcemanager.scheduler.class"
+    if name in given:
+        short = given[name].rpartition(".")[2]
+        if short in _SCHEDULERS:
+            into.scheduler = _SCHEDULERS[short]
+        else:
+            into.left_out[name] = f"{short} is not known; --scheduler chooses one"
+    for name, (to, unit) in _SETTINGS.items():
+        if name in given:
+            number = read_number(given[name], name) * unit
             into.manager[to] = int(number) if number == int(number) and unit == 1 else number
-        elif name in _SWITCHES:
-            into.manager[_SWITCHES[name]] = into.manager.get(_SWITCHES[name], False) or _switched(
-                value, name
-            )
-        elif name in _MATCHER:
-            number = read_number(value, name)
-            into.matcher[_MATCHER[name]] = max(int(number), 0)
-        elif not _is_read_elsewhere(name):
-            into.left_out[name] = _why(name)
+    preempts, observes = (
+        _is_on(given, _MONITOR + "enable"),
+        _is_on(given, PREEMPTION + "observe_only"),
+    )
+    policies = given.get(_MONITOR + "policies", _PROPORTIONAL)
+    preempts = preempts and not observes and _PROPORTIONAL in policies
+    preempts = preempts or _is_on(given, "yarn.scheduler.fair.preemption")
+    if preempts or _MONITOR + "enable" in given:
+        into.manager["preemption"] = preempts
+    if _INTRA in given:
+        into.manager["preemption_intra_queue"] = _is_on(given, _INTRA) and preempts
 
 
-def _is_read_elsewhere(name: str) -> bool:
-    if _SAME.search(name) or name in (*_YARN_NODE, *_SLS_NODE):
-        return True
-    last = name.rpartition(".")[2]
-    return name.startswith(CAPACITY + "root") and last in QUEUE_KEYS
+def _read_matcher(given: Mapping[str, str], into: YarnConfig) -> None:
+    """Take what the matcher `yarn` goes by."""
+    for name, to in _NUMBERS.items():
+        if name in given:
+            into.matcher[to] = int(read_number(given[name], name))
+    for name, to in _SWITCHES.items():
+        if name in given:
+            into.matcher[to] = _switched(given[name], name)
+    calculator = given.get(CAPACITY + "resource-calculator", "").rpartition(".")[2]
+    if calculator:
+        dominant = calculator == "DominantResourceCalculator"
+        into.matcher["resource_calculator"] = "dominant" if dominant else "memory"
 
 
-def _why(name: str) -> str:
-    reasons = {
-        r"\.acl_": "no access lists of queues",
-        r"accessible-node-labels|default-node-label": "every queue may ask for every label",
-        r"queue-mappings|user-group|placement": "a job names its queue itself",
-        r"reservation": "no reservations in advance",
-        r"timeline|log-aggregation|webapp|\.ha\.|store|security|principal|keytab": (
-            "not about scheduling"
-        ),
-        r"max-parallel-apps": "applications beyond a limit are refused, not kept",
-        r"allocation-(mb|vcores)$": "asks are not rounded; a node's size is the largest",
-    }
-    found = (why for pattern, why in reasons.items() if re.search(pattern, name))
-    return next(found, "no counterpart")
+def _is_on(given: Mapping[str, str], name: str) -> bool:
+    return name in given and _switched(given[name], name)
 
 
 def _switched(value: str, place: str) -> bool:

@@ -6,24 +6,15 @@ from typing import Any
 from xml.etree import ElementTree
 
 from weft.model.errors import InputError
+from weft.workloads.yarn_properties import CAPACITY
 
-CAPACITY = "yarn.scheduler.capacity."
-QUEUE_KEYS = {
-    "queues",
-    "capacity",
-    "maximum-capacity",
-    "minimum-user-limit-percent",
-    "user-limit-factor",
-    "state",
-    "maximum-applications",
-    "maximum-am-resource-percent",
-}
 DEPTH_MAX = 50  # queues below each other
+APPLICATIONS = 10_000.0  # YARN's default for the whole cluster
 _ORDERS = {
     "fifo": "",
     "utilization": "",
-    "fair": "applications of a queue are served by priority, then in the order of submission",
-    "priority-utilization": "queues have no priorities: who uses least of its guarantee goes first",
+    "priority-utilization": "priority",
+    "fair": "fair",
 }
 _WEIGHT = re.compile(r"(\d+(?:\.\d+)?)\s*w")
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%?")
@@ -40,59 +31,159 @@ _NAMES = {
 def capacity_queues(
     given: Mapping[str, str], left_out: dict[str, str], total: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Return capacity-scheduler.xml's queue tree, below root, as a cluster file has it."""
+    """Return capacity-scheduler.xml's queue tree, root's own settings and what lies below."""
+    return _Capacity(given, left_out).queue("root", 1.0, 1.0, total, ((), ()))
 
-    def below(path: str, amounts: Mapping[str, float]) -> dict[str, Any]:
+
+Lists = tuple[tuple[str, ...], tuple[str, ...]]  # who may submit and administer, as said above
+
+
+class _Capacity:
+    """Reads queues one by one; each property that it asks for is taken."""
+
+    def __init__(self, given: Mapping[str, str], left_out: dict[str, str]) -> None:
+        self.given = given
+        self.left_out = left_out
+
+    def queue(
+        self,
+        path: str,
+        capacity: float,
+        absolute: float,
+        amounts: Mapping[str, float],
+        above: Lists,
+    ) -> dict[str, Any]:
+        """Return a queue and all below it; `absolute` is its part of the cluster."""
         _check_depth(path)
-        order = given.get(f"{CAPACITY}{path}.ordering-policy", "fifo")
-        if why := _ORDERS.get(order.lower(), f"the order {order} is not known"):
-            left_out[f"{CAPACITY}{path}.ordering-policy"] = why
-        names = [n.strip() for n in given.get(f"{CAPACITY}{path}.queues", "").split(",")]
+        prefix = f"{CAPACITY}{path}."
+        made: dict[str, Any] = {}
+        if path != "root":
+            made["capacity"] = round(capacity, 9)
+            most = self.given.get(f"{prefix}maximum-capacity", "100")
+            most_part = max(_share(most, f"{prefix}maximum-capacity", amounts), capacity)
+            made["max_capacity"] = round(most_part, 9)
+            made |= self._labels(prefix)
+        lists = self._lists(prefix, made, above)
+        made |= self._lifetimes(prefix)
+        if priority := int(
+            read_number(self.given.get(f"{prefix}priority", 0), f"{prefix}priority")
+        ):
+            made["priority"] = priority
+        if order := self._order(prefix):
+            made["order"] = order
+        within = {name: each * capacity for name, each in amounts.items()}
+        children = self._below(path, absolute, within, lists)
+        if children or path == "root":
+            return made | children
+        return made | self._leaf(prefix, absolute)
+
+    def _below(
+        self, path: str, absolute: float, amounts: Mapping[str, float], above: Lists
+    ) -> dict[str, Any]:
+        names = [n.strip() for n in self.given.get(f"{CAPACITY}{path}.queues", "").split(",")]
         names = [name for name in names if name]
         if len(set(names)) != len(names):
             raise InputError(f"{CAPACITY}{path}.queues", "a queue occurs twice")
-        parts = {name: _part(given, f"{path}.{name}", amounts) for name in names}
+        parts = {name: _part(self.given, f"{path}.{name}", amounts) for name in names}
         weights = sum(amount for kind, amount in parts.values() if kind == "w")
         left = max(0.0, 1.0 - sum(amount for kind, amount in parts.values() if kind == "%"))
         weights = weights or 1.0  # each is 0 then, and so is its part
-        return {
-            name: queue(
-                f"{path}.{name}", left * amount / weights if kind == "w" else amount, amounts
-            )
-            for name, (kind, amount) in parts.items()
-        }
+        found: dict[str, Any] = {}
+        for name, (kind, amount) in parts.items():
+            part = left * amount / weights if kind == "w" else amount
+            found[name] = self.queue(f"{path}.{name}", part, absolute * part, amounts, above)
+        return found
 
-    def queue(path: str, capacity: float, amounts: Mapping[str, float]) -> dict[str, Any]:
-        prefix = f"{CAPACITY}{path}."
-        made: dict[str, Any] = {"capacity": round(capacity, 9)}
-        most = given.get(f"{prefix}maximum-capacity", "100")
-        made["max_capacity"] = round(
-            max(_share(most, f"{prefix}maximum-capacity", amounts), capacity), 9
-        )
-        children = below(path, {name: each * capacity for name, each in amounts.items()})
-        if children:
-            return made | children
-        user = read_number(
-            given.get(f"{prefix}minimum-user-limit-percent", 100),
-            prefix + "minimum-user-limit-percent",
-        )
-        made["user_limit"] = min(user, 100.0) / 100
-        factor = read_number(
-            given.get(f"{prefix}user-limit-factor", 1), f"{prefix}user-limit-factor"
-        )
+    def _leaf(self, prefix: str, absolute: float) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        percent = self._number(prefix, "minimum-user-limit-percent", 100.0)
+        made["user_limit"] = min(percent, 100.0) / 100
+        factor = self._number(prefix, "user-limit-factor", 1.0)
         if factor > 0:  # -1: none
             made["user_limit_factor"] = factor
-        if f"{prefix}maximum-applications" in given:
-            place = f"{prefix}maximum-applications"
-            made["max_applications"] = int(read_number(given[place], place))
-        if f"{prefix}maximum-am-resource-percent" in given:
-            place = f"{prefix}maximum-am-resource-percent"
-            made["max_am_share"] = min(read_number(given[place], place), 1.0)
-        if given.get(f"{prefix}state", "RUNNING").upper() != "RUNNING":
-            left_out[f"{prefix}state"] = "queues cannot be stopped"
+        own = f"{prefix}maximum-applications"
+        if own in self.given:
+            made["max_applications"] = int(read_number(self.given[own], own))
+        else:
+            whole = CAPACITY + "maximum-applications"
+            most = read_number(self.given.get(whole, APPLICATIONS), whole)
+            made["max_applications"] = max(1, int(most * absolute + 1e-6))
+        made["max_am_share"] = min(self._number(prefix, "maximum-am-resource-percent", 0.1), 1.0)
+        if weights := self._weights(prefix):
+            made["user_weights"] = weights
+        if self.given.get(f"{prefix}state", "RUNNING").upper() != "RUNNING":
+            made["submit"] = []
         return made
 
-    return below("root", total)
+    def _number(self, prefix: str, key: str, usual: float) -> float:
+        """Return a queue's own number, or else that of all queues."""
+        whole = read_number(self.given.get(CAPACITY + key, usual), CAPACITY + key)
+        return read_number(self.given.get(prefix + key, whole), prefix + key)
+
+    def _order(self, prefix: str) -> str:
+        name = f"{prefix}ordering-policy"
+        order = self.given.get(name, "fifo")
+        sized = self.given.get(f"{name}.fair.enable-size-based-weight", "false").lower() == "true"
+        if order.lower() not in _ORDERS:
+            self.left_out[name] = f"the order {order} is not known"
+        found = _ORDERS.get(order.lower(), "")
+        return "weighted" if found == "fair" and sized else found
+
+    def _labels(self, prefix: str) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        named = self.given.get(f"{prefix}accessible-node-labels", "")
+        labels = [label.strip() for label in named.split(",") if label.strip() not in ("", "*")]
+        own = re.compile(
+            re.escape(f"{prefix}accessible-node-labels.") + r"([^.]+)\.(?:maximum-)?capacity"
+        )
+        labels += [found[1] for name in self.given if (found := own.fullmatch(name))]
+        for label in dict.fromkeys(labels):
+            place = f"{prefix}accessible-node-labels.{label}."
+            least, most = (
+                read_number(self.given.get(place + key, usual).rstrip("%"), place + key) / 100
+                for key, usual in (("capacity", "0"), ("maximum-capacity", "100"))
+            )
+            entry = {
+                "capacity": round(min(least, 1.0), 9),
+                "max_capacity": round(min(most, 1.0), 9),
+            }
+            made.setdefault("labels", {})[label] = entry
+        usual = self.given.get(f"{prefix}default-node-label-expression", "").strip()
+        return made | ({"default_label": usual} if usual else {})
+
+    def _lists(self, prefix: str, made: dict[str, Any], above: Lists) -> Lists:
+        """Set who may do what; as in YARN, who may in a queue may in those below it."""
+        found: list[tuple[str, ...]] = []
+        for key, to, upper in (
+            ("acl_submit_applications", "submit", above[0]),
+            ("acl_administer_queue", "administer", above[1]),
+        ):
+            said = self.given.get(prefix + key)
+            users, _, groups = (said or "").partition(" ")
+            if groups.strip():
+                self.left_out[prefix + key] = f"groups are not known: {groups.strip()}"
+            own = tuple(user.strip() for user in users.split(",") if user.strip())
+            both = tuple(dict.fromkeys((*own, *upper)))
+            if said is not None:
+                made[to] = list(both)
+            found.append(both if said is not None else upper)
+        return found[0], found[1]
+
+    def _lifetimes(self, prefix: str) -> dict[str, Any]:
+        made = {}
+        for key, to in (
+            ("maximum-application-lifetime", "max_lifetime_s"),
+            ("default-application-lifetime", "default_lifetime_s"),
+        ):
+            lasts_s = read_number(self.given.get(prefix + key, -1), prefix + key)
+            if lasts_s > 0:
+                made[to] = lasts_s
+        return made
+
+    def _weights(self, prefix: str) -> dict[str, float]:
+        own = re.compile(re.escape(f"{prefix}user-settings.") + r"(.+)\.weight")
+        named = {found[1]: name for name in self.given if (found := own.fullmatch(name))}
+        return {user: read_number(self.given[name], name) for user, name in named.items()}
 
 
 def _check_depth(path: str) -> None:

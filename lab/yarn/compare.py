@@ -1,0 +1,123 @@
+"""`make yarn-compare CASES=FOLDER`: every scenario of a folder through the real YARN and Weft.
+
+Maven fetches the Resource Manager as published (pom.xml), `javac` compiles the driver, and both are
+kept in build/yarn. The last line is `identical N of M decisions`: grants and new reservations, each
+asked in the same state. Scenarios in which both run freely and decide the same need no leading.
+"""
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from lab.yarn.cases import read_case
+from lab.yarn.led import Led, Tally
+from lab.yarn.weft_side import Answer, Loop
+from weft.model.errors import WeftError
+
+HERE = Path(__file__).parent
+BUILD = Path("build/yarn")
+JVM = ("java", "-Xmx2g", "-XX:+UseSerialGC")
+
+
+def class_path() -> str:
+    """Fetch and compile what the driver needs, once for each version; return its classpath."""
+    sources = [HERE / "pom.xml", HERE / "Driver.java"]
+    made_of = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
+    out = BUILD / f"driver-{made_of}"
+    listed = out / "classpath"
+    if not listed.exists():
+        out.mkdir(parents=True, exist_ok=True)
+        jars = (out / "jars").resolve()
+        goal = ["dependency:build-classpath", f"-Dmdep.outputFile={jars}"]
+        subprocess.run(["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), *goal], check=True)
+        found = jars.read_text(encoding="utf-8").strip()
+        compile_it = ["javac", "-nowarn", "-cp", found, "-d", str(out), str(HERE / "Driver.java")]
+        subprocess.run(compile_it, check=True)
+        listed.write_text(f"{out}:{found}", encoding="utf-8")
+    return listed.read_text(encoding="utf-8")
+
+
+def ask_yarn(files: list[Path], answers: Path) -> None:
+    """Run scenarios through the real scheduler; answers have the scenarios' names."""
+    answers.mkdir(parents=True, exist_ok=True)
+    pairs = [word for path in files for word in (str(path), str(answers / path.name))]
+    command = [*JVM, "-cp", class_path(), "Driver", *pairs]
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL, timeout=3600)
+
+
+def same_freely(yarn: dict[str, Any], weft: Answer) -> int:
+    """Return how many grants are the same in sequence, both having run freely."""
+    same = 0
+    for theirs, ours in zip(yarn["grants"], weft.grants, strict=False):
+        if tuple(theirs) != ours:
+            break
+        same += 1
+    return same
+
+
+def compare(path: Path, yarn: dict[str, Any]) -> tuple[Tally, str]:
+    """Compare one scenario; return the tally and a line about it."""
+    case = read_case(path)
+    free = Loop(case).run()
+    same, most = same_freely(yarn, free), max(len(yarn["grants"]), len(free.grants))
+    kept = [tuple(row) for row in yarn["reserved_after"]] == free.reserved_after
+    if same == most and kept:
+        count = most + len(yarn["reservations"])
+        tally = Tally(count, count)
+    elif case.preset.matcher == "yarn":
+        led = Led(case, yarn)
+        led.run()
+        tally = led.tally
+    else:
+        tally = Tally(most, same, {"runs freely": most - same})
+    line = f"{path.stem:40s} {tally.identical:7d} of {tally.decisions:7d}  freely {same} of {most}"
+    if tally.first:
+        line += f"  first: {tally.first}"
+    return tally, line
+
+
+def main() -> int:
+    """Run the comparison; return 0 when it could be made."""
+    parser = argparse.ArgumentParser(description="Compare Weft with the real YARN.")
+    parser.add_argument("cases", type=Path, help="a folder of scenarios, or one file")
+    parser.add_argument("--answers", type=Path, default=BUILD / "answers")
+    parser.add_argument("--again", action="store_true", help="use the answers of the last time")
+    chosen = parser.parse_args()
+    folder = chosen.cases
+    files = sorted(folder.glob("*.json")) if folder.is_dir() else [folder]
+    if not chosen.again:
+        ask_yarn(files, chosen.answers)
+    whole, classes, free = Tally(), dict[str, int](), 0
+    began = time.monotonic()
+    for path in files:
+        yarn = json.loads((chosen.answers / path.name).read_text(encoding="utf-8"))
+        if "refused" in yarn:
+            print(f"{path.stem:40s} refused by YARN: {yarn['refused'][:120]}")
+            continue
+        try:
+            tally, line = compare(path, yarn)
+        except (WeftError, LookupError) as error:
+            print(f"{path.stem:40s} not compared: {error}")
+            whole.decisions += len(yarn["grants"])
+            continue
+        print(line, flush=True)
+        free += not tally.classes
+        whole.decisions += tally.decisions
+        whole.identical += tally.identical
+        for kind, count in tally.classes.items():
+            classes[kind] = classes.get(kind, 0) + count
+    for kind, count in sorted(classes.items(), key=lambda one: -one[1]):
+        print(f"  {count:7d} {kind}")
+    took_s = time.monotonic() - began
+    print(f"{free} of {len(files)} scenarios the same to the end, both free ({took_s:.0f} s)")
+    print(f"identical {whole.identical} of {whole.decisions} decisions")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+"""Weft asked in YARN's own state: after each heartbeat it is brought to where YARN is.
+
+Two schedulers that run freely differ in all that follows a first difference. So Weft decides, the
+answer is compared, and where it differs it is taken back and YARN's is booked instead.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lab.yarn.cases import Case
+from lab.yarn.weft_side import Loop
+from rm.ledger.view import View
+from rm.match.protocol import Match
+from rm.match.yarn.books import Machine, Request
+from rm.match.yarn.matcher import YarnMatcher
+from rm.match.yarn.walk import Taken
+
+Decision = tuple[str, int, int]  # "granted" or "reserved", application, priority
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was compared, and the first difference."""
+
+    decisions: int = 0
+    identical: int = 0
+    classes: dict[str, int] = field(default_factory=dict)
+    first: str = ""
+
+    def note(self, where: str, yarn: list[Decision], weft: list[Decision], kind: str) -> None:
+        """Count one heartbeat's decisions; `kind` is the class of its first difference."""
+        same = 0
+        while same < min(len(yarn), len(weft)) and yarn[same] == weft[same]:
+            same += 1
+        self.decisions += max(len(yarn), len(weft))
+        self.identical += same
+        if kind:
+            self.classes[kind] = self.classes.get(kind, 0) + max(len(yarn), len(weft)) - same
+            self.first = self.first or f"{where}: YARN {yarn[same:][:1]}, Weft {weft[same:][:1]}"
+
+
+class LedMatcher(YarnMatcher):
+    """Answers what YARN did, and notes what it would have done itself."""
+
+    loop: "Led"
+
+    def match(self, view: View, node: int, now: float) -> Match:
+        """Decide, compare, and answer with YARN's decisions."""
+        if self._answered is not None and self._answered[0] == node:
+            return self._answered[1]
+        state = self._ready(view)
+        machine = state.machines[node]
+        before = machine.reservation.request if machine.reservation is not None else None
+        taken = self._walk.node(machine)
+        told = self.loop.compare(machine, self._walk.decided)
+        if told is not None:
+            self._undo(machine, before)
+            taken = self._force(machine, told)
+        self._expected.extend([(node, one.request.app.slot) for one in taken])
+        match = Match(self._placements(view, taken), settled=False)
+        self._answered = node, match
+        return match
+
+    def wants(self, view: View, node: int) -> bool:
+        """Return True: YARN may have done something that Weft would not."""
+        return True
+
+    def _undo(self, machine: Machine, before: Request | None) -> None:
+        state, calc = self._state, self._state.rules.calculator
+        for one in reversed(self._walk.decided):
+            request = one.request
+            if one.reserved:
+                if machine.reservation is not None:
+                    state.unreserve(machine.reservation)
+                continue
+            state.hold(machine, request.app, calc.sub(calc.none, request.amount))
+            names = ((machine.name, machine.rack), (machine.rack,), ())[one.place]
+            for name in names:
+                request.places[name] = request.places.get(name, 0) + 1
+            state.set_count(request, request.count + 1)
+            if one.freed is not None and one.freed.node.reservation is None:
+                state.reserve(one.freed.node, one.freed.request)
+        if before is not None and machine.reservation is None:
+            state.reserve(machine, before)
+
+    def _force(self, machine: Machine, told: "Told") -> list[Taken]:
+        state, taken = self._state, []
+        for name, app, priority in told.freed:
+            for kept in [m.reservation for m in state.machines.values() if m.name == name]:
+                if kept is not None and self.loop.is_of(kept.request, app, priority):
+                    state.unreserve(kept)
+        for (app, priority), place in zip(told.grants, told.places, strict=True):
+            request = self.loop.request_of(app, priority)
+            kept = machine.reservation
+            fulfilled = kept is not None and kept.request is request
+            if fulfilled and kept is not None:
+                state.unreserve(kept)
+            self._walk.count_down(request, machine, place)
+            state.hold(machine, request.app, request.amount)
+            taken.append(Taken(request, place, fulfilled=fulfilled))
+        kept = machine.reservation
+        if kept is not None and told.kept is not None and self.loop.is_of(kept.request, *told.kept):
+            return taken
+        if kept is not None:
+            state.unreserve(kept)
+        if told.kept is not None:
+            state.reserve(machine, self.loop.request_of(*told.kept))
+        return taken
+
+
+@dataclass(slots=True)
+class Told:
+    """What YARN did at one heartbeat."""
+
+    grants: list[tuple[int, int]] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    reserved: list[tuple[int, int]] = field(default_factory=list)  # newly
+    kept: tuple[int, int] | None = None  # afterwards
+    freed: list[tuple[str, int, int]] = field(default_factory=list)
+
+
+class Led(Loop):
+    """The loop, led by what the driver told of YARN."""
+
+    def __init__(self, case: Case, yarn: Mapping[str, Any]) -> None:
+        super().__init__(case)
+        self.tally = Tally()
+        self.number = 0
+        self.told: defaultdict[tuple[int, str], Told] = defaultdict(Told)
+        for row, place in zip(yarn["grants"], yarn["places"], strict=True):
+            one = self.told[row[0], row[1]]
+            one.grants.append((row[2], row[3]))
+            one.places.append(place)
+        for number, node, app, priority in yarn["reservations"]:
+            self.told[number, node].reserved.append((app, priority))
+        for number, node, app, priority in yarn["reserved_after"]:
+            self.told[number, node].kept = (app, priority)
+        self._queues = {a["id"]: a.get("queue", "default") for a in case.data["applications"]}
+
+    def make_matcher(self, options: Mapping[str, Any]) -> YarnMatcher:
+        """Return the matcher that is led."""
+        made = LedMatcher(**dict(options))
+        made.loop = self
+        return made
+
+    def heartbeat(self, number: int, node: str) -> None:
+        """Note the round, for what is compared in it."""
+        self.number = number
+        super().heartbeat(number, node)
+
+    def compare(self, machine: Machine, decided: list[Taken]) -> Told | None:
+        """Count a heartbeat's decisions; return YARN's where they differ."""
+        told = self.told[self.number, machine.name]
+        yarn: list[Decision] = [("granted", *one) for one in told.grants]
+        yarn += [("reserved", *one) for one in told.reserved]
+        weft: list[Decision] = [
+            ("reserved" if one.reserved else "granted", *self.names(one.request)) for one in decided
+        ]
+        kind = "" if yarn == weft else self._class(yarn, weft)
+        self.tally.note(f"round {self.number}, {machine.name}", yarn, weft, kind)
+        return None if yarn == weft else told
+
+    def _class(self, yarn: list[Decision], weft: list[Decision]) -> str:
+        at = 0
+        while at < min(len(yarn), len(weft)) and yarn[at] == weft[at]:
+            at += 1
+        theirs, ours = (rows[at] if at < len(rows) else None for rows in (yarn, weft))
+        if theirs is None or ours is None:
+            one, who = (ours, "Weft") if theirs is None else (theirs, "YARN")
+            return f"{who} alone {'' if one is None else one[0]}"
+        if theirs[0] != ours[0]:
+            return f"{theirs[0]} by YARN, {ours[0]} by Weft"
+        if theirs[1] == ours[1]:
+            return "another request of the same application"
+        same = self._queues[theirs[1]] == self._queues[ours[1]]
+        return "another application of the queue" if same else "another queue"
+
+    def names(self, request: Request) -> tuple[int, int]:
+        """Return the scenario's application and priority of a request."""
+        app = self.manager.books.app_at[request.app.slot]
+        assert app is not None
+        assert app.attempt is not None
+        priority = 0 if request.entry is None else request.entry.ask.ask_id - 1
+        return self._numbers[app.attempt.attempt_id], priority
+
+    def is_of(self, request: Request, app: int, priority: int) -> bool:
+        """Return whether a request is this application's at this priority."""
+        return self.names(request) == (app, priority)
+
+    def request_of(self, app: int, priority: int) -> Request:
+        """Return an application's request at a priority; raises LookupError."""
+        matcher = self.matcher
+        assert isinstance(matcher, YarnMatcher)
+        for known in matcher.applications():
+            for request in known.requests:
+                if self.is_of(request, app, priority):
+                    return request
+        raise LookupError(f"application {app} asks for nothing at priority {priority}")

@@ -1,0 +1,282 @@
+"""Weft's Resource Manager core on a scenario, by its own door: the same loop as the driver's."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lab.yarn.cases import Case
+from rm.core import ResourceManager
+from rm.match.protocol import Matcher
+from rm.match.registry import make_matcher
+from rm.match.yarn.matcher import YarnMatcher
+from rm.settings import ManagerSettings
+from weft.model.ids import AttemptId, attempt_id, attempt_of_container
+from weft.model.job import Job, MasterSpec
+from weft.model.resources import Vector
+from weft.protocol.effects import (
+    ClientRequested,
+    Effect,
+    Note,
+    Recovered,
+    Send,
+    SetTimer,
+    TimerFired,
+)
+from weft.protocol.event_unions import ManagerTold
+from weft.protocol.facts import Placed, facts_of
+from weft.protocol.messages import (
+    Ask,
+    AskType,
+    AttemptAccepted,
+    AttemptRegistered,
+    ContainerEnd,
+    ContainersAsked,
+    ContainersGranted,
+    NodeAnswered,
+    NodeHeartbeated,
+    NodeRegistered,
+    Outcome,
+)
+from weft.protocol.requests import ApplicationAccepted, SubmitApplication
+
+Row = tuple[Any, ...]
+FOREVER = 1 << 29
+
+
+@dataclass(slots=True)
+class Answer:
+    """What was decided, as the driver tells it."""
+
+    grants: list[Row] = field(default_factory=list)
+    reserved_after: list[Row] = field(default_factory=list)
+    preemptions: list[Row] = field(default_factory=list)
+    headroom: list[Row] = field(default_factory=list)
+    rejected: list[Row] = field(default_factory=list)
+
+
+class Loop:
+    """A closed loop of rounds: applications and asks come, nodes report, masters are answered."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.matcher = self.make_matcher({**case.preset.matcher_options, **case.matcher})
+        known = {"heartbeat_s": 1.0, "recovery": False, **case.manager}
+        settings = ManagerSettings(**known)
+        spec = case.cluster
+        rng = np.random.default_rng(1)
+        self.manager = ResourceManager(0, spec.types, spec.queues, self.matcher, settings, rng)
+        self.now = 0.0
+        self.answer = Answer()
+        self._timers: list[tuple[float, Any]] = []
+        self._requests: Counter[Any] = Counter()
+        self._acks: defaultdict[Any, list[int]] = defaultdict(list)
+        self._runs: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
+        self._stops: defaultdict[str, list[int]] = defaultdict(list)
+        self._attempts: dict[int, AttemptId] = {}
+        self._numbers: dict[AttemptId, int] = {}
+        self._up: set[int] = set()
+        self._starts: list[tuple[str, Any]] = []
+        self._epochs: dict[AttemptId, int] = {}
+        self._sent: set[tuple[int, int]] = set()
+        self._granted: Counter[tuple[int, int]] = Counter()
+        self._lasts: dict[tuple[int, int], float] = {}
+        self._headroom: dict[AttemptId, Vector] = {}
+
+    def make_matcher(self, options: Mapping[str, Any]) -> Matcher:
+        """Return the matcher that decides."""
+        return make_matcher(self.case.preset.matcher, options)
+
+    def run(self) -> Answer:
+        """Run all rounds; return what was decided."""
+        self.begin()
+        for number in range(self.case.rounds):
+            self.open_round(number)
+            for node in self.case.cluster.nodes:
+                self.heartbeat(number, node.node_id)
+            self.close_round(number)
+        return self.answer
+
+    def begin(self) -> None:
+        """Register all nodes."""
+        self._tell(Recovered())
+        names = self.case.cluster.types.names
+        for node in self.case.cluster.nodes:
+            capacity = dict(zip(names, node.capacity, strict=True))
+            self._tell(NodeRegistered(node.node_id, "", node.rack, node.labels, capacity))
+
+    def open_round(self, number: int) -> None:
+        """Let applications and asks come that are due."""
+        self.now = float(number)
+        due = sorted(
+            (at, key) for at, key in self._timers if at <= self.now and isinstance(key, str)
+        )
+        self._timers = [one for one in self._timers if one[0] > self.now]
+        for _, key in due:
+            self._hear(self._tell(TimerFired(key)))
+        for told in self.case.data["applications"]:
+            if told.get("at", 0) == number:
+                self._submit(told)
+        for told in self.case.data["applications"]:
+            if told["id"] in self._up:
+                self._ask(number, told)
+
+    def heartbeat(self, number: int, node: str) -> None:
+        """Let a node report what ended, and be matched."""
+        ended = [c for at, c in self._runs[node] if at <= number]
+        self._runs[node] = [one for one in self._runs[node] if one[0] > number]
+        ends = [ContainerEnd(c, Outcome.SUCCEEDED) for c in ended]
+        effects = self._tell(self._beat(node, tuple(ends)))
+        for effect in effects:
+            if isinstance(effect, Note):
+                for fact in facts_of(effect.fact):
+                    if isinstance(fact, Placed):
+                        self._placed(number, node, fact)
+        self._hear(effects)
+        for at, launch in self._starts:
+            app = self._numbers[launch.attempt_id]
+            self._tell_grant(number, at, app, 0, launch.demand)
+            self._runs[at].append((float(FOREVER * 4), launch.container_id))
+            self._hear(self._tell(AttemptRegistered(launch.attempt_id)))
+        self._starts.clear()
+        self._kept(number, node)
+
+    def close_round(self, number: int) -> None:
+        """Let masters call, and applications end."""
+        for told in self.case.data["applications"]:
+            app = told["id"]
+            if app in self._attempts and self._registered(app):
+                self._up.add(app)
+        for told in self.case.data["applications"]:
+            if told["id"] in self._up:
+                self._hear(self._tell(self._call(self._attempts[told["id"]], ())))
+                if self.case.data.get("tells_headroom") or self.case.data.get("headroom"):
+                    vector = self._headroom.get(self._attempts[told["id"]], ())
+                    self.answer.headroom.append((number, told["id"], *map(int, vector)))
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _tell(self, event: ManagerTold) -> list[Effect]:
+        effects = list(self.manager.handle(event, self.now))
+        for effect in effects:
+            if isinstance(effect, SetTimer) and effect.delay_s is not None:
+                self._timers.append((self.now + effect.delay_s, effect.key))
+        return effects
+
+    def _beat(self, node: str, ended: tuple[ContainerEnd, ...]) -> NodeHeartbeated:
+        self._requests[node] += 1
+        acks, self._acks[node] = tuple(self._acks[node]), []
+        return NodeHeartbeated(node, self._requests[node], acks, ended)
+
+    def _call(self, attempt: AttemptId, asks: tuple[Ask, ...]) -> ContainersAsked:
+        self._requests[attempt] += 1
+        acks, self._acks[attempt] = tuple(self._acks[attempt]), []
+        epoch = self._epochs.get(attempt, 0)
+        return ContainersAsked(attempt, self._requests[attempt], acks, asks, epoch=epoch)
+
+    def _hear(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if not isinstance(effect, Send):
+                continue
+            message = effect.message
+            if isinstance(message, ContainersGranted):
+                if message.response_id:
+                    self._acks[message.attempt_id].append(message.response_id)
+                if message.headroom:
+                    self._headroom[message.attempt_id] = message.headroom
+            elif isinstance(message, NodeAnswered):
+                if message.response_id:
+                    self._acks[message.node_id].append(message.response_id)
+                self._starts += [(message.node_id, launch) for launch in message.start]
+                self._stops[message.node_id] += message.stop
+            elif isinstance(message, AttemptAccepted):
+                self._epochs[message.attempt_id] = message.epoch
+
+    def _submit(self, told: dict[str, Any]) -> None:
+        am = told.get("am")
+        names = self.case.cluster.types.names
+        demand = {k: v for k, v in _amounts(am).items() if k in names} if am else {}
+        job = Job(
+            f"a{told['id']}",
+            (),
+            queue=told.get("queue", "default"),
+            user=told.get("user", "u"),
+            priority=told.get("priority", 0),
+            master=MasterSpec(demand, ("x",) if am else ()),
+        )
+        request = SubmitApplication(job, f"s{told['id']}")
+        effects = self._tell(ClientRequested(f"t{told['id']}", request))
+        answers = [e.message for e in effects if isinstance(e, Send) and e.to.startswith("client:")]
+        accepted = next((one for one in answers if isinstance(one, ApplicationAccepted)), None)
+        if accepted is None:
+            self.answer.rejected.append((int(self.now), told["id"], str(answers)))
+            return
+        attempt = attempt_id(accepted.app_id, 1)
+        self._attempts[told["id"]], self._numbers[attempt] = attempt, told["id"]
+        self._hear(effects)
+        if not am:
+            self._hear(self._tell(AttemptRegistered(attempt)))
+            self._up.add(told["id"])
+
+    def _registered(self, app: int) -> bool:
+        return self._attempts[app] in self._epochs
+
+    def _ask(self, number: int, told: dict[str, Any]) -> None:
+        names, asks = self.case.cluster.types.names, []
+        for place, ask in enumerate(told["asks"]):
+            key = (told["id"], place)
+            if key in self._sent or number < ask.get("at", told.get("at", 0)):
+                continue
+            self._sent.add(key)
+            priority = ask.get("pri", 1)
+            own = (told["id"], priority)
+            self._lasts[own] = float(ask.get("dur", FOREVER))
+            hosts, racks = ask.get("hosts") or {}, ask.get("racks") or {}
+            amounts = _amounts(ask)
+            asks.append(
+                Ask(
+                    priority + 1,
+                    self._granted[own] + ask.get("count", 1),
+                    tuple(float(amounts[name]) for name in names),
+                    self._lasts[own],
+                    1.0 / (1 + priority),
+                    AskType.DEFAULT,
+                    0,
+                    tuple(hosts),
+                    tuple(rack.strip("/") for rack in racks),
+                    ask.get("label", ""),
+                    strict=ask.get("relax", True) is False,
+                    counts=(*hosts.values(), *racks.values()),
+                )
+            )
+        if asks:
+            self._hear(self._tell(self._call(self._attempts[told["id"]], tuple(asks))))
+
+    def _placed(self, number: int, node: str, fact: Placed) -> None:
+        app = self._numbers[attempt_of_container(fact.container)]
+        own = (app, fact.ask - 1)
+        self._granted[own] += 1
+        self._runs[node].append((number + self._lasts[own], fact.container))
+        self._tell_grant(number, node, app, fact.ask - 1, fact.demand)
+
+    def _tell_grant(self, number: int, node: str, app: int, priority: int, demand: Vector) -> None:
+        held = dict(zip(self.case.cluster.types.names, demand, strict=True))
+        memory, vcores = int(held.get("memory_mb", 0)), int(held.get("vcores", 0))
+        self.answer.grants.append((number, node, app, priority, memory, vcores))
+
+    def _kept(self, number: int, node: str) -> None:
+        if not isinstance(self.matcher, YarnMatcher):
+            return
+        kept = self.matcher.kept(self.manager.books.nodes[node].slot)
+        if kept is not None:
+            app = self.manager.books.app_at[kept.app.slot]
+            if app is not None and app.attempt is not None:
+                number_of = self._numbers[app.attempt.attempt_id]
+                priority = 0 if kept.entry is None else kept.entry.ask.ask_id - 1
+                self.answer.reserved_after.append((number, node, number_of, priority))
+
+
+def _amounts(of: dict[str, Any]) -> dict[str, float]:
+    return {"memory_mb": of["mem"], "vcores": of.get("vcores", 1)}

@@ -1,0 +1,254 @@
+"""What the walk knows: queues, users, applications, their requests, nodes; as YARN keeps it.
+
+`used` counts what is reserved as well, as there. Amounts are those of `amounts`.
+"""
+
+from rm.ledger.asks import AskEntry
+from rm.match.yarn.amounts import Amount
+from weft.protocol.messages import Ask
+
+NONE = ""  # the partition of nodes without a label
+
+
+class Partition:
+    """The nodes with one label; those without are one as well."""
+
+    __slots__ = ("at", "exclusive", "label", "total", "used")
+
+    def __init__(self, at: int, label: str, none: Amount, exclusive: bool) -> None:
+        self.at = at
+        self.label = label
+        self.exclusive = exclusive
+        self.total = none
+        self.used = none
+
+
+class InPartition:
+    """A queue in a partition."""
+
+    __slots__ = (
+        "absolute",
+        "absolute_most",
+        "am_limit",
+        "am_used",
+        "capacity",
+        "capacity_most",
+        "guaranteed",
+        "most",
+        "of_total",
+        "pending",
+        "reserved",
+        "used",
+        "used_share",
+    )
+
+    def __init__(self, none: Amount, capacity: float, most: float) -> None:
+        # of the queue above, in single precision as all fractions here; then of the cluster
+        self.capacity = capacity
+        self.capacity_most = most
+        self.absolute = self.absolute_most = 0.0
+        self.guaranteed: Amount = none
+        self.most: Amount = none
+        self.used: Amount = none
+        self.reserved: Amount = none
+        self.pending: Amount = none
+        self.am_used: Amount = none
+        self.am_limit: Amount = none
+        self.used_share = self.of_total = 0.0  # over what is guaranteed, over the partition
+
+
+class User:
+    """A user in a leaf queue."""
+
+    __slots__ = (
+        "active_apps",
+        "am_used",
+        "asking",
+        "name",
+        "pending_apps",
+        "ratio",
+        "used",
+        "weight",
+    )
+
+    def __init__(self, name: str, weight: float, none: Amount, partitions: int) -> None:
+        self.name = name
+        self.weight = weight
+        self.used: list[Amount] = [none] * partitions
+        self.am_used: list[Amount] = [none] * partitions
+        self.ratio = [0.0] * partitions
+        self.active_apps = self.pending_apps = 0
+        self.asking: set[int] = set()  # applications with something pending
+
+
+class Reservation:
+    """A node that is kept for a request."""
+
+    __slots__ = ("amount", "node", "request")
+
+    def __init__(self, node: "Machine", request: "Request", amount: Amount) -> None:
+        self.node = node
+        self.request = request
+        self.amount = amount
+
+
+class Request:
+    """Containers of one size that an application wants at one priority, and where."""
+
+    __slots__ = (
+        "amount",
+        "app",
+        "count",
+        "entry",
+        "key",
+        "missed",
+        "missed_unlabelled",
+        "partition",
+        "places",
+        "relax",
+        "relax_racks",
+        "reserved",
+        "reserved_again",
+        "source",
+        "written",
+    )
+
+    def __init__(self, app: "Application", key: tuple[float, int], amount: Amount) -> None:
+        self.app = app
+        self.key = key  # smaller goes first
+        self.amount = amount
+        self.count = 0  # anywhere
+        self.places: dict[str, int] = {}  # on hosts and in racks (with a slash)
+        self.relax = self.relax_racks = True
+        self.partition = NONE
+        self.missed = self.missed_unlabelled = 0  # opportunities
+        self.reserved: dict[int, Reservation] = {}  # by node
+        self.reserved_again = 0
+        self.source = -1  # the serial of the ask; -1: the master's own container
+        self.entry: AskEntry | None = None
+        self.written: Ask | None = None  # the ask as last looked at
+
+
+class Application:
+    """An application; it takes part once its master may start (`active`)."""
+
+    __slots__ = (
+        "active",
+        "banned",
+        "leaf",
+        "master",
+        "master_partition",
+        "number",
+        "order",
+        "pending",
+        "priority",
+        "requests",
+        "reserved",
+        "slot",
+        "used",
+        "user",
+        "wants_master",
+    )
+
+    def __init__(self, slot: int, leaf: "Leaf", user: User, none: Amount, partitions: int) -> None:
+        self.slot = slot
+        self.leaf = leaf
+        self.user = user
+        self.priority = 0
+        self.number = 0
+        self.active = False
+        self.master: Amount = none
+        self.master_partition = 0
+        self.wants_master = False
+        self.banned: set[int] = set()  # nodes, by slot
+        self.requests: list[Request] = []  # with something pending, in order
+        self.pending: list[Amount] = [none] * partitions
+        self.reserved: list[Amount] = [none] * partitions
+        self.used: list[Amount] = [none] * partitions
+
+
+class Queue:
+    """A queue; leaves are `Leaf`."""
+
+    __slots__ = (
+        "by",
+        "children",
+        "labels",
+        "ordered",
+        "parent",
+        "path",
+        "priority",
+        "respects",
+        "slot",
+    )
+
+    def __init__(self, slot: int, path: str, parent: "Queue | None") -> None:
+        self.slot = slot
+        self.path = path
+        self.parent = parent
+        self.children: list[Queue] = []
+        self.by: list[InPartition] = []
+        self.labels: frozenset[str] | None = None  # None: all
+        self.priority = 0
+        self.respects = False  # priorities of queues below
+        if parent is not None:
+            parent.children.append(self)
+
+
+class Leaf(Queue):
+    """A queue that takes applications."""
+
+    __slots__ = (
+        "active",
+        "active_used",
+        "active_weight",
+        "all_weight",
+        "am_share",
+        "current_limit",
+        "factor",
+        "fair",
+        "headroom_limit",
+        "limits",
+        "most_asked",
+        "only_pending",
+        "ratio",
+        "user_limit",
+        "users",
+        "version",
+        "waiting",
+    )
+
+    def __init__(self, slot: int, path: str, parent: Queue | None) -> None:
+        super().__init__(slot, path, parent)
+        self.active: list[Application] = []
+        self.waiting: list[Application] = []  # until their masters may start
+        self.users: dict[str, User] = {}
+        self.factor = 1.0  # -1: none
+        self.user_limit = 100.0  # percent
+        self.am_share = 0.1
+        self.fair = ""  # "", "fair" or "weighted": how applications are ordered
+        self.most_asked: Amount = 0
+        self.active_used: list[Amount] = []
+        self.active_weight = self.all_weight = 0.0
+        self.ratio: list[float] = []
+        self.version = 0  # of what limits of users depend on
+        self.limits: dict[tuple[int, bool], tuple[int, Amount]] = {}
+        self.only_pending = 0  # users none of whose masters may start, as last counted
+        self.current_limit: Amount = 0
+        self.headroom_limit: Amount = 0
+
+
+class Machine:
+    """A node."""
+
+    __slots__ = ("free", "name", "partition", "rack", "reservation", "slot", "total", "up")
+
+    def __init__(self, slot: int, name: str, rack: str, none: Amount) -> None:
+        self.slot = slot
+        self.name = name
+        self.rack = rack
+        self.partition = 0
+        self.total: Amount = none
+        self.free: Amount = none
+        self.up = False
+        self.reservation: Reservation | None = None

@@ -1,0 +1,149 @@
+"""Limits of users, masters and queues: UsersManager, AbstractLeafQueue and CSQueueUtils."""
+
+from rm.match.yarn.amounts import Amount, single
+from rm.match.yarn.books import Application, InPartition, Leaf, Partition, Queue, User
+from rm.match.yarn.rules import Rules
+
+
+def use_share(rules: Rules, part: InPartition, partition: Partition) -> None:
+    """Set how much of its guarantee and of the partition a queue uses (updateUsedCapacity)."""
+    calc, total = rules.calculator, partition.total
+    if not calc.positive(total):
+        part.used_share = part.of_total = 0.0
+        return
+    guaranteed = part.guaranteed
+    if calc.compare(total, guaranteed, rules.minimum_allocation) < 0:
+        guaranteed = rules.minimum_allocation
+    part.of_total = calc.divide(total, part.used, total)
+    part.used_share = calc.divide(total, part.used, guaranteed)
+
+
+def user_limit(rules: Rules, leaf: Leaf, partition: Partition, *, respects: bool = True) -> Amount:
+    """Return what each active user of weight 1 may use in a partition (computeUserLimit).
+
+    It is kept until something that it depends on changes. `respects`: not as a guest on nodes
+    whose label is shared.
+    """
+    key = (partition.at, respects)
+    kept = leaf.limits.get(key)
+    if kept is not None and kept[0] == leaf.version:
+        return kept[1]
+    limit = _user_limit(rules, leaf, partition, respects=respects)
+    leaf.limits[key] = (leaf.version, limit)
+    users = leaf.users.values()
+    leaf.only_pending = sum([u.pending_apps > 0 and u.active_apps <= 0 for u in users])
+    return limit
+
+
+def _user_limit(rules: Rules, leaf: Leaf, partition: Partition, *, respects: bool) -> Amount:
+    calc, total, least = rules.calculator, partition.total, rules.minimum_allocation
+    part = leaf.by[partition.at]
+    capacity = part.guaranteed
+    if calc.compare(total, capacity, least) < 0:
+        capacity = least
+    consumed = calc.part_up(total, leaf.ratio[partition.at], least)
+    current = capacity
+    if calc.compare(total, consumed, capacity) >= 0:
+        current = calc.add(consumed, least)
+    used = calc.add(leaf.active_used[partition.at], least)
+    limit = calc.split(used, leaf.active_weight)
+    by_percent = calc.split(calc.share(current, leaf.user_limit), 100)
+    if calc.compare(total, limit, by_percent) < 0:
+        limit = by_percent
+    if not respects:
+        most = total
+    elif leaf.factor == -1 or part.guaranteed == calc.none:
+        most = calc.down(part.most, least)
+    else:
+        most = calc.share(capacity, leaf.factor)
+    if calc.compare(total, limit, most) > 0:
+        limit = most
+    return calc.up(limit, least)
+
+
+def limit_of(rules: Rules, user: User, limit: Amount) -> Amount:
+    """Return a user's own limit, by weight."""
+    return rules.calculator.part_down(limit, user.weight, rules.minimum_allocation)
+
+
+def child_limit(
+    rules: Rules, queue: Queue, child: Queue, partition: Partition, cluster: Amount, limit: Amount
+) -> Amount:
+    """Return what a queue may hold with what the one above may (getResourceLimitsOfChild)."""
+    calc, at = rules.calculator, partition.at
+    room = calc.sub(limit, queue.by[at].used)
+    return calc.down(calc.add(room, child.by[at].used), rules.minimum_allocation)
+
+
+def set_headroom_limit(rules: Rules, leaf: Leaf, cluster: Amount, limit: Amount) -> None:
+    """Keep what the queue may hold now, which headroom and masters' limit go by."""
+    calc = rules.calculator
+    most = calc.down(leaf.by[0].most, rules.minimum_allocation)
+    leaf.headroom_limit = most if calc.compare(cluster, most, limit) <= 0 else limit
+
+
+def headroom(rules: Rules, app: Application, partition: Partition, cluster: Amount) -> Amount:
+    """Return what an application may count on: by its user's limit, its queue's, what is free."""
+    calc, leaf, user, at = rules.calculator, app.leaf, app.user, partition.at
+    limit = limit_of(rules, user, user_limit(rules, leaf, partition))
+    queue = leaf.current_limit if at == 0 else leaf.by[at].most
+    room = calc.least(
+        calc.floored(calc.sub(limit, user.used[at])),
+        calc.floored(calc.sub(queue, leaf.by[at].used)),
+    )
+    room = calc.down(room, rules.minimum_allocation)
+    free = calc.sub(partition.total, partition.used)
+    return free if calc.compare(partition.total, free, room) <= 0 else room
+
+
+def activate(rules: Rules, leaf: Leaf, partitions: list[Partition], cluster: Amount) -> None:
+    """Let applications take part whose masters the limits allow (activateApplications).
+
+    A queue without any may start one whatever its limits. The limit of the first user looked at
+    holds for all of them, as there.
+    """
+    calc = rules.calculator
+    for partition in partitions:
+        _set_am_limit(rules, leaf, partition)
+    limits: dict[int, Amount] = {}
+    for app in list(leaf.waiting):
+        at = app.master_partition
+        part, user = leaf.by[at], app.user
+        free = not leaf.active or not calc.positive(part.am_used)
+        if not free and not calc.fits(calc.add(app.master, part.am_used), part.am_limit):
+            continue
+        if at not in limits:
+            limits[at] = _user_am_limit(rules, leaf, user, partitions[at], cluster)
+        if not free and not calc.fits(calc.add(app.master, user.am_used[at]), limits[at]):
+            continue
+        user.pending_apps -= 1
+        user.active_apps += 1
+        app.active = True
+        leaf.waiting.remove(app)
+        leaf.active.append(app)
+        leaf.active.sort(key=lambda one: (-one.priority, one.number))
+        part.am_used = calc.add(part.am_used, app.master)
+        user.am_used[at] = calc.add(user.am_used[at], app.master)
+
+
+def _set_am_limit(rules: Rules, leaf: Leaf, partition: Partition) -> None:
+    calc, part = rules.calculator, leaf.by[partition.at]
+    room = part.guaranteed
+    current = leaf.current_limit if partition.at == 0 else calc.none
+    if calc.fits(room, current):
+        room = current
+    part.am_limit = calc.part_up(room, leaf.am_share, rules.minimum_allocation)
+
+
+def _user_am_limit(
+    rules: Rules, leaf: Leaf, user: User, partition: Partition, cluster: Amount
+) -> Amount:
+    calc, part = rules.calculator, leaf.by[partition.at]
+    asking = sum([bool(one.asking) for one in leaf.users.values()]) + leaf.only_pending
+    part_each = max(single(leaf.user_limit / 100), single(1 / max(asking, 1)))
+    part_each = min(single(part_each * user.weight), 1.0)
+    share = leaf.am_share
+    if leaf.factor != -1:
+        share = single(single(share * part_each) * leaf.factor)
+    limit = calc.part_up(part.guaranteed, share, rules.minimum_allocation)
+    return limit if calc.compare(cluster, limit, part.am_limit) <= 0 else part.am_limit

@@ -1,0 +1,311 @@
+"""How the walk's books change: nodes and applications come and go, amounts are used and freed."""
+
+from rm.match.yarn import limits
+from rm.match.yarn.amounts import Amount, single
+from rm.match.yarn.books import (
+    NONE,
+    Application,
+    InPartition,
+    Leaf,
+    Machine,
+    Partition,
+    Queue,
+    Request,
+    Reservation,
+    User,
+)
+from rm.match.yarn.rules import Rules
+
+
+class State:
+    """All of the scheduler's books; queues are in the tree's order, parents first."""
+
+    def __init__(self, rules: Rules, queues: list[Queue], labels: dict[str, bool]) -> None:
+        self.rules = rules
+        none = rules.calculator.none
+        self.partitions = [Partition(0, NONE, none, exclusive=True)]
+        for label, exclusive in labels.items():
+            self.partitions.append(Partition(len(self.partitions), label, none, exclusive))
+        self.partition_of = {one.label: one for one in self.partitions}
+        self.queues = queues
+        self.cluster: Amount = none
+        self.nodes = 0
+        self.machines: dict[int, Machine] = {}
+        self.apps: dict[int, Application] = {}
+        self.of_ask: dict[int, Request] = {}
+        for queue in queues:
+            if isinstance(queue, Leaf):
+                queue.active_used = [none] * len(self.partitions)
+                queue.ratio = [0.0] * len(self.partitions)
+                queue.current_limit = queue.headroom_limit = none
+
+    def partition(self, label: str) -> Partition:
+        """Return the partition of a label; one that no queue names is open to all of them."""
+        known = self.partition_of.get(label)
+        if known is not None:
+            return known
+        none = self.rules.calculator.none
+        made = Partition(len(self.partitions), label, none, exclusive=True)
+        self.partitions.append(made)
+        self.partition_of[label] = made
+        for queue in self.queues:
+            queue.by.append(InPartition(none, 1.0 if queue.parent is None else 0.0, 1.0))
+            if queue.labels is not None:
+                queue.labels |= {label}
+            if isinstance(queue, Leaf):
+                queue.active_used.append(none)
+                queue.ratio.append(0.0)
+                for user in queue.users.values():
+                    user.used.append(none)
+                    user.am_used.append(none)
+                    user.ratio.append(0.0)
+        for app in self.apps.values():
+            for amounts in (app.pending, app.reserved, app.used):
+                amounts.append(none)
+        return made
+
+    # -- nodes -------------------------------------------------------------------------------------
+
+    def set_machine(self, slot: int, name: str, rack: str, label: str) -> Machine:
+        """Return a node, known from now on."""
+        machine = self.machines.get(slot)
+        if machine is None:
+            machine = Machine(slot, name, rack, self.rules.calculator.none)
+            self.machines[slot] = machine
+        machine.name, machine.rack = name, rack
+        machine.partition = self.partition(label).at
+        return machine
+
+    def set_capacity(self, machine: Machine, total: Amount, free: Amount, *, up: bool) -> None:
+        """Set what a node has, what of it is free, and whether it is in service."""
+        calc, partition = self.rules.calculator, self.partitions[machine.partition]
+        if machine.up:
+            partition.total = calc.sub(partition.total, machine.total)
+            self.cluster = calc.sub(self.cluster, machine.total)
+            self.nodes -= 1
+        if machine.reservation is not None and not up:
+            self.unreserve(machine.reservation)
+        machine.total, machine.free, machine.up = total, free, up
+        if up:
+            partition.total = calc.add(partition.total, total)
+            self.cluster = calc.add(self.cluster, total)
+            self.nodes += 1
+        self._spread()
+
+    def _spread(self) -> None:
+        """Bring what depends on the cluster's size up to date (updateClusterResource)."""
+        rules, calc = self.rules, self.rules.calculator
+        root = self.queues[0]
+        for queue in self.queues:
+            for partition in self.partitions:
+                part = queue.by[partition.at]
+                above = None if queue.parent is None else queue.parent.by[partition.at]
+                part.absolute = single(part.capacity * (1.0 if above is None else above.absolute))
+                most = 1.0 if above is None else above.absolute_most
+                part.absolute_most = single(part.capacity_most * most)
+                part.guaranteed = calc.share(partition.total, part.absolute)
+                part.most = calc.share(partition.total, part.absolute_most)
+        self._spread_limits(root, self.cluster)
+        for queue in self.queues:
+            if isinstance(queue, Leaf):
+                self._refresh_users(queue)
+            for partition in self.partitions:
+                limits.use_share(rules, queue.by[partition.at], partition)
+        for queue in self.queues:
+            if isinstance(queue, Leaf):
+                limits.activate(rules, queue, self.partitions, self.cluster)
+                queue.version += 1
+                if queue.active:
+                    limits.user_limit(rules, queue, self.partitions[0])
+
+    def _spread_limits(self, queue: Queue, limit: Amount) -> None:
+        calc = self.rules.calculator
+        if isinstance(queue, Leaf):
+            limits.set_headroom_limit(self.rules, queue, self.cluster, limit)
+            queue.current_limit = queue.headroom_limit
+            return
+        most = queue.by[0].most
+        if calc.compare(self.cluster, limit, most) > 0:
+            limit = most
+        for child in queue.children:
+            own = limits.child_limit(
+                self.rules, queue, child, self.partitions[0], self.cluster, limit
+            )
+            self._spread_limits(child, own)
+
+    def _refresh_users(self, leaf: Leaf) -> None:
+        calc = self.rules.calculator
+        for partition in self.partitions:
+            at, consumed = partition.at, 0.0
+            for user in leaf.users.values():
+                user.ratio[at] = calc.ratio(user.used[at], partition.total)
+                consumed = single(consumed + user.ratio[at])
+            leaf.ratio[at] = consumed
+
+    # -- applications ------------------------------------------------------------------------------
+
+    def open_app(
+        self, slot: int, leaf: Leaf, user: str, weight: float, priority: int, number: int
+    ) -> Application:
+        """Return a new application, which waits for its master to be allowed."""
+        none, known = self.rules.calculator.none, leaf.users.get(user)
+        if known is None:
+            known = leaf.users[user] = User(user, weight, none, len(self.partitions))
+            self._weigh(leaf)
+        app = Application(slot, leaf, known, none, len(self.partitions))
+        app.priority, app.number = priority, number
+        app.master = self.rules.minimum_allocation
+        self.apps[slot] = app
+        known.pending_apps += 1
+        leaf.waiting.append(app)
+        leaf.waiting.sort(key=lambda one: (-one.priority, one.number))
+        return app
+
+    def start(self, app: Application) -> None:
+        """Let an application take part if its queue's limits allow its master now."""
+        if self.rules.calculator.positive(self.cluster):
+            limits.activate(self.rules, app.leaf, self.partitions, self.cluster)
+
+    def close_app(self, app: Application) -> None:
+        """Forget an application that holds nothing any more, and what it asked for."""
+        for machine in list(self.machines.values()):
+            kept = machine.reservation
+            if kept is not None and kept.request.app is app:
+                self.unreserve(kept)
+        for request in list(app.requests):
+            self.set_count(request, 0)
+        calc, leaf, user, at = self.rules.calculator, app.leaf, app.user, app.master_partition
+        if app.active:
+            leaf.active.remove(app)
+            user.active_apps -= 1
+            leaf.by[at].am_used = calc.sub(leaf.by[at].am_used, app.master)
+            user.am_used[at] = calc.sub(user.am_used[at], app.master)
+        else:
+            leaf.waiting.remove(app)
+            user.pending_apps -= 1
+        if not user.active_apps and not user.pending_apps:
+            del leaf.users[user.name]
+            self._weigh(leaf)
+        del self.apps[app.slot]
+        for serial in [serial for serial, one in self.of_ask.items() if one.app is app]:
+            del self.of_ask[serial]
+        self.start(app)
+
+    def _weigh(self, leaf: Leaf) -> None:
+        weight = 0.0
+        for user in leaf.users.values():
+            if user.asking:
+                weight = single(weight + user.weight)
+        leaf.active_weight = weight
+
+    def _wants(self, app: Application) -> None:
+        """Note that an application has something pending (activateApplication)."""
+        leaf, user = app.leaf, app.user
+        if user.active_apps <= 0:
+            return
+        fresh = not user.asking
+        user.asking.add(app.slot)
+        if fresh:
+            self._moved(leaf, user, 1)
+
+    def _wants_nothing(self, app: Application) -> None:
+        leaf, user = app.leaf, app.user
+        if app.slot in user.asking:
+            user.asking.discard(app.slot)
+            if not user.asking:
+                self._moved(leaf, user, -1)
+
+    def _moved(self, leaf: Leaf, user: User, sign: int) -> None:
+        """Count a user's use among those of active users, or no longer."""
+        calc = self.rules.calculator
+        leaf.version += 1
+        self._weigh(leaf)
+        for at, used in enumerate(user.used):
+            change = calc.add if sign > 0 else calc.sub
+            leaf.active_used[at] = change(leaf.active_used[at], used)
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def set_count(self, request: Request, count: int) -> None:
+        """Set how many containers a request wants now."""
+        calc, app, before = self.rules.calculator, request.app, request.count
+        request.count = count
+        at = self.partition(request.partition).at
+        change = calc.times(request.amount, count - before)
+        app.pending[at] = calc.add(app.pending[at], change)
+        queue: Queue | None = app.leaf
+        while queue is not None:
+            queue.by[at].pending = calc.add(queue.by[at].pending, change)
+            queue = queue.parent
+        if count > 0 and before <= 0:
+            app.requests.append(request)
+            app.requests.sort(key=lambda one: one.key)
+            self._wants(app)
+        elif count <= 0 < before:
+            app.requests.remove(request)
+            if not app.requests:
+                self._wants_nothing(app)
+
+    # -- amounts -----------------------------------------------------------------------------------
+
+    def use(self, app: Application, at: int, amount: Amount) -> None:
+        """Count an amount as used by an application's queues and user; below 0: as freed."""
+        rules, calc = self.rules, self.rules.calculator
+        partition, leaf, user = self.partitions[at], app.leaf, app.user
+        queue: Queue | None = leaf
+        while queue is not None:
+            part = queue.by[at]
+            part.used = calc.add(part.used, amount)
+            limits.use_share(rules, part, partition)
+            queue = queue.parent
+        user.used[at] = calc.add(user.used[at], amount)
+        if user.asking:
+            leaf.active_used[at] = calc.add(leaf.active_used[at], amount)
+        ratio = calc.ratio(user.used[at], partition.total)
+        delta = single(ratio - user.ratio[at])
+        user.ratio[at] = ratio
+        leaf.ratio[at] = single(leaf.ratio[at] + delta)
+        leaf.version += 1
+
+    def hold(
+        self, machine: Machine, app: Application | None, amount: Amount, *, kept: bool = False
+    ) -> None:
+        """Count a container on a node; below 0: one that ended; `kept`: it is used already."""
+        calc = self.rules.calculator
+        machine.free = calc.sub(machine.free, amount)
+        partition = self.partitions[machine.partition]
+        partition.used = calc.add(partition.used, amount)
+        if app is not None:
+            app.used[machine.partition] = calc.add(app.used[machine.partition], amount)
+            if not kept:
+                self.use(app, machine.partition, amount)
+
+    def reserve(self, machine: Machine, request: Request) -> None:
+        """Keep a node for a request; what is kept counts as used."""
+        app, amount, at = request.app, request.amount, machine.partition
+        calc = self.rules.calculator
+        machine.reservation = request.reserved[machine.slot] = Reservation(machine, request, amount)
+        app.reserved[at] = calc.add(app.reserved[at], amount)
+        request.reserved_again = 0
+        self.use(app, at, amount)
+        self._count_reserved(app, at, amount)
+
+    def unreserve(self, kept: Reservation, *, fulfilled: bool = False) -> None:
+        """Keep a node no longer; `fulfilled`: what it counted as used stays, as a container."""
+        calc, request = self.rules.calculator, kept.request
+        app, at = request.app, kept.node.partition
+        kept.node.reservation = None
+        request.reserved.pop(kept.node.slot, None)
+        request.reserved_again = 0
+        less = calc.sub(calc.none, kept.amount)
+        app.reserved[at] = calc.add(app.reserved[at], less)
+        self._count_reserved(app, at, less)
+        if not fulfilled:
+            self.use(app, at, less)
+
+    def _count_reserved(self, app: Application, at: int, amount: Amount) -> None:
+        calc = self.rules.calculator
+        queue: Queue | None = app.leaf
+        while queue is not None:
+            queue.by[at].reserved = calc.add(queue.by[at].reserved, amount)
+            queue = queue.parent

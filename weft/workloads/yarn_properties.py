@@ -1,0 +1,231 @@
+"""Every documented property of YARN's schedulers: what it becomes here, or why it becomes nothing.
+
+The table of docs/explanation/as-yarn.md is made from this list, and a test holds `import-yarn` to
+it, property by property. `<queue>` stands for a queue's path, `<label>`, `<user>` for a name.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+CAPACITY = "yarn.scheduler.capacity."
+PREEMPTION = "yarn.resourcemanager.monitor.capacity.preemption."
+QUEUE = CAPACITY + "<queue>."
+Default = TypeVar("Default")
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """A property: `to` is Weft's name for it; or it is left out, and `why` says why."""
+
+    name: str
+    to: str = ""
+    why: str = ""
+
+    def matches(self, name: str) -> bool:
+        """Return whether a property of a file is this one."""
+        pattern = re.escape(self.name).replace("<queue>", r"root(\..+)?")
+        pattern = pattern.replace("<label>", r"[^.]+").replace("<user>", r".+").replace(r"\*", ".*")
+        return re.fullmatch(pattern, name) is not None
+
+
+_NO_ROUND = "the Capacity Scheduler rounds to the minimum allocation"
+_ASYNC = "decisions are made at nodes' heartbeats"
+_AUTO = "queues are those of the file: `weft queues --apply` adds others"
+_MULTI = "a node is looked at in its own heartbeat"
+_RESERVATION = "no reservations in advance (yarn.resourcemanager.reservation-system)"
+
+PROPERTIES: tuple[Property, ...] = (
+    Property(QUEUE + "queues", "the queues below one"),
+    Property(QUEUE + "capacity", "capacity (percentages, weights, amounts)"),
+    Property(QUEUE + "maximum-capacity", "max_capacity"),
+    Property(QUEUE + "minimum-user-limit-percent", "user_limit"),
+    Property(QUEUE + "user-limit-factor", "user_limit_factor"),
+    Property(QUEUE + "maximum-applications", "max_applications"),
+    Property(QUEUE + "maximum-am-resource-percent", "max_am_share"),
+    Property(QUEUE + "priority", "priority"),
+    Property(QUEUE + "ordering-policy", "order"),
+    Property(QUEUE + "ordering-policy.fair.enable-size-based-weight", "order: weighted"),
+    Property(QUEUE + "user-settings.<user>.weight", "user_weights"),
+    Property(QUEUE + "acl_submit_applications", "submit"),
+    Property(QUEUE + "acl_administer_queue", "administer"),
+    Property(QUEUE + "maximum-application-lifetime", "max_lifetime_s"),
+    Property(QUEUE + "default-application-lifetime", "default_lifetime_s"),
+    Property(QUEUE + "accessible-node-labels", "labels"),
+    Property(QUEUE + "accessible-node-labels.<label>.capacity", "labels"),
+    Property(QUEUE + "accessible-node-labels.<label>.maximum-capacity", "labels"),
+    Property(QUEUE + "default-node-label-expression", "default_label"),
+    Property(QUEUE + "state", "RUNNING; a queue that is STOPPED takes no user's applications"),
+    Property(CAPACITY + "maximum-applications", "max_applications, by guarantee"),
+    Property(CAPACITY + "maximum-am-resource-percent", "max_am_share of each queue"),
+    Property(CAPACITY + "minimum-user-limit-percent", "user_limit of queues that say none"),
+    Property(CAPACITY + "user-limit-factor", "user_limit_factor of queues that say none"),
+    Property(CAPACITY + "resource-calculator", "matcher.resource_calculator"),
+    Property(CAPACITY + "node-locality-delay", "matcher.node_locality_delay"),
+    Property(CAPACITY + "rack-locality-additional-delay", "matcher.rack_locality_additional_delay"),
+    Property(CAPACITY + "rack-locality-full-reset", "matcher.rack_locality_full_reset"),
+    Property(
+        CAPACITY + "per-node-heartbeat.multiple-assignments-enabled",
+        "matcher.multiple_assignments_enabled",
+    ),
+    Property(
+        CAPACITY + "per-node-heartbeat.maximum-container-assignments",
+        "matcher.maximum_container_assignments",
+    ),
+    Property(
+        CAPACITY + "per-node-heartbeat.maximum-offswitch-assignments",
+        "matcher.maximum_offswitch_assignments",
+    ),
+    Property(
+        CAPACITY + "reservations-continue-look-all-nodes",
+        "matcher.reservations_continue_look_all_nodes",
+    ),
+    Property("yarn.scheduler.minimum-allocation-mb", "matcher.minimum_allocation_mb"),
+    Property("yarn.scheduler.minimum-allocation-vcores", "matcher.minimum_allocation_vcores"),
+    Property("yarn.scheduler.maximum-allocation-mb", "matcher.maximum_allocation_mb"),
+    Property("yarn.scheduler.maximum-allocation-vcores", "matcher.maximum_allocation_vcores"),
+    Property(
+        "yarn.resourcemanager.node-labels.am.allow-non-exclusive-allocation",
+        "matcher.am_non_exclusive",
+    ),
+    Property("yarn.resourcemanager.scheduler.class", "--scheduler"),
+    Property("yarn.resourcemanager.am.max-attempts", "manager.max_attempts"),
+    Property("yarn.resourcemanager.nodemanagers.heartbeat-interval-ms", "manager.heartbeat_s"),
+    Property("yarn.sls.nm.heartbeat.interval.ms", "manager.heartbeat_s"),
+    Property("yarn.sls.am.heartbeat.interval.ms", "manager.master_heartbeat_s"),
+    Property("yarn.nm.liveness-monitor.expiry-interval-ms", "manager.node_expiry_s"),
+    Property("yarn.am.liveness-monitor.expiry-interval-ms", "manager.master_expiry_s"),
+    Property("yarn.resourcemanager.max-completed-applications", "manager.completed_apps_max"),
+    Property("yarn.nodemanager.resource.memory-mb", "the nodes' memory_mb"),
+    Property("yarn.nodemanager.resource.cpu-vcores", "the nodes' vcores"),
+    Property("yarn.sls.nm.memory.mb", "the nodes' memory_mb"),
+    Property("yarn.sls.nm.vcores", "the nodes' vcores"),
+    Property("yarn.resourcemanager.scheduler.monitor.enable", "manager.preemption"),
+    Property("yarn.resourcemanager.scheduler.monitor.policies", "manager.preemption"),
+    Property(PREEMPTION + "observe_only", "manager.preemption: false"),
+    Property(PREEMPTION + "monitoring_interval", "manager.preemption_interval_s"),
+    Property(PREEMPTION + "max_wait_before_kill", "manager.preemption_grace_s"),
+    Property(PREEMPTION + "total_preemption_per_round", "manager.preemption_round_max"),
+    Property(PREEMPTION + "max_ignored_over_capacity", "manager.preemption_dead_zone"),
+    Property(PREEMPTION + "natural_termination_factor", "manager.preemption_natural"),
+    Property(PREEMPTION + "intra-queue-preemption.enabled", "manager.preemption_intra_queue"),
+    Property("yarn.scheduler.fair.preemption", "manager.preemption"),
+    # -- left out, each with the reason ------------------------------------------------------------
+    Property(QUEUE + "max-parallel-apps", why="beyond a limit applications are refused, not kept"),
+    Property(
+        CAPACITY + "max-parallel-apps", why="beyond a limit applications are refused, not kept"
+    ),
+    Property(
+        CAPACITY + "user.max-parallel-apps", why="beyond a limit applications are refused, not kept"
+    ),
+    Property(
+        CAPACITY + "user.<user>.max-parallel-apps",
+        why="beyond a limit applications are refused, not kept",
+    ),
+    Property(QUEUE + "maximum-allocation-mb", why="one maximum for all queues"),
+    Property(QUEUE + "maximum-allocation-vcores", why="one maximum for all queues"),
+    Property(QUEUE + "maximum-allocation", why="one maximum for all queues"),
+    Property(QUEUE + "acl_application_max_priority", why="priorities are not limited by user"),
+    Property(QUEUE + "default-application-priority", why="a job without priority has 0"),
+    Property("yarn.cluster.max-application-priority", why="priorities have no maximum"),
+    Property(
+        QUEUE + "accessible-node-labels.<label>.maximum-am-resource-percent",
+        why="one share of masters for all labels",
+    ),
+    Property(QUEUE + "disable_preemption", why="preemption takes back from every queue alike"),
+    Property(
+        QUEUE + "intra-queue-preemption.disable_preemption",
+        why="preemption takes back from every queue alike",
+    ),
+    Property(
+        PREEMPTION + "intra-queue-preemption.*", why="intra-queue preemption goes by priority alone"
+    ),
+    Property(PREEMPTION + "conservative-drf", why="a container is chosen where the ask fits then"),
+    Property(
+        PREEMPTION + "cross-queue-preemption.conservative-drf",
+        why="a container is chosen where the ask fits then",
+    ),
+    Property(PREEMPTION + "select_based_on_reserved_containers", why="victims are chosen by queue"),
+    Property(
+        PREEMPTION + "additional_res_balance_based_on_reserved_containers",
+        why="victims are chosen by queue",
+    ),
+    Property(
+        CAPACITY + "lazy-preemption-enabled", why="what is chosen goes after the grace period"
+    ),
+    Property(CAPACITY + "queue-mappings", why="a job names its queue itself"),
+    Property(CAPACITY + "queue-mappings-override.enable", why="a job names its queue itself"),
+    Property(CAPACITY + "mapping-rule-*", why="a job names its queue itself"),
+    Property(CAPACITY + "workflow-priority-mappings", why="a job names its priority itself"),
+    Property(
+        CAPACITY + "workflow-priority-mappings-override.enable",
+        why="a job names its priority itself",
+    ),
+    Property("yarn.scheduler.queue-placement-rules", why="a job names its queue itself"),
+    Property(QUEUE + "reservable", why=_RESERVATION),
+    Property(QUEUE + "reservation-*", why=_RESERVATION),
+    Property(QUEUE + "average-capacity", why=_RESERVATION),
+    Property(QUEUE + "instantaneous-max-capacity", why=_RESERVATION),
+    Property("yarn.resourcemanager.reservation-system.*", why=_RESERVATION),
+    Property(QUEUE + "auto-create-child-queue.*", why=_AUTO),
+    Property(QUEUE + "auto-queue-creation-v2.*", why=_AUTO),
+    Property(QUEUE + "leaf-queue-template.*", why=_AUTO),
+    Property(CAPACITY + "auto-queue-creation-v2.*", why=_AUTO),
+    Property(CAPACITY + "auto-create-child-queue.*", why=_AUTO),
+    Property(QUEUE + "allow-zero-capacity-sum", why="capacities that sum to 0 are taken as such"),
+    Property(CAPACITY + "legacy-queue-mode.enabled", why="capacities may be of either kind"),
+    Property(CAPACITY + "schedule-asynchronously.*", why=_ASYNC),
+    Property(CAPACITY + "multi-node-*", why=_MULTI),
+    Property(QUEUE + "multi-node-sorting.policy", why=_MULTI),
+    Property(CAPACITY + "skip-allocate-on-nodes-with-reserved-containers", why=_MULTI),
+    Property(CAPACITY + "application.fail-fast", why="a queue that is gone ends no manager"),
+    Property("yarn.resource-types.*increment-allocation", why=_NO_ROUND),
+    Property("yarn.scheduler.increment-allocation-*", why=_NO_ROUND),
+    Property("yarn.scheduler.configuration.*", why="queues are changed by `weft queues --apply`"),
+    Property("yarn.webservice.mutation-api.*", why="queues are changed by `weft queues --apply`"),
+    Property("yarn.scheduler.fair.*", why="not a setting of this scheduler here"),
+)
+
+
+def why_left_out(name: str) -> str:
+    """Return why a property that nobody read is left out."""
+    found = [known for known in PROPERTIES if known.matches(name)]
+    if found:
+        known = max(found, key=lambda one: len(one.name))
+        if known.why:
+            return known.why
+        absent = "names a queue that is not there, or is not said of such a queue"
+        return absent if "<queue>" in known.name else "not a setting of the scheduler chosen"
+    if re.search(
+        r"timeline|log-aggregation|webapp|\.ha\.|store|security|principal|keytab|address|"
+        r"bind-host|hostname|use_ip|zk-|classpath|aux-services|local-dirs|log-dirs",
+        name,
+    ):
+        return "not about scheduling"
+    return "no counterpart"
+
+
+class Noted(Mapping[str, str]):
+    """Properties that note which of them were read."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = dict(given)
+        self._read: set[str] = set()
+
+    def __getitem__(self, name: str) -> str:
+        self._read.add(name)
+        return self._given[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._given
+
+    def unread(self) -> list[str]:
+        """Return the names that nobody asked for, in the files' order."""
+        return [name for name in self._given if name not in self._read]
