@@ -196,6 +196,7 @@ def limits_of(view: View, *, keeps: bool = False, follows: bool = False) -> Limi
         user_tasks,
         np.empty((4, queues), np.bool_),
         np.empty(queues, np.int64),
+        np.empty((queues, len(view.total))),
     )
     if not moves:
         view.idle_limits = limits

@@ -1,7 +1,8 @@
 """DRF: the next container goes to whoever has the least dominant share.
 
-Ghodsi et al., NSDI 2011, progressive filling in whole containers, hierarchically (Bhattacharya et
-al., SoCC 2013): at every level the queue that holds the least over its guarantee, then the
+Ghodsi et al., NSDI 2011, progressive filling in whole containers, hierarchically as H-DRF
+(Bhattacharya et al., SoCC 2013): at every level the queue that holds the least over its guarantee,
+what its children hold scaled to the least of them (`limit_kernels.fill_hdrf_shares`), then the
 application of that leaf queue. So applications that ask for nothing take nothing from their queue.
 
 That is work conserving: what some do not ask for the others get. With `lend` off each application

@@ -42,7 +42,7 @@ class FairMatcher(BaseMatcher):
         waiting = waiting_rows(found.rows, view.levels(node), view.rows.missed, *patience)
         one = np.ones(len(found.rows))
         line = Line(CONTAINERS, by_queue, by_app, one, found.pri, found.pending, waiting)
-        picks = in_turn(found, line, limits_of(view))
+        picks = in_turn(found, line, limits_of(view, follows=True))
         declined = tuple(found.rows[waiting > 1].tolist())
         answer = placements(found.rows, picks, ("containers",))
         return Match(answer, declined, settled=not declined)

@@ -18,6 +18,8 @@ from weft.model.resources import TOLERANCE
 from weft.policies.compiled import inner_kernel, kernel, making_kernel
 
 _TIE = 1e-12  # shares closer than this are equal
+_NOTHING_GUARANTEED = 1e290  # over its guarantee, for a queue that has none
+_OWED = 1e6  # more than any queue holds of its guarantee
 ADMITTED, USER = -1, -2  # what holds a demand back: nothing, its user's limit; else a queue's slot
 
 
@@ -43,6 +45,7 @@ class Limits(NamedTuple):
     user_tasks: Ints  # (users,)
     marks: Bools  # (4, queues), scratch
     first: Ints  # (queues,), scratch
+    scaled: Floats  # (queues, d), scratch
 
 
 @kernel
@@ -114,13 +117,53 @@ def used(limits: Limits, queue: int) -> float:
     return share
 
 
+@inner_kernel
+def _is_below(limits: Limits, queue: int) -> bool:
+    """Return whether a queue holds less than it is guaranteed."""
+    return bool(used(limits, queue) < limits.capacity[queue] * (1 - TOLERANCE))
+
+
+@inner_kernel
+def fill_hdrf_shares(limits: Limits, best: Ints, share: Floats) -> None:
+    """Fill `share` (queues,) with dominant shares as H-DRF has them; 0 where nothing competes.
+
+    A leaf competes where it has a `best` row (queues,) >= 0; the others are blocked, and count for
+    nothing. What the children of a queue hold is scaled down to that one of them which holds least
+    of its guarantee, and summed then: so the queue is not charged with what one of them holds of a
+    resource that another does not need (Bhattacharya et al., SoCC 2013, algorithm 1).
+    """
+    n, d = share.shape[0], limits.queue_held.shape[1]
+    scaled, capacity, competes = limits.scaled, limits.capacity, limits.marks[0]
+    for queue in range(n - 1, -1, -1):
+        competes[queue] = limits.is_leaf[queue] and best[queue] >= 0
+        for r in range(d):
+            scaled[queue, r] = limits.queue_held[queue, r] if limits.is_leaf[queue] else 0.0
+        least = np.inf
+        for child in range(queue + 1, n):
+            if limits.parent[child] == queue and competes[child]:
+                competes[queue] = True
+                if capacity[child] > 0.0:
+                    least = min(least, share[child] / capacity[child])
+        for child in range(queue + 1, n):
+            if limits.parent[child] != queue or not competes[child] or share[child] <= 0.0:
+                continue
+            factor = 1.0
+            if not np.isinf(least):
+                factor = least * capacity[child] / share[child]
+            for r in range(d):
+                scaled[queue, r] += factor * scaled[child, r]
+        share[queue] = 0.0
+        for r in range(d if competes[queue] else 0):
+            share[queue] = max(share[queue], scaled[queue, r])
+
+
 @kernel
 def keep_guarantees(limits: Limits, app: Ints, value: Floats) -> None:
     """Set `value` (k,) of rows that must wait for other queues to -1.
 
     That is done where the limits keep guarantees. A row competes with `value` >= 0; `app` (k,) is
     its application slot. Of the queues with the same parent that have rows competing, those below
-    their guarantee go first, at every level.
+    their guarantee go first, at every level: themselves, or any queue below them that competes.
     """
     if not limits.keeps:
         return
@@ -132,10 +175,13 @@ def keep_guarantees(limits: Limits, app: Ints, value: Floats) -> None:
         while queue >= 0 and not wanting[queue]:
             wanting[queue] = True
             queue = limits.parent[queue]
+    for queue in range(n - 1, 0, -1):  # parents come first
+        above = limits.parent[queue]
+        if wanting[queue] and _is_below(limits, queue):
+            owed[queue] = True
+        if owed[queue]:
+            owed[above] = first[above] = True  # some queue below it is owed
     for queue in range(1, n):
-        if wanting[queue] and used(limits, queue) < limits.capacity[queue] * (1 - TOLERANCE):
-            owed[queue] = first[limits.parent[queue]] = True  # some queue below it is owed
-    for queue in range(1, n):  # parents come first
         above = limits.parent[queue]
         waits[queue] = waits[above] or (first[above] and not owed[queue])
     for i in range(value.shape[0]):
@@ -149,16 +195,18 @@ def next_queue(limits: Limits, best: Ints, rank: Ints, share: Floats) -> int:
 
     Each step goes to the child queue with the least `share` (queues,) over its guarantee, among
     those below which a leaf has a best row, `best` (queues,) >= 0. Equal ones: the queue of the row
-    with the smaller `rank` (k,).
+    with the smaller `rank` (k,). A queue with a leaf that has such a row and holds less than its
+    guarantee goes before one without, whatever others hold beside that leaf.
 
     Queues are numbered parents first. So one pass from the last to the first carries the earliest
     rank of a leaf up to all above it, which says both whether anything competes below a queue and
     who wins a tie; then each step down compares the children of one queue only. A queue without a
-    guarantee comes after all that have one, however little it holds.
+    guarantee comes after all that have one, however little it holds; several share alike.
     """
     n = best.shape[0]
-    earliest = limits.first
+    earliest, owed = limits.first, limits.marks[1]
     earliest[:] = -1
+    owed[:] = False
     for queue in range(n - 1, -1, -1):
         if best[queue] >= 0:
             earliest[queue] = rank[best[queue]]
@@ -167,6 +215,8 @@ def next_queue(limits: Limits, best: Ints, rank: Ints, share: Floats) -> int:
             continue
         if earliest[above] < 0 or earliest[queue] < earliest[above]:
             earliest[above] = earliest[queue]
+        if owed[queue] or (limits.is_leaf[queue] and _is_below(limits, queue)):
+            owed[queue] = owed[above] = True
     if earliest[0] < 0:
         return -1
     at = 0
@@ -175,7 +225,11 @@ def next_queue(limits: Limits, best: Ints, rank: Ints, share: Floats) -> int:
         for queue in range(at + 1, n):
             if limits.parent[queue] != at or earliest[queue] < 0:
                 continue
-            ratio = share[queue] / limits.capacity[queue] if limits.capacity[queue] > 0 else 1e300
+            ratio = _NOTHING_GUARANTEED * (1.0 + share[queue])
+            if limits.capacity[queue] > 0.0:
+                ratio = share[queue] / limits.capacity[queue]
+            if owed[queue]:
+                ratio -= _OWED
             if chosen < 0 or ratio < least - _TIE:
                 chosen, least = queue, ratio
             elif ratio < least + _TIE and earliest[queue] < earliest[chosen]:

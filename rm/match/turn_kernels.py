@@ -6,7 +6,14 @@ import numpy as np
 
 from rm.match.candidate_kernels import Candidates
 from rm.match.filter_kernels import fits_share
-from rm.match.limit_kernels import Limits, admits, keep_guarantees, next_queue, take, used
+from rm.match.limit_kernels import (
+    Limits,
+    admits,
+    fill_hdrf_shares,
+    keep_guarantees,
+    next_queue,
+    take,
+)
 from rm.match.score_kernels import TIE, Picks
 from weft.model.dag import Floats, Ints
 from weft.policies.compiled import kernel
@@ -58,7 +65,11 @@ def picks_by_turn(
         _first(found, line, limits, by_queue, value, best)
         chosen = best[0]
         if by_queue:
-            _queue_shares(line, limits, share)
+            if line.queues == CONTAINERS:
+                for queue in range(share.shape[0]):
+                    share[queue] = line.share[queue]
+            else:
+                fill_hdrf_shares(limits, best, share)
             leaf = next_queue(limits, best, found.rank, share)
             chosen = best[leaf] if leaf >= 0 else -1
         if chosen < 0:
@@ -113,13 +124,6 @@ def _first(
         at = limits.queue[found.app[i]] if by_queue else 0
         if value[i] > 0.0 and (best[at] < 0 or _earlier(i, best[at], line, found)):
             best[at] = i
-
-
-@kernel
-def _queue_shares(line: Line, limits: Limits, share: Floats) -> None:
-    """Fill `share` (queues,) with what queues hold, as they take turns by."""
-    for queue in range(share.shape[0]):
-        share[queue] = line.share[queue] if line.queues == CONTAINERS else used(limits, queue)
 
 
 @kernel

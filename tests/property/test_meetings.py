@@ -48,6 +48,17 @@ def states(result: Any) -> list[str]:
     return [row["state"] for row in result.jobs.to_pylist()]
 
 
+def held_by(result: Any, name: str, from_s: float, to_s: float) -> float:
+    """Containers that a job held on average in a window of time."""
+    number = next(row["job"] for row in result.jobs.to_pylist() if row["name"] == name)
+    held_s = 0.0
+    for row in result.tasks.to_pylist():
+        if row["job"] == number and row["start_s"] is not None:
+            end_s = to_s if row["end_s"] is None else min(row["end_s"], to_s)
+            held_s += max(0.0, end_s - max(row["start_s"], from_s))
+    return held_s / (to_s - from_s)
+
+
 # -- limits of queues and users -------------------------------------------------------------------
 
 
@@ -79,6 +90,38 @@ def test_what_a_maximum_can_never_hold_is_refused_by_name() -> None:
     wide = job("wide", 1, {"vcores": 5, "memory_mb": 512}, queue="root.a", duration_s=5)
     with pytest.raises(InputError, match=r"queue root\.a may hold 4 at most"):
         run([wide], spec, "capacity", until_s=100.0)
+
+
+# -- queues of queues ------------------------------------------------------------------------------
+
+
+@every_matcher
+def test_a_leaf_gets_its_guarantee_whatever_its_sibling_holds(matcher: str) -> None:
+    """The tree of Bhattacharya et al., section 3: its sibling holds what the leaf needs none of."""
+    names = ("cpu", "gpu")
+    share = {"capacity": 0.5}
+    tree = {"n1": share, "n2": {**share, "x": share, "y": share}}
+    spec = {
+        "resources": [{"name": name, "kind": "rigid"} for name in names],
+        "nodes": [{"count": 4, "capacity": {"cpu": 8, "gpu": 8}}],
+        "queues": {"root": tree},
+    }
+    lasts = [5.0 + (5 * i) % 11 for i in range(500)]
+    jobs = [
+        job(name, 500, {what: 1}, queue=f"root.{name}", duration_s=10, actual_duration_s=lasts)
+        for name, what in (("n1", "cpu"), ("n2.x", "cpu"), ("n2.y", "gpu"))
+    ]
+    result = run(jobs, spec, matcher, until_s=120.0)
+    assert held_by(result, "n2.x", 60.0, 120.0) > (12.0 if matcher == "drf" else 6.0)
+    assert held_by(result, "n1", 60.0, 120.0) > 12.0
+
+
+def test_queues_that_are_guaranteed_nothing_share_alike() -> None:
+    spec = cluster({"count": 2}, a={"capacity": 0.0}, b={"capacity": 0.0}, c={"capacity": 1.0})
+    jobs = [job(name, 60, queue=f"root.{name}", duration_s=10) for name in "ab"]
+    result = run(jobs, spec, "capacity", until_s=60.0)
+    held = [held_by(result, name, 10.0, 60.0) for name in "ab"]
+    assert abs(held[0] - held[1]) < 1.5
 
 
 # -- labels and reusable containers ----------------------------------------------------------------
@@ -136,17 +179,6 @@ def test_a_node_that_nobody_may_use_changes_no_overbooking() -> None:
 
 
 # -- gangs -----------------------------------------------------------------------------------------
-
-
-def held_by(result: Any, name: str, from_s: float, to_s: float) -> float:
-    """Containers that a job held on average in a window of time."""
-    number = next(row["job"] for row in result.jobs.to_pylist() if row["name"] == name)
-    held_s = 0.0
-    for row in result.tasks.to_pylist():
-        if row["job"] == number and row["start_s"] is not None:
-            end_s = to_s if row["end_s"] is None else min(row["end_s"], to_s)
-            held_s += max(0.0, end_s - max(row["start_s"], from_s))
-    return held_s / (to_s - from_s)
 
 
 @pytest.mark.parametrize("matcher", ["capacity", "drf", "graphene", "fifo"])
