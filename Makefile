@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: yarn-compare first-minute bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures walks format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark spark-study native native-test clean help
+.PHONY: quick yarn-compare first-minute bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures walks format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark spark-study native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -24,6 +24,9 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 
 demo: $(VENV)/.run ## start a local cluster, run the sample jobs on it, print their table
 	$(BIN)/weft demo
+
+quick: $(VENV)/.dev ## what guards most in a minute: no live cluster, no slow test
+	$(BIN)/pytest -n $(WORKERS) -m "not slow" --ignore tests/live
 
 # tests/conftest.py has the order of the files
 test: $(VENV)/.dev ## the whole test suite

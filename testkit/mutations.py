@@ -191,6 +191,8 @@ def _broken_tuple(value: tuple[Any, ...], rng: random.Random) -> tuple[Any, ...]
     """Return another length, or one strange item."""
     if value and rng.random() < 0.5:
         at = rng.randrange(len(value))
+        if isinstance(value[at], tuple):
+            return (*value[:at], _broken_tuple(value[at], rng), *value[at + 1 :])
         strange = rng.choice(_TEXTS) if isinstance(value[at], str) else rng.choice(_STRANGE)
         return (*value[:at], _like(value[at], strange), *value[at + 1 :])
     return rng.choice(((), value[:-1], value * 2, value * 300))

@@ -23,4 +23,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({name for name in globals() if name.startswith("__")} | {*__all__})

@@ -60,6 +60,7 @@ def simulated(
     return [jct_s(row) for row in simulation.run().jobs], placed
 
 
+@pytest.mark.slow
 @examples("carbyne")
 def test_worked_example(case: dict[str, Any]) -> None:
     """T_k, must-start tasks, leftovers; then the jobs' ends with the leftover given out by SRTF."""

@@ -210,6 +210,7 @@ def check(group: str, name: str, found: dict[str, Any]) -> None:
     assert found == KNOWN[group][name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_cluster_decides_as_recorded(name: str) -> None:
     chosen, options, prompt, tree, manager = CASES[name]
@@ -277,6 +278,7 @@ SEEDS = range(4)
 WORK = 20_000  # steps of refuting spans
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", MACHINES)
 @pytest.mark.parametrize("name", PLANS)
 def test_a_planner_plans_as_recorded(name: str, where: str) -> None:

@@ -244,6 +244,7 @@ def test_two_jobs_under_figure_15_take_the_expected_times(case: dict[str, Any]) 
             assert ends.max() == pytest.approx(makespan, abs=tolerance["abs"])
 
 
+@pytest.mark.slow
 @examples("overbook")
 def test_overbooking_weighs_waiting_against_slowing(case: dict[str, Any]) -> None:
     """The matcher overbooks where the fluid model says that it pays, with the said score."""

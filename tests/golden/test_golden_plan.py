@@ -176,6 +176,7 @@ def test_bounds_and_planners(case: dict[str, Any]) -> None:
             assert given["d"] == len(dag.resources)
 
 
+@pytest.mark.slow
 @examples(*BUILT)
 def test_cp_sat_finds_the_expected_optimum(case: dict[str, Any]) -> None:
     """The exact planner reaches the optimum that the derivation states."""

@@ -38,13 +38,15 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_the_product_and_nothing_else(dist):
     (wheel,) = dist.glob("weft_rm-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == PRODUCT
     assert "weft/client/samples/tpch/q03.json" in names
     assert any(name.startswith("weft/web/static/") for name in names)
-    assert "weft/py.typed" in names
+    for package in ("weft", "rm", "am", "nm", "sim", "lab"):
+        assert f"{package}/py.typed" in names
     python = [str(p.relative_to(ROOT)) for top in PRODUCT for p in (ROOT / top).rglob("*.py")]
     assert set(python) <= set(names), f"left out: {sorted(set(python) - set(names))}"
 
@@ -57,6 +59,7 @@ def test_the_sdist_builds_what_the_wheel_is(dist):
     assert not tops & {"tests", "testkit", "docs"}
 
 
+@pytest.mark.slow
 def test_it_runs_outside_the_checkout(dist, tmp_path):
     (wheel,) = dist.glob("weft_rm-*.whl")
     site = tmp_path / "site"

@@ -27,6 +27,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_every_page_is_in_it(site):
     pages = {p.relative_to(ROOT / "docs") for p in (ROOT / "docs").rglob("*.md")}
     menu = (ROOT / "mkdocs.yml").read_text()

@@ -2,6 +2,8 @@
 
 import ast
 
+import pytest
+
 from tools import figures
 
 EVERY = figures.sources()
@@ -17,6 +19,7 @@ def _packs(by: ast.expr) -> bool:
     return name in PACKED or (isinstance(by, ast.Constant) and by.value in SHIFTS)
 
 
+@pytest.mark.slow
 def test_ids_are_taken_apart_in_one_place() -> None:
     """`attempt >> ATTEMPT_BITS` is `app_of_attempt`: who reads it need not know the packing."""
     bare = [

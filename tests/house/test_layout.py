@@ -30,6 +30,7 @@ def test_no_test_folder_is_a_package() -> None:
     assert not list((ROOT / "tests").rglob("__init__.py"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_module_says_what_it_is(path: Path) -> None:
     """Each module begins with a docstring."""

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = """
 import pytest
@@ -52,6 +54,7 @@ def outcome(folder: Path, no_skip: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_in_the_gate_an_unlisted_skip_fails(tmp_path: Path) -> None:
     found = outcome(tmp_path, "1")
     for place in ("test_some.py::test_marked", "test_some.py::test_called", "test_module.py"):
@@ -60,6 +63,7 @@ def test_in_the_gate_an_unlisted_skip_fails(tmp_path: Path) -> None:
     assert "1 xfailed" in found
 
 
+@pytest.mark.slow
 def test_elsewhere_tests_skip_with_their_reason(tmp_path: Path) -> None:
     found = outcome(tmp_path, "0")
     assert "4 skipped" in found

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tools import figures
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +33,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.slow
 def test_every_wall_stops_what_it_is_for(tmp_path: Path) -> None:
     """One run over a copy of the code with a fault for each wall names every one of them."""
     for package in PACKAGES:
@@ -72,6 +75,7 @@ WORLDLY_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "breakp
 GLOBAL_CHANCE = r"np\.random\.(?!Generator|default_rng)\w+"
 
 
+@pytest.mark.slow
 def test_pure_code_reaches_the_world_by_no_other_way() -> None:
     """Neither by a module that it names in a string, nor by a builtin, nor by global chance."""
     named, called = {}, []
@@ -91,6 +95,7 @@ def test_pure_code_reaches_the_world_by_no_other_way() -> None:
     assert named == UPWARDS
 
 
+@pytest.mark.slow
 def test_only_the_ledger_writes_into_its_tables() -> None:
     """What policies and the rest of the manager see of `rm/ledger` is to be read."""
     writers = {

@@ -44,6 +44,7 @@ def test_one_stage_of_every_path_ends_whole() -> None:
     assert found.new_lb_s == pytest.approx(8.0)  # TWork of both
 
 
+@pytest.mark.slow
 def test_a_barrier_stage_counts_whole_on_top_of_the_one_replacement() -> None:
     """Section 6, third idea: S2 lies between barriers, and S4 is replaced besides.
 
@@ -148,6 +149,7 @@ def test_sets_that_fit_together_refute_what_work_does_not() -> None:
     assert [span for span in range(2, 8) if packed_within(span)] == [5, 6, 7]
 
 
+@pytest.mark.slow
 def test_a_proof_that_is_paid_for_longer_is_no_weaker() -> None:
     """Steps spent raise the bound or leave it, and never above a schedule that exists."""
     rng = np.random.default_rng(3)

@@ -97,6 +97,7 @@ def test_pcaps_defers_the_unimportant_while_something_runs() -> None:
     assert {p.row for p in made.match(0).placements} == {low.row, high.row}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["cap", "pcaps"])
 @pytest.mark.parametrize("prompt", [False, True], ids=["yarn", "prompt"])
 @pytest.mark.parametrize("name", VIEWING)

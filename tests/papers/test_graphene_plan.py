@@ -176,6 +176,7 @@ def hard_dags() -> list[tuple[Dag, Machines]]:
     return found
 
 
+@pytest.mark.slow
 def test_graphene_plus_is_never_worse_and_better_in_the_mean() -> None:
     """docs/rules.md, rule 70: more starts and local search pay on hard DAGs."""
     plain = [build(*case).makespan_s for case in hard_dags()]
@@ -207,6 +208,7 @@ def test_a_population_narrows_and_keeps_to_its_insertions() -> None:
     assert 1000 - made[-1] < seen[-1] <= 1000
 
 
+@pytest.mark.slow
 def test_more_time_never_gives_a_worse_plan() -> None:
     """Time only cuts a fixed sequence of tries; it is counted in looks at the clock here."""
     for case in hard_dags()[:3]:

@@ -73,6 +73,7 @@ def dag(sizes: list[int], duration_s: list[float], edges: list[tuple[int, int]])
     )
 
 
+@pytest.mark.slow
 def test_the_papers_example_has_its_ranks_and_its_schedule_of_80() -> None:
     """Ranks of table 3 and the schedule of figure 3a, by the function that the planner calls."""
     example = dag([1] * 10, [1.0] * 10, list(BY_STAGE))

@@ -1,9 +1,12 @@
 """The cores decide as they did: the digests of every preset, in both paces and under faults."""
 
+import pytest
+
 from lab.studies import digests
 from weft.policies.presets import PRESETS
 
 
+@pytest.mark.slow
 def test_every_preset_decides_as_before_in_both_paces_and_under_faults() -> None:
     before, now = digests.kept()["quick"], digests.quick()
     assert {name.split(",")[0] for name in now} == set(PRESETS)

@@ -56,6 +56,7 @@ def cut_of(tape: Tape, at_s: float) -> Cut:
     return cut
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "prompt"), [("capacity", False), ("graphene", True), ("carbyne", False), ("drf", True)]
 )
@@ -83,6 +84,7 @@ def changed(
     return {row.app: (row.recorded_s, row.same_s, row.changed_s) for row in rows}
 
 
+@pytest.mark.slow
 def test_what_follows_may_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     """More nodes end jobs sooner, fewer later, each not before the cut; policies are exchanged."""
     settings = SimSettings(preset("fifo"), 3, skip_idle=False)
@@ -112,6 +114,7 @@ def test_what_follows_may_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row[2] for row in other.values()] != [row[2] for row in few.values()]
 
 
+@pytest.mark.slow
 def test_what_follows_may_have_the_delays_of_then(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = SimSettings(preset("capacity"), 3, prompt=True, skip_idle=False)
     tape, _ = recorded(settings, monkeypatch)
@@ -123,6 +126,7 @@ def test_what_follows_may_have_the_delays_of_then(monkeypatch: pytest.MonkeyPatc
     assert sum(row.same_s - row.recorded_s for row in rows) > 1.0
 
 
+@pytest.mark.slow
 def test_a_time_when_nothing_ran_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = SimSettings(preset("fifo"), 3, skip_idle=False)
     tape, ends = recorded(settings, monkeypatch)

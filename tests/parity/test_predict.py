@@ -38,6 +38,7 @@ def stood(jobs: list[Job], settings: SimSettings, at_s: float) -> tuple[State, d
     return replace(state, now_s=at_s), ends
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "prompt"), [("fifo", True), ("capacity", False), ("drf", True), ("graphene", True)]
 )
@@ -58,6 +59,7 @@ def test_with_right_estimates_ends_are_met(name: str, prompt: bool) -> None:
         assert state.now_s <= one.end.early_s <= one.end.usual_s <= one.end.late_s
 
 
+@pytest.mark.slow
 def test_what_estimates_were_off_is_learned() -> None:
     """Every task takes half as long again as estimated, which some that ended show."""
     settings = SimSettings(preset("fifo"), 1, prompt=True)

@@ -116,6 +116,7 @@ def assert_same(one: list[tuple[float, Any]], other: list[tuple[float, Any]]) ->
     assert len(one) == len(other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompt", [False, True], ids=["yarn", "prompt"])
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_the_simulator_and_the_live_shells_give_the_same_decision_log(

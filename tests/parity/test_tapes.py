@@ -81,6 +81,7 @@ def jobs(count: int) -> list[Job]:
     return [Job(f"j{i}", (first, second), arrival_s=4.0 * i) for i in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "prompt", "seed"),
     [("capacity", False, 1), ("graphene", True, 2), ("carbyne", False, 3), ("cobra", True, 4)],

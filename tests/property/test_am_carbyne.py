@@ -85,6 +85,7 @@ def assert_feasible(job: Job, remaining: Remaining, pool: np.ndarray, start: np.
         assert np.all(used <= np.maximum(pool, held) + 1e-6)
 
 
+@pytest.mark.slow
 @PLAIN
 @given(st.integers(0, 2**32), st.booleans())
 def test_starting_as_late_as_actual_says_keeps_t_k(seed: int, by_rank: bool) -> None:
@@ -119,6 +120,7 @@ def test_a_job_runs_to_its_end_whatever_it_offers(options: dict[str, float], slo
     assert_ran_in_order(cluster.run(10_000))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**32))
 def test_a_generous_job_ends_over_a_bad_network(seed: int) -> None:

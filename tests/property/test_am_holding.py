@@ -41,6 +41,7 @@ def random_job(rng: np.random.Generator, stages: int = 6) -> Job:
     return Job("j", tuple(made), max_task_attempts=1000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOLDING)
 @CALM
 @given(st.integers(0, 2**32))
@@ -73,6 +74,7 @@ def test_a_job_ends_well_over_a_bad_network(name: str, seed: int) -> None:
     assert_ran_in_order(cluster, once=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOLDING)
 @CALM
 @given(st.integers(0, 2**32))
@@ -113,6 +115,7 @@ class Spy:
         return wish
 
 
+@pytest.mark.slow
 @CALM
 @given(st.integers(0, 2**32))
 def test_changing_a_later_stage_changes_nothing_before_it_is_released(seed: int) -> None:

@@ -1,6 +1,7 @@
 """Whatever the network loses, doubles or delays, a job's tasks each finish once, in order."""
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -74,6 +75,7 @@ def walk(seed: int, **fields: object) -> PretendedCluster:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**32))
 def test_a_job_ends_well_over_a_bad_network(seed: int) -> None:
@@ -85,6 +87,7 @@ def test_a_job_ends_well_over_a_bad_network(seed: int) -> None:
         assert_ran_in_order(cluster)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**32))
 def test_a_job_survives_restarts_of_its_manager(seed: int) -> None:
@@ -99,6 +102,7 @@ def test_a_job_survives_restarts_of_its_manager(seed: int) -> None:
     assert cluster.verdict.succeeded
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**32))
 def test_the_same_events_give_the_same_effects(seed: int) -> None:

@@ -97,6 +97,7 @@ def run(jobs_of: list[Job], cluster: ClusterSpec, scheduler: str, **options: Any
     return simulation
 
 
+@pytest.mark.slow
 @CALM
 @given(st.lists(jobs(), min_size=1, max_size=4), st.sampled_from(["closed_form", "equal"]))
 def test_strict_shares_are_never_passed_but_by_a_first_container(
@@ -162,6 +163,7 @@ def test_fifo_leaves_gaps_or_lets_others_fill_them() -> None:
     assert line("all") == [(first, 3.0), (first, 0.5), (second, 0.25)]
 
 
+@pytest.mark.slow
 @CALM
 @given(st.integers(0, 2**16))
 def test_what_fills_gaps_never_delays_the_head_on_slots(seed: int) -> None:
@@ -187,6 +189,7 @@ def test_what_fills_gaps_never_delays_the_head_on_slots(seed: int) -> None:
     assert len(digests) == 1
 
 
+@pytest.mark.slow
 @CALM
 @given(st.integers(0, 2**16))
 def test_whole_jobs_in_line_start_nothing_before_those_before_them_have(seed: int) -> None:

@@ -91,6 +91,7 @@ def test_every_fit_is_the_naive_boards(room: list[tuple[int, int]], runs: list) 
         assert board.place(key, length, need, tasks, backward=backward) == wanted
 
 
+@pytest.mark.slow
 @RELAXED
 @given(RUNS, RUNS, RUNS)
 def test_undo_restores_exactly(before: list, after: list, more: list) -> None:
@@ -177,6 +178,7 @@ def _plan(name: str, case: tuple[Dag, Machines], options: dict, **more: object) 
     return planner(name)(PlanRequest(*case, rng, options, **more))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @RELAXED
 @given(dags(), OPTIONS)
 def test_graphenes_plans_are_valid_and_not_below_the_bound(
@@ -197,6 +199,7 @@ def two_cores() -> Iterator[Spread]:
         yield pool.map
 
 
+@pytest.mark.slow
 @RELAXED
 @given(dags())
 def test_graphene_plus_is_valid_and_never_worse(case: tuple[Dag, Machines]) -> None:
@@ -207,6 +210,7 @@ def test_graphene_plus_is_valid_and_never_worse(case: tuple[Dag, Machines]) -> N
     assert plan.makespan_s >= bounds_of(*case).strong_lb_s * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @RELAXED
 @given(case=dags(), name=st.sampled_from(["graphene", "graphene_plus"]))
 def test_one_core_and_two_give_equal_bytes(
@@ -223,6 +227,7 @@ def test_one_core_and_two_give_equal_bytes(
         assert getattr(one, field).tobytes() == getattr(two, field).tobytes()
 
 
+@pytest.mark.slow
 @RELAXED
 @given(dags(), st.sampled_from(["graphene", "graphene_plus"]))
 def test_no_time_still_gives_a_valid_plan(case: tuple[Dag, Machines], name: str) -> None:
@@ -231,6 +236,7 @@ def test_no_time_still_gives_a_valid_plan(case: tuple[Dag, Machines], name: str)
     assert violations(*case, plan.machine, plan.start_s, plan.end_s) == []
 
 
+@pytest.mark.slow
 @RELAXED
 @given(dags())
 def test_graphene_is_never_longer_than_its_own_lists(case: tuple[Dag, Machines]) -> None:

@@ -60,6 +60,7 @@ def depth_of(job: Job) -> int:
     return max(depths)
 
 
+@pytest.mark.slow
 @FEW
 @given(st.integers(0, 2**32), st.integers(2, 5))
 def test_offline_no_job_ends_later_than_alone_in_its_share(seed: int, count: int) -> None:
@@ -90,6 +91,7 @@ def test_a_job_without_slack_is_not_put_behind_smaller_ones() -> None:
     assert found[-1] <= 20.0 + 2 * 1.0 + 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompt", [False, True])
 @FEW
 @given(st.integers(0, 2**32))

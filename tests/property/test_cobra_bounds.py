@@ -186,6 +186,7 @@ def desires(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompt", [True, False], ids=["prompt", "yarn"])
 @pytest.mark.parametrize("seed", range(14))
 def test_waste_and_makespan_stay_below_the_bounds(

@@ -17,6 +17,7 @@ from tools.plant_bugs import FAULTS_MAX, find
 from weft.policies.presets import PRESETS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(PRESETS))
 def test_no_seed_breaks_a_promise_whatever_the_scheduler(name: str) -> None:
     for seed in range(3):
@@ -25,12 +26,14 @@ def test_no_seed_breaks_a_promise_whatever_the_scheduler(name: str) -> None:
             assert not verdict.problem, f"weft fuzz --seeds {seed} --preset {name} --pace {pace}"
 
 
+@pytest.mark.slow
 def test_every_asker_is_searched_also_one_of_no_preset() -> None:
     cases = [case(seed) for seed in range(300)]
     assert {one.asker or PRESETS[one.preset].asker for one in cases} == set(ASKERS)
     assert {one.asker for one in cases} == {"", "reuse"}
 
 
+@pytest.mark.slow
 def test_no_seed_breaks_a_promise_with_an_asker_of_no_preset() -> None:
     given = Given("tez_p90", "", "", "reuse")
     for seed in range(6):
@@ -47,6 +50,7 @@ def test_no_seed_breaks_a_promise_with_an_asker_of_no_preset() -> None:
 KEPT = sorted((Path(__file__).parent / "kept_faults").glob("*.yaml"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 def test_a_script_that_broke_a_promise_once_breaks_none(path: Path) -> None:
     """As `weft fuzz` printed it; its head says of which seed, and what was wrong."""
@@ -56,6 +60,7 @@ def test_a_script_that_broke_a_promise_once_breaks_none(path: Path) -> None:
     assert not run(one).problem
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run() -> None:
     assert run(case(5)) == run(case(5))
     assert run(case(5)) != run(case(6))
@@ -72,6 +77,7 @@ def test_a_script_is_read_as_it_was_written() -> None:
         assert faults_to_dict(again) == faults_to_dict(faults)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bug",
     [
@@ -89,6 +95,7 @@ def test_a_planted_bug_is_found_and_shrunk(bug: str) -> None:
     assert len(small.faults.script) <= FAULTS_MAX
 
 
+@pytest.mark.slow
 def test_what_breaks_a_rule_is_shrunk_to_the_faults_that_do_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

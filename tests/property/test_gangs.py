@@ -12,6 +12,7 @@ from sim.process.gang_walk import gang_walk
 from weft.policies.presets import PRESETS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2 * len(PRESETS)))
 def test_a_gang_starts_at_one_instant_or_never(seed: int) -> None:
     """Each preset in both paces; `make gangs` runs a thousand."""
@@ -55,6 +56,7 @@ def _possible(need: Need, free: np.ndarray) -> bool:
     return False
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(needs())
 def test_what_is_packed_fits_and_one_kind_is_packed_whenever_it_can_be(

@@ -41,6 +41,7 @@ def local_share(scheduler: str, prompt: bool) -> float:
     return local / len(ends)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["capacity", "fair"])
 def test_as_many_tasks_are_local_in_prompt_pace(scheduler: str) -> None:
     paced, prompt = local_share(scheduler, False), local_share(scheduler, True)

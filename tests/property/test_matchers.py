@@ -98,6 +98,7 @@ def snapshot(harness: MatcherHarness) -> list[Any]:
     return [[{n: c.copy() for n, c in t.w.items()} for t in tables], rows, own]
 
 
+@pytest.mark.slow
 @every_matcher
 @QUICK
 @given(case=cases())
@@ -134,6 +135,7 @@ def assert_allowed(harness: MatcherHarness, node: int, answer: Any) -> None:
     assert not set(answer.declined) & set(asked), "declined and placed"
 
 
+@pytest.mark.slow
 @every_matcher
 @QUICK
 @given(case=cases())
@@ -229,6 +231,7 @@ def plain_figure_15(  # noqa: PLR0915
         work[app] = max(0.0, work[app] - rows.duration_s[best] * need.sum())
 
 
+@pytest.mark.slow
 @QUICK
 @given(case=cases(), kappa=st.sampled_from([0.0, 0.02, 0.1, 10.0]))
 def test_a_bundle_that_is_not_cut_gives_what_the_plain_loop_gives(
@@ -248,6 +251,7 @@ def test_a_bundle_that_is_not_cut_gives_what_the_plain_loop_gives(
         harness.place(node, answer)
 
 
+@pytest.mark.slow
 @QUICK
 @given(case=cases())
 def test_with_every_term_off_graphene_is_work_conserving_list_order(case: dict[str, Any]) -> None:

@@ -138,6 +138,7 @@ def over_a_limit(harness: MatcherHarness) -> str:
     return ""
 
 
+@pytest.mark.slow
 @every_matcher
 @QUICK
 @given(tree=trees(), seed=st.integers(0, 99))
@@ -208,6 +209,7 @@ def crowded(preset_name: str, queue: str, arrivals: str) -> float:
     return row.finish_s - 30.0 - TASK_S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fifo", "capacity", "fair", "drf", "sjf", "tetris", "graphene"])
 @pytest.mark.parametrize(
     ("queue", "arrivals"),
@@ -222,6 +224,7 @@ def test_a_large_task_waits_three_mean_task_times_at_most(
     assert crowded(name, queue, arrivals) <= 3 * TASK_S
 
 
+@pytest.mark.slow
 def test_a_large_task_waits_three_mean_task_times_at_most_under_carbyne() -> None:
     """The same with masters that yield."""
     assert max(crowded("carbyne", queue, "a stream") for queue in "ab") <= 3 * TASK_S
@@ -245,6 +248,7 @@ def extremes(name: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 @every_matcher
 def test_whatever_a_setting_allows_fails_no_core(name: str) -> None:
     """With every checker on, on nodes where a container is most of a divisible resource."""

@@ -143,6 +143,7 @@ class Crowd:
             self.longest[name] = max(self.longest[name], self.now - since)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("matcher", VIEWING)
 def test_nobody_starves_in_ten_thousand_random_steps(matcher: str) -> None:
     """Every job that came ends soon after arrivals stop; queues with a guarantee wait little."""

@@ -62,6 +62,7 @@ def held_by(result: Any, name: str, from_s: float, to_s: float) -> float:
 # -- limits of queues and users -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @every_matcher
 def test_users_at_their_limits_do_not_wait_for_each_other(matcher: str) -> None:
     """A third of the queue each is less than one task; on an idle cluster all of them start."""
@@ -73,6 +74,7 @@ def test_users_at_their_limits_do_not_wait_for_each_other(matcher: str) -> None:
     assert states(run(jobs, spec, matcher, until_s=200.0)) == ["SUCCEEDED"] * 3
 
 
+@pytest.mark.slow
 @every_matcher
 def test_masters_alone_do_not_use_a_queues_maximum_up(matcher: str) -> None:
     """Two masters beside one task would be too much, so tasks start one after the other."""
@@ -85,6 +87,7 @@ def test_masters_alone_do_not_use_a_queues_maximum_up(matcher: str) -> None:
     assert all(end <= start for (_, end), (start, _) in pairwise(times))
 
 
+@pytest.mark.slow
 def test_what_a_maximum_can_never_hold_is_refused_by_name() -> None:
     spec = cluster({"count": 2}, a={"capacity": 0.25, "max_capacity": 0.25}, b={"capacity": 0.75})
     wide = job("wide", 1, {"vcores": 5, "memory_mb": 512}, queue="root.a", duration_s=5)

@@ -10,6 +10,7 @@ from tools.message_fuzz import BEDS, FuzzError, ManagerBed, Tally, fuzz_core
 SECONDS = 10.0  # of each core
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("core", BEDS)
 def test_hostile_messages_leave_every_core_whole(core: str) -> None:
     tally, began_s, seed = Tally(), time.monotonic(), 1_000

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,6 +81,7 @@ STEP = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(STEP, max_size=25))
 def test_every_task_ends_when_the_reference_says(steps) -> None:

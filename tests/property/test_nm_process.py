@@ -210,6 +210,7 @@ def test_files_that_stay_open_are_opened_anew_where_they_cannot_be_read(tmp_path
         files.use(str(tmp_path / "d"), os.O_RDONLY, read)
 
 
+@pytest.mark.slow
 def test_a_command_is_told_nothing_of_the_nodes_keys_and_what_it_used_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

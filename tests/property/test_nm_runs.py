@@ -4,6 +4,7 @@ from dataclasses import replace
 from math import inf
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -140,6 +141,7 @@ def act(driver: Driver, deed: tuple) -> None:
         driver.tell(NodeAccepted("n1", DEFAULT_RESOURCE_TYPES, 1.0, False, 0))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([0.0, 0.3, 1.1]), DEED), max_size=25))
 def test_a_run_is_what_as_many_orders_are(story: list) -> None:

@@ -1,6 +1,7 @@
 """Whatever is lost, doubled or late, a node runs each container at most once and owns up to it."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,6 +105,7 @@ ACTION = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(ACTION, max_size=30),

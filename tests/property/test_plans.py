@@ -93,6 +93,7 @@ def check(dag: Dag, machines: Machines, plan: Plan) -> list[str]:
     return violations(dag, machines, plan.machine, plan.start_s, plan.end_s)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAST)
 @SETTINGS
 @given(dag=dags(), machines=machine_sets())
@@ -113,6 +114,7 @@ def test_every_plan_is_valid_and_no_bound_is_above_it(
     assert plan.pri_score.min() > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAST)
 @settings(SETTINGS, max_examples=15)
 @given(dag=dags(), machines=machine_sets(), data=st.data())
@@ -156,6 +158,7 @@ def test_equal_seeds_give_equal_plans_on_one_core_and_on_two(
     assert plan_to_data(kept) == plan_to_data(one)
 
 
+@pytest.mark.slow
 @settings(SETTINGS, max_examples=40)
 @given(dag=dags(tasks_max=3, stages_max=4), machines=machine_sets(2))
 def test_no_bound_exceeds_the_optimum(dag: Dag, machines: Machines) -> None:
@@ -196,6 +199,7 @@ def test_cuts_are_sound_and_all_are_found(dag: Dag) -> None:
     assert len(parts) == sound + 1
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(dag=dags())
 def test_paths_by_stage_are_the_paths_by_task(dag: Dag) -> None:
@@ -231,6 +235,7 @@ def test_splitting_keeps_exactly_the_edges_inside(dag: Dag) -> None:
     assert part.duration_s.tolist() == dag.duration_s[tasks].tolist()
 
 
+@pytest.mark.slow
 @SETTINGS
 @given(dag=dags(), machines=machine_sets(), seed=st.integers(0, 999))
 def test_the_validator_sees_what_is_wrong(dag: Dag, machines: Machines, seed: int) -> None:

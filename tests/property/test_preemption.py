@@ -87,6 +87,7 @@ def _check_tables(run: Run, taken: int) -> None:
     assert sum(row[-1] for row in node_rows(run)) == ends["FAILED"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("matcher", VIEWING)
 def test_a_large_task_waits_for_the_grace_period_and_a_moment(matcher: str) -> None:
     """In prompt pace what it needs is chosen as soon as it asks."""
@@ -95,6 +96,7 @@ def test_a_large_task_waits_for_the_grace_period_and_a_moment(matcher: str) -> N
     assert taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("matcher", VIEWING)
 def test_in_yarns_pace_the_order_and_the_end_take_a_heartbeat_each(matcher: str) -> None:
     """A node hears of the order with one heartbeat and tells of the end with the next."""
@@ -103,6 +105,7 @@ def test_in_yarns_pace_the_order_and_the_end_take_a_heartbeat_each(matcher: str)
     assert taken
 
 
+@pytest.mark.slow
 def test_containers_that_several_tasks_share_are_given_up_as_well() -> None:
     """A job that holds its containers (COBRA) starts nothing more in those that it loses."""
     wait_s, _ = waited(preset("cobra"), prompt=True)

@@ -77,6 +77,7 @@ def tasks_of(path: Path) -> list[tuple[Any, ...]]:
         )
 
 
+@pytest.mark.slow
 def test_a_trace_of_ten_thousand_simulated_tasks_is_its_table(tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.jsonl"
     stages = [
@@ -108,6 +109,7 @@ def test_a_trace_of_ten_thousand_simulated_tasks_is_its_table(tmp_path: Path) ->
     assert slices_of(trace) == tasks
 
 
+@pytest.mark.slow
 def test_tables_are_typed_and_parquet_holds_the_same(tmp_path: Path) -> None:
     (tmp_path / "j.json").write_text(json.dumps(JOB))
     out = tmp_path / "out"
@@ -166,6 +168,7 @@ BAD_ARGUMENTS: tuple[dict[str, Any], ...] = (
 )
 
 
+@pytest.mark.slow
 def test_simulate_and_plan_are_functions(tmp_path: Path) -> None:
     cluster = {
         "resources": [
@@ -215,6 +218,7 @@ print(run.tasks.num_rows, time.process_time() - began[0], time.perf_counter() - 
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parquet", [False, True])
 def test_a_million_tasks_load_within_a_gigabyte(tmp_path: Path, parquet: bool) -> None:
     with (tmp_path / "tasks.csv").open("w") as file:

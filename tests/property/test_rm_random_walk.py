@@ -465,6 +465,7 @@ def run(seed: int, matcher: str, prompt: bool, faults: bool, steps: int) -> Worl
     return world
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompt", [False, True], ids=["yarn", "prompt"])
 @pytest.mark.parametrize("matcher", VIEWING)
 def test_no_job_starves_and_each_task_runs_once_when_nothing_is_lost(
@@ -478,6 +479,7 @@ def test_no_job_starves_and_each_task_runs_once_when_nothing_is_lost(
     assert set(world.ran.values()) == {1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("matcher", ["fifo", "capacity"])
 def test_jobs_end_whatever_is_lost_doubled_late_or_killed(matcher: str, seed: int) -> None:
@@ -523,6 +525,7 @@ def test_task_ends_inside_reusable_containers_are_journalled() -> None:
     assert 2 in books.apps[1].finished[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("matcher", VIEWING)
 def test_no_job_starves_under_a_stream_of_others(matcher: str) -> None:
     """Near the cluster's capacity; a job that waits for the stream to end would wait over 100 s."""

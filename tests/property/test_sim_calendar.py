@@ -68,6 +68,7 @@ def story(engine: Any, seed: int, first: int) -> list[tuple[float, int]]:
     return heard
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heap_from", [0, 3, 4096])
 @given(seed=st.integers(0, 2**32), first=st.integers(0, 40))
 def test_the_calendar_delivers_in_the_order_of_one_heap(

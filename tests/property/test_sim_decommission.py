@@ -90,6 +90,7 @@ def rolling(timeout_s: float | None, after_s: float = 30.0) -> Faults:
     return faults_from_dict({"faults": rows}, NODES, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["capacity", "graphene", "carbyne", "cobra"])
 @pytest.mark.parametrize("prompt", [True, False], ids=["prompt", "yarn"])
 def test_a_patient_roll_over_all_nodes_costs_no_task(scheduler: str, prompt: bool) -> None:
@@ -164,6 +165,7 @@ def test_a_broken_line_is_named(row: dict[str, object], place: str) -> None:
         faults_from_dict({"faults": [row]}, NODES, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize(
     "scheduler",

@@ -7,6 +7,7 @@ from sim.process.walk import walk
 GROUPS, EACH = 8, 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_faults_break_no_rule(group: int) -> None:
     """Crashes, partitions, stragglers, lost masters, restarts, loss and doubling of messages."""

@@ -66,6 +66,7 @@ def simulate(seed: int, scheduler: str = "capacity", **settings) -> Simulation:
     return simulation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["fifo", "capacity", "tetris"])
 @pytest.mark.parametrize("prompt", [False, True], ids=["yarn", "prompt"])
 def test_the_same_seed_gives_the_same_run_with_and_without_idle_beats(scheduler, prompt) -> None:
@@ -101,6 +102,7 @@ def whole_jobs(chance: random.Random) -> list[Job]:
 QUIET = {"node": NodeSettings(report_use=False), "manager": {"master_heartbeat_s": 3.0}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", PRESETS)
 def test_what_falls_together_is_told_in_the_same_beat_with_and_without_idle_beats(
     scheduler: str,
@@ -117,6 +119,7 @@ def test_what_falls_together_is_told_in_the_same_beat_with_and_without_idle_beat
         assert digests[0] == digests[1], (seed, others)
 
 
+@pytest.mark.slow
 def test_nobody_is_given_up_for_beats_that_were_left_out() -> None:
     patience = {
         "heartbeat_s": 3.0,

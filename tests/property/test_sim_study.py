@@ -31,6 +31,7 @@ def workload(path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_study_is_the_same_on_one_and_two_workers_and_after_a_stop(tmp_path: Path) -> None:
     """Rows in the grid's order, with equal digests; what is there is not run again."""
     grid = Grid(
@@ -48,6 +49,7 @@ def test_a_study_is_the_same_on_one_and_two_workers_and_after_a_stop(tmp_path: P
     assert len(heard) == 3, "the run whose row was whole is not run again"
 
 
+@pytest.mark.slow
 def test_a_dask_cluster_gives_the_same_rows(tmp_path: Path) -> None:
     """The same grid on a Dask scheduler with a worker process; without one, a clear error."""
     grid = Grid(

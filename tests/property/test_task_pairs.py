@@ -112,6 +112,7 @@ def test_what_an_earlier_attempt_finished_counts_the_same(seed: int) -> None:
     assert states(pairs) == states(single)
 
 
+@pytest.mark.slow
 @settings(MANY, max_examples=20)
 @given(SEEDS)
 def test_plans_by_task_are_as_long_as_with_a_stage_a_task(seed: int) -> None:

@@ -91,6 +91,7 @@ def jobs(draw) -> Job:
     )
 
 
+@pytest.mark.slow
 @given(jobs())
 @settings(max_examples=80, deadline=None)
 def test_a_job_comes_back_from_plain_data(job):

@@ -115,6 +115,7 @@ def script(folder: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [

@@ -30,11 +30,13 @@ def test_beside_an_installed_wheel_there_are_none(tmp_path) -> None:
     assert peers.rows_of({"emulated hosts"}, tmp_path / "peers.jsonl") == []
 
 
+@pytest.mark.slow
 def test_a_case_of_the_bench_tells_the_loop_of_the_same_process() -> None:
     row = bench_sim.case("capacity, 10,000 tasks")
     assert row["loops"] == pytest.approx(row["us_per_task"] / row["loop_us"], rel=0.02)
 
 
+@pytest.mark.slow
 def test_dask_runs_from_a_folder_that_has_a_package_of_the_labs_name(tmp_path, monkeypatch) -> None:
     pytest.importorskip("distributed")
     (tmp_path / "lab/bench").mkdir(parents=True)

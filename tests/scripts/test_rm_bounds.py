@@ -184,6 +184,7 @@ _TASKS = st.integers(1, 5).map(lambda count: tuple(range(count)))
 _OUTCOMES, _RUN_S = st.sampled_from(list(Outcome)), st.sampled_from([0.0, 0.25, 1.5, 7200.0])
 
 
+@pytest.mark.slow
 @given(st.data(), st.lists(st.tuples(_TASKS, st.sampled_from(list(AskType))), max_size=6))
 def test_facts_of_runs_make_the_series_that_those_of_their_containers_make(
     data: st.DataObject, granted: list[tuple[tuple[int, ...], AskType]]

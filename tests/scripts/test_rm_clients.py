@@ -208,6 +208,7 @@ def test_containers_come_in_pages_those_held_first() -> None:
     assert len(whole) == 1 + len(held) + 2
 
 
+@pytest.mark.slow
 def test_a_page_is_never_larger_than_a_message_whatever_jobs_say() -> None:
     """64 kB of reasons in each of 600 applications are more than one message may hold."""
     rig = Rig(settings=FREE)

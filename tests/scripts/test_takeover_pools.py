@@ -372,6 +372,7 @@ def test_a_job_ends_with_what_was_taken_over() -> None:
 # -- the whole cluster in virtual time -------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cobra", "drs"])
 def test_a_job_that_loses_its_masters_starts_each_task_once(name: str) -> None:
     for prompt in (True, False):

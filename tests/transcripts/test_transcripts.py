@@ -13,6 +13,7 @@ from testkit.transcript import replay
 HERE = Path(__file__).parent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(HERE.glob("*.txt")), ids=lambda path: path.stem)
 def test_a_conversation_goes_as_it_is_told(path: Path) -> None:
     told = path.read_text()

@@ -70,6 +70,7 @@ def made(facts: Facts, number: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_small_trace_by_hand(tmp_path: Path) -> None:
     facts = Facts(small(tmp_path), Options(machines=2, cores=4.0))
     assert [(r["size"][3:], r["jobs"]) for r in made(facts, "2.1")] == [
@@ -164,6 +165,7 @@ def test_what_has_no_correlation_is_null_in_json(tmp_path: Path) -> None:
     assert [row["r"] for row in found["2.4"]["rows"]] == [None] * 3
 
 
+@pytest.mark.slow
 def test_every_figure_is_written_with_its_picture(tmp_path: Path) -> None:
     small(tmp_path)
     out = tmp_path / "out"
@@ -205,6 +207,7 @@ def test_a_broken_row_is_one_clear_error(tmp_path: Path) -> None:
     assert "duration_s" in str(done.exception)
 
 
+@pytest.mark.slow
 def test_parquet_and_tables_of_a_database_answer_alike(tmp_path: Path) -> None:
     import duckdb
 

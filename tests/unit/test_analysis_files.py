@@ -116,6 +116,7 @@ def test_files_of_one_table_may_differ_in_form_but_not_be_the_same_file(tmp_path
         open_trace([str(plain), str(tmp_path / "link.csv")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bad",
     [
@@ -151,6 +152,7 @@ def test_names_with_long_numbers_have_none(tmp_path: Path) -> None:
     assert numbers.isna()["M" + 30 * "9"]
 
 
+@pytest.mark.slow
 def test_a_critical_path_may_be_long_and_a_circle_ends(tmp_path: Path) -> None:
     chain = row("M1", 0, 1) + "".join(row(f"M{n}_{n - 1}", n, n + 1) for n in range(2, 131))
     circle = row("M1_2", 0, 9, job="c") + row("M2_1", 0, 8, job="c")

@@ -57,6 +57,7 @@ class Property(BaseMatcher):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "says"),
     [
@@ -81,6 +82,7 @@ def test_what_breaks_in_a_matcher_is_one_line(
     assert str(told.value).endswith(end)
 
 
+@pytest.mark.slow
 def test_who_interrupts_the_command_interrupts_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

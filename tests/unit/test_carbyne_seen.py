@@ -78,6 +78,7 @@ def run_of(scheduler: str) -> tuple[Run, Recorder]:
     return Run(cluster, recorder.jobs, recorder.columns()), recorder
 
 
+@pytest.mark.slow
 def test_summary_and_report_tell_what_ran_in_leftover(tmp_path: Path) -> None:
     """Seven cores are left beside the long task; one short task waits for a place."""
     run, recorder = run_of("carbyne")
@@ -94,6 +95,7 @@ def test_summary_and_report_tell_what_ran_in_leftover(tmp_path: Path) -> None:
     assert "89 % of the tasks were placed as ALTRUISTIC" in page
 
 
+@pytest.mark.slow
 def test_without_altruism_nothing_is_told_of_leftover(tmp_path: Path) -> None:
     run, recorder = run_of("drf")
     summary = summarise(run, recorder, scheduler="drf", seed=0, events=0, wall_s=0.0)

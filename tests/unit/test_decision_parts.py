@@ -98,6 +98,7 @@ def test_sizes_are_compared_to_a_part_of_the_capacity() -> None:
         assert not fits(np.array([room + beyond]), *held)
 
 
+@pytest.mark.slow
 def test_amounts_are_divided_by_capacities_of_one_and_less() -> None:
     """A cluster may have one device, or half of one."""
     shares = over(np.array([[0.5, 0.25, 3.0]]), np.array([1.0, 0.5, 0.0]))
@@ -294,6 +295,7 @@ def test_a_switch_takes_the_usual_words(text: str) -> None:
 # -- policies that pick for themselves -------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_a_policy_sees_of_a_candidate() -> None:
     """Feature by feature, where two queues share a cluster of two nodes in two racks."""
     harness = MatcherHarness("capacity")

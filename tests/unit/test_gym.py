@@ -46,6 +46,7 @@ def shortest(seen):
     return int(np.argmin(np.where(seen["mask"], seen["candidates"][:, REMAINING], np.inf)))
 
 
+@pytest.mark.slow
 def test_the_checker_of_gymnasium_passes():
     check_env(gymnasium.make("weft/Scheduling-v0", jobs=few).unwrapped)
     assert weft.gym.Scheduling is Scheduling

@@ -93,6 +93,7 @@ def end(container: "subprocess.Popen[str]") -> str:
     return said
 
 
+@pytest.mark.slow
 def test_who_shares_what(tmp_path: Path, served: Served) -> None:
     """Public files once a node, private ones once a user, an application's once for itself."""
     resources = [
@@ -118,6 +119,7 @@ def test_without_a_place_to_share_each_application_has_its_own(tmp_path: Path) -
     assert found.of({"visibility": "public", "url": "http://x/y"}) == found.application
 
 
+@pytest.mark.slow
 def test_many_containers_at_once_fetch_a_file_once(tmp_path: Path, served: Served) -> None:
     resources = [served.resource("jar-100000", "public")]
     started = [start(tmp_path, f"application_1_000{n % 2}", resources) for n in range(6)]
@@ -125,6 +127,7 @@ def test_many_containers_at_once_fetch_a_file_once(tmp_path: Path, served: Serve
     assert served.asked == {"/jar-100000": 1}
 
 
+@pytest.mark.slow
 def test_the_bound_spares_what_runs_and_takes_the_oldest(tmp_path: Path, served: Served) -> None:
     a, b, c = (served.resource(f"{name}-400000", "public") for name in "abc")
     runs = start(tmp_path, "application_1_0001", [a])

@@ -133,6 +133,7 @@ def test_damage_is_refused_or_harmless() -> None:
             read_stages(whole)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 59), st.integers(0, 59)),

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 import pytest
-from nm.process.removing import Left
 
 from nm.process import keeping
 from nm.process.folders import logs, read_log, shorten
 from nm.process.keeping import Keeper
+from weft.runtime.removing import Left
 
 FOREIGN = "container_1_0001_01_000001"
 

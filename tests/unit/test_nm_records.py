@@ -192,6 +192,7 @@ def node_that_dies(root: Path, how: str, commands: dict[int, tuple[str, ...]]) -
     return int(done.stdout.split()[-1])
 
 
+@pytest.mark.slow
 def test_what_ended_is_known_although_its_node_manager_was_killed(tmp_path: Path) -> None:
     commands = {2: ("true",), 3: ("sh", "-c", "sleep 0.3; exit 6"), 4: ("sleep", "60")}
     node_that_dies(tmp_path, "running", commands)
@@ -213,6 +214,7 @@ def test_what_ended_is_known_although_its_node_manager_was_killed(tmp_path: Path
     drive(tmp_path, after)
 
 
+@pytest.mark.slow
 def test_nothing_is_started_for_a_node_manager_that_is_gone(tmp_path: Path) -> None:
     """The next one may have looked already: what began then would run unseen."""
     spawner = node_that_dies(tmp_path, "stopped", {2: ("touch", f"{tmp_path}/started")})
@@ -286,6 +288,7 @@ def test_what_a_spawner_wrote_and_could_not_say_counts(tmp_path: Path) -> None:
     drive(tmp_path, act)
 
 
+@pytest.mark.slow
 def test_an_end_that_nobody_looked_at_yet_is_waited_for(tmp_path: Path) -> None:
     """The node manager is back before the spawner of the one before had a moment to run."""
     waits = f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; exit 6"
@@ -377,6 +380,7 @@ def line_of(record: Record) -> str:
     return f'\nS {before}"pid":{record.pid},"start":{record.start}{after}'
 
 
+@pytest.mark.slow
 def test_a_torn_line_tears_no_other(tmp_path: Path) -> None:
     """A disk may be full in the middle of a line, and have room again for the next."""
     records = Records(tmp_path)

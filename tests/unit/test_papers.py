@@ -106,6 +106,7 @@ def test_the_estimate_is_the_median_of_kept_rows_of_the_case_or_of_the_figure(
     assert Kept(path, 4).cost_s([SAME, FIGURE, FIGURE]) == 2.0 + 4 * 2.0
 
 
+@pytest.mark.slow
 def test_a_run_that_compiles_kernels_does_not_cost_what_they_cost(tmp_path: Path) -> None:
     took: list[float] = []
 
@@ -268,6 +269,7 @@ def test_intervals_are_students_at_any_number_of_seeds() -> None:
         assert half * math.sqrt(seeds) / values.std(ddof=1) == pytest.approx(t, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAPERS)
 def test_every_page_can_be_made_from_what_is_kept(name: str, tmp_path: Path) -> None:
     page = paper_of(name)
@@ -284,6 +286,7 @@ def test_every_page_can_be_made_from_what_is_kept(name: str, tmp_path: Path) -> 
     assert shown == {each.name for each in tmp_path.glob("*.svg")}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is not there")
 def test_a_tez_with_one_container_size_is_slower_on_the_same_jobs() -> None:
     own = row_of("TPC-DS", 4, 2, "graphene", 0, scale=24)
@@ -293,6 +296,7 @@ def test_a_tez_with_one_container_size_is_slower_on_the_same_jobs() -> None:
     assert own == row_of("TPC-DS", 4, 2, "graphene", 0, scale=24)
 
 
+@pytest.mark.slow
 def test_a_dag_in_one_container_size_leaves_larger_gaps() -> None:
     dag, _ = drawn(0)[0]
     larger = in_containers(dag, "p90").demand

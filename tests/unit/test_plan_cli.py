@@ -217,6 +217,7 @@ def test_the_study_reads_out_percentiles() -> None:
     assert "on 100 of 101 DAGs: q1 (2 machines), q2" in worse(rows, "bfs", ["tetris"])
 
 
+@pytest.mark.slow
 def test_the_exact_planner_says_how_to_get_it(
     job_file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def test_the_second_run_waits_for_no_plan(built: list[str]) -> None:
     asyncio.run(runs())
 
 
+@pytest.mark.slow
 def test_kept_plans_become_better_in_idle_time(built: list[str]) -> None:
     """New estimates are planned anew, then `graphene_plus` looks for a shorter plan."""
 

@@ -41,6 +41,7 @@ def test_durations_that_are_no_decimals_are_rounded_up_to_ticks() -> None:
     assert _whole_ticks(np.array([0.5, 1.25]), 20.0, 1 << 20)[1].tolist() == [2, 5]
 
 
+@pytest.mark.slow
 def test_an_exact_plan_with_such_durations_breaks_no_rule() -> None:
     """Figure 2 stretched by pi: the optimum is found and stays valid."""
     pytest.importorskip("ortools", reason="needs weft-rm[optimal]")

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 # The worker would plan for an hour; a pool that is not ended keeps the interpreter as long.
 ENDS = """
 import multiprocessing, time
@@ -21,6 +23,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_plan_under_way_does_not_keep_its_host(tmp_path):
     script = tmp_path / "ends.py"  # a worker that is spawned imports it
     script.write_text(ENDS)

@@ -60,6 +60,7 @@ def simulated(scheduler: str, pace: str = "prompt") -> tuple[Played, Heard]:
     return of_simulation(scheduler, scheduler, run), heard
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["capacity", "graphene", "carbyne", "cobra"])
 @pytest.mark.parametrize("pace", ["yarn", "prompt"])
 def test_the_columns_are_what_the_simulation_decided(scheduler: str, pace: str) -> None:
@@ -76,6 +77,7 @@ def test_the_columns_are_what_the_simulation_decided(scheduler: str, pace: str) 
     assert all(end >= start for start, end in zip(film.start, film.end, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", sorted(PROMISING))
 def test_every_decision_names_its_winner_first_and_changes_nothing(
     scheduler: str, monkeypatch: pytest.MonkeyPatch
@@ -170,6 +172,7 @@ def test_the_cluster_is_read_at_any_moment_and_cannot_be_changed() -> None:
     asyncio.run(look())
 
 
+@pytest.mark.slow
 def test_results_of_a_simulation_are_played_again(tmp_path: Path) -> None:
     jobs = synthetic(np.random.default_rng(7), jobs=3, interarrival_s=4.0, smaller=8)
     file = tmp_path / "jobs.jsonl"

@@ -42,6 +42,7 @@ def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(weft, [str(each) for each in arguments])
 
 
+@pytest.mark.slow
 def test_five_jobs_out_of_memory_are_five_failed_jobs_everywhere(tmp_path: Path) -> None:
     good, bad = tmp_path / "good", tmp_path / "bad"
     fine = workload(tmp_path, *(job(f"j{i}") for i in range(5)))
@@ -64,6 +65,7 @@ def test_five_jobs_out_of_memory_are_five_failed_jobs_everywhere(tmp_path: Path)
     write_report([good, bad], tmp_path / "both.html")
 
 
+@pytest.mark.slow
 def test_runs_that_finished_the_same_work_are_ranked(tmp_path: Path) -> None:
     jobs = workload(tmp_path, *(job(f"j{i}") for i in range(4)))
     for name, scheduler in (("a", "fifo"), ("b", "fair")):
@@ -84,6 +86,7 @@ def test_runs_that_finished_the_same_work_are_ranked(tmp_path: Path) -> None:
     assert isinstance(found["p50"], float)
 
 
+@pytest.mark.slow
 def test_a_job_that_was_still_running_is_where_it_stood(tmp_path: Path) -> None:
     jobs = workload(tmp_path, job("long"))
     done = run("simulate", jobs, "--cluster", CLUSTER, "--until", "4", "--out", tmp_path / "o")
@@ -94,6 +97,7 @@ def test_a_job_that_was_still_running_is_where_it_stood(tmp_path: Path) -> None:
     assert summary["jain_windows"] == {"10": 0, "60": 0, "240": 0}
 
 
+@pytest.mark.slow
 def test_jain_counts_its_windows(tmp_path: Path) -> None:
     jobs = workload(
         tmp_path,
@@ -118,6 +122,7 @@ def test_jain_counts_its_windows(tmp_path: Path) -> None:
     assert summary["jain"]["240"] is None
 
 
+@pytest.mark.slow
 def test_a_summary_says_what_was_run_and_its_command_repeats_it(tmp_path: Path) -> None:
     jobs = workload(tmp_path, *(job(f"j{i}") for i in range(3)))
     out = tmp_path / "o"
@@ -165,6 +170,7 @@ def test_a_summary_says_what_was_run_and_its_command_repeats_it(tmp_path: Path) 
     assert json.loads((again / "summary.json").read_text())["digest"] == summary["digest"]
 
 
+@pytest.mark.slow
 def test_labels_follow_the_parts_that_ran(tmp_path: Path) -> None:
     jobs = workload(tmp_path, job("j"))
     for changes, wanted in (
@@ -176,6 +182,7 @@ def test_labels_follow_the_parts_that_ran(tmp_path: Path) -> None:
         assert main_simulate(Request((str(jobs),), CLUSTER, **changes))["scheduler"] == wanted
 
 
+@pytest.mark.slow
 def test_what_masters_hold_is_reported_and_settable(tmp_path: Path) -> None:
     jobs = workload(tmp_path, job("j"))
     held = {}
@@ -188,6 +195,7 @@ def test_what_masters_hold_is_reported_and_settable(tmp_path: Path) -> None:
     assert held["2"]["vcores"] == pytest.approx(2 * held["1"]["vcores"], rel=0.2)
 
 
+@pytest.mark.slow
 def test_plots_of_compare_and_of_a_study(tmp_path: Path) -> None:
     jobs = workload(tmp_path, *(job(f"j{i}") for i in range(4)))
     for name, scheduler in (("a", "fifo"), ("b", "fair")):
@@ -236,6 +244,7 @@ def test_a_shell_completes_commands(monkeypatch: pytest.MonkeyPatch) -> None:
         weft.main(["weft"], standalone_mode=False, complete_var="_WEFT_COMPLETE")
 
 
+@pytest.mark.slow
 def test_a_run_in_which_no_job_succeeded_has_no_completion_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

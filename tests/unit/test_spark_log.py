@@ -331,6 +331,7 @@ def places(value: Any, path: tuple = ()) -> list[tuple]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", [None, -1, "x", [], {}, [[]], 1e999, 2**70, True, {"a": 1}])
 def test_no_odd_value_at_any_place_is_more_than_bad_input(tmp_path: Path, odd: Any) -> None:
     environment = {"Event": "SparkListenerEnvironmentUpdate"}

@@ -21,6 +21,7 @@ def real_logs() -> list[Any]:
     return found or [pytest.param(None, id="none", marks=pytest.mark.skip(reason=reason))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", real_logs())
 def test_every_real_log_is_read_or_refused_with_its_reason(path: Path) -> None:
     try:
@@ -46,6 +47,7 @@ def check_measures(jobs: list[Job]) -> None:
             assert stage.demand["memory_mb"] >= 512
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", real_logs())
 def test_grouping_neither_loses_nor_doubles_a_task(path: Path) -> None:
     try:
@@ -66,6 +68,7 @@ def readme_rows() -> dict[str, int]:
     return {name: int(tasks) - int(failed) for name, tasks, failed in rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", real_logs())
 def test_task_counts_are_those_of_the_table(path: Path) -> None:
     rows = readme_rows()

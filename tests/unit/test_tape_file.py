@@ -114,6 +114,7 @@ def test_a_disk_that_gets_full_within_a_write_keeps_what_was_flushed(
     assert list(open_tape(tape.path).rows())[1:] == [Handled("node:n1", TimerFired("tasks"), 1.0)]
 
 
+@pytest.mark.slow
 def test_a_process_killed_in_its_first_flush_leaves_a_tape(tmp_path: Path) -> None:
     """Else it would keep the tapes beside it from being replayed."""
     tape = begun(tmp_path, 10**6, [])
@@ -124,6 +125,7 @@ def test_a_process_killed_in_its_first_flush_leaves_a_tape(tmp_path: Path) -> No
         assert list(open_tape(tape.path).rows()) == []
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_all_that_was_flushed(tmp_path: Path) -> None:
     """The tail stands for the block that is open, also where its block was just being written."""
     tape = begun(tmp_path, 10**6, [])
@@ -202,6 +204,7 @@ def framed(folder: Path, kind: int, data: bytes) -> Path:
     return tape.path
 
 
+@pytest.mark.slow
 def test_bytes_that_no_process_wrote_are_told_in_one_line_and_take_no_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +272,7 @@ def test_events_are_gathered_and_the_tail_grows_by_what_is_new(
     assert tape.events == GATHERED_MAX + 2, "an answer to a read would be held for nothing"
 
 
+@pytest.mark.slow
 def test_parts_of_a_tail_behind_its_block_are_not_read_again(tmp_path: Path) -> None:
     """A process that is killed between a block and cutting off the tail leaves parts of that."""
     tape = begun(tmp_path, 10**6, [])
@@ -307,6 +311,7 @@ def taped(folder: Path, closed: bool) -> tuple[Path, bytes, list[bytes]]:
     return tape.path, *parted(tape.path.read_bytes())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
 def test_frames_that_are_dropped_doubled_swapped_or_of_another_tape_are_told(
     tmp_path: Path, closed: bool
@@ -349,6 +354,7 @@ def test_frames_that_are_dropped_doubled_swapped_or_of_another_tape_are_told(
                     assert not any(isinstance(row, Ended) for row in open_tape(path).rows())
 
 
+@pytest.mark.slow
 def test_a_tape_that_was_cut_off_is_replayed_and_says_so(tmp_path: Path) -> None:
     """A clean end is known from one that is missing: the last frame says which it is."""
     parts = NodeParts("n1", "", {"vcores": 1.0}, "", (), NodeSettings(), (1,), 7)
@@ -386,6 +392,7 @@ def test_a_block_of_large_rows_is_closed_early(tmp_path: Path) -> None:
     assert tape._raw == 0
 
 
+@pytest.mark.slow
 def test_large_tapes_replay_beside_each_other_and_are_told_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

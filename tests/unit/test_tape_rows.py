@@ -62,6 +62,7 @@ def kept(event: Any) -> bool:
     return not isinstance(event, PlanReady)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from(["rm", "node:a", "am:7"]), ANY, FLOATS), max_size=10))
 @settings(
     max_examples=60,
@@ -117,6 +118,7 @@ def test_tables_that_are_full_begin_anew_on_both_sides() -> None:
     assert [reader.get(source) for _ in names] == names
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(
@@ -145,6 +147,7 @@ def test_ends_of_runs_of_containers_come_back(runs: list[tuple[int, int, int, fl
     assert [repr(row.event.ended) for row in rows] == [repr(some) for some in said]
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         FLOATS
@@ -261,6 +264,7 @@ def test_a_block_that_was_cut_off_is_left_out_and_damage_is_told() -> None:
         read(bytes(broken))
 
 
+@pytest.mark.slow
 def test_a_list_without_end_takes_no_room() -> None:
     """A few bytes can tell of many placements, records and numbers; none may tell of all memory."""
 
@@ -337,6 +341,7 @@ def test_what_starts_and_ends_again_costs_a_byte_and_what_it_rounds() -> None:
     assert len(out) < 600 * 3
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.integers(1, 99_999), min_size=1, max_size=40), max_size=12))
 @settings(deadline=None, max_examples=60)
 def test_means_keep_every_bit_in_few_bytes(said: list[list[int]]) -> None:

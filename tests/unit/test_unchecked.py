@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROLE = """
 import sys
 from weft.protocol.messages import NodeUnregistered
@@ -26,6 +28,7 @@ print(len(made), any(isinstance(one, KeysTold) for one in told))
 """
 
 
+@pytest.mark.slow
 def test_a_role_runs_with_its_flags_and_refuses_nothing(tmp_path: Path) -> None:
     (tmp_path / "role.py").write_text(ROLE)
 
@@ -38,6 +41,7 @@ def test_a_role_runs_with_its_flags_and_refuses_nothing(tmp_path: Path) -> None:
     assert run() == ["node_id: must not be empty False False", "__main__ ['--port', '1']"]
 
 
+@pytest.mark.slow
 def test_a_manager_makes_no_tokens_for_containers(tmp_path: Path) -> None:
     (tmp_path / "manager.py").write_text(MANAGER)
 

@@ -48,6 +48,7 @@ print(sorted(name for name, _ in compiled() - before))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["graphene", "carbyne"])
 def test_no_kernel_is_left_to_load_inside_the_event_loop(name: str) -> None:
     done = subprocess.run(

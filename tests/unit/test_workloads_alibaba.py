@@ -147,6 +147,7 @@ def peak_bytes(use):
     return peak
 
 
+@pytest.mark.slow
 def test_a_large_file_needs_bounded_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(buckets, "MEMORY_BYTES_MAX", 1024)
     path = tmp_path / "large.csv"

@@ -35,6 +35,7 @@ def importable(name: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_file_is_read_or_refused_with_its_name_and_a_reason(folder, record_property):
@@ -95,6 +96,7 @@ def job_edges(job: Job) -> Counter[tuple[float, float]]:
     return edges
 
 
+@pytest.mark.slow
 @needs_data
 def test_workflows_keep_every_edge_of_their_files_and_add_none():
     paths = [p for p in files(DATA) if ".json" in p.name and format_of(p) == "wfformat"]

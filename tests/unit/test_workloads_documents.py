@@ -108,6 +108,7 @@ def test_without_a_known_suffix_the_first_character_tells_json(tmp_path):
     assert load_documents(write(tmp_path, "y", b"a: 1\n---\na: 2\n")) == [{"a": 1}, {"a": 2}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd], ids=["plain", "gzip", "zstd"])
 def test_a_document_over_the_limit_is_refused_at_once(tmp_path, pack):
     path = write(tmp_path, "huge.json", pack(b" " * 100_000_000))
@@ -129,6 +130,7 @@ def test_a_line_over_the_limit_is_refused(tmp_path):
         list(read_lines(path, limit=50))
 
 
+@pytest.mark.slow
 def test_a_large_zstd_file_is_read_as_a_stream_in_bounded_memory(tmp_path):
     path = write(tmp_path, "a.zst", zstd(b"\0" * 999 + b"\n") + zstd(b"\0" * 400_000_000))
     tracemalloc.start()
@@ -140,6 +142,7 @@ def test_a_large_zstd_file_is_read_as_a_stream_in_bounded_memory(tmp_path):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_what_stands_before_a_zstd_frame_breaks_off_is_read(tmp_path):
     text = "\n".join(f"line {i * 7919 % 1000003}" for i in range(200_000)).encode()
     read: list[tuple[int, str]] = []

@@ -107,6 +107,7 @@ def test_archives_and_shares(tmp_path: Path) -> None:
         instances(tmp_path / "bad.tar.gz")
 
 
+@pytest.mark.slow
 def test_the_table_over_a_folder(tmp_path: Path) -> None:
     """`weft bench plan --psplib`: deviations from the path and the best known, nothing invalid."""
     _archive(tmp_path / "j3.tar.gz", x=SMALL)
@@ -149,6 +150,7 @@ def outside_makespan(text: str, start: list[float]) -> float:
     return max(start[number - 1] + needs[number][0] for number in after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["graphene", "graphene_plus"])
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"no instances under WEFT_DATA ({DATA})")
 def test_plans_hold_by_an_outside_check(name: str) -> None:

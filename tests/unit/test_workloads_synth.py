@@ -56,6 +56,7 @@ def measures(jobs: list[Job]) -> dict[str, list[int]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CARBYNE)
 def test_the_structure_has_the_percentiles_of_carbynes_tables_1_and_2(drawn, kind):
     for name, values in measures(drawn[kind]).items():

@@ -411,6 +411,7 @@ def test_azure_tables_are_read_as_csv_and_damage_is_named(tmp_path):
 # -- all of them -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["google", "pai", "openb", "azure"])
 def test_a_trace_is_simulated_from_its_file(tmp_path, form):
     path, cluster = {

@@ -180,6 +180,7 @@ def test_a_job_over_the_limit_is_refused_before_it_is_sent(monkeypatch: pytest.M
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_job_of_100_000_told_tasks_passes() -> None:
     stage = {
         "name": "big",
@@ -281,6 +282,7 @@ def test_a_lane_of_a_peer_that_is_gone_refuses_and_counts() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_what_is_too_much_for_one_message_leaves_in_parts_and_the_stream_stays_up() -> None:
     """Three masters are told jobs of 25 MB at once, as after a restart; 64 MB break a stream."""
 
@@ -319,6 +321,7 @@ def test_what_is_too_much_for_one_message_leaves_in_parts_and_the_stream_stays_u
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_calls_to_a_node_manager_leave_in_parts_that_fit() -> None:
     heard: list[tuple[int, int]] = []
 
@@ -354,6 +357,7 @@ def start_of(attempt: int) -> StartContainers:
     return StartContainers(attempt, "n1", (TaskLaunch(2**40, 0, 0, 0, 1.0, (1.0,)),))
 
 
+@pytest.mark.slow
 def test_starts_leave_over_one_stream_that_is_opened_again_where_it_broke(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -429,6 +433,7 @@ def test_a_node_manager_that_serves_no_stream_of_starts_is_called() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_an_answer_that_fits_no_message_is_an_error_that_says_so() -> None:
     async def answer(request: Any, caller: Any) -> Any:
         return Done("x" * 67_500_000)

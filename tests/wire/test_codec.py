@@ -65,6 +65,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "encode", "decode", "wire"), CASES, ids=lambda v: getattr(v, "__name__", "")
 )

@@ -89,6 +89,7 @@ async def until(look: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_remaining_work_and_path_are_told_and_a_run_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +152,7 @@ def test_remaining_work_and_path_are_told_and_a_run_is_kept(
     assert history.find("ada", "etl") == (), "damage is no history"
 
 
+@pytest.mark.slow
 def test_pages_that_say_nonsense_harm_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +240,7 @@ def test_each_kind_of_executor_counts_with_its_own_demand(
     asyncio.run(conversation())
 
 
+@pytest.mark.slow
 def test_without_pages_the_event_log_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weft.yarn.masters.LINGER_S", 0.0)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     some(pb.Register, host=WORDS, rpc_port=INT, tracking_url=WORDS),
@@ -147,6 +148,7 @@ CONTEXT = some(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(context=CONTEXT)
 def test_a_submission_is_refused_or_a_job_that_a_file_could_hold(
@@ -163,6 +165,7 @@ def test_a_submission_is_refused_or_a_job_that_a_file_could_hold(
         assert not list(cluster.store.applications()), "nothing is kept of what was refused"
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.tuples(st.binary(max_size=60), st.binary(max_size=30)), max_size=3),

@@ -180,6 +180,7 @@ def test_keys_are_replaced_while_their_tokens_are_in_use(tmp_path: Any) -> None:
     assert not again.holds(old.kind, old.identifier, old.password)
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(st.text(max_size=8), st.binary(max_size=300), max_size=4),
     st.dictionaries(st.text(max_size=8), st.binary(max_size=300), max_size=4),

@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_a_third_party_compiles_the_sources_as_they_lie(tmp_path: Path) -> None:
     sources = sorted(path.name for path in (ROOT / "proto").glob("*.proto"))
     assert "client.proto" in sources

@@ -148,6 +148,7 @@ def test_beyond_loopback_somebody_has_to_know_or_to_say_so(host: str) -> None:
         check(host, knows=False, insecure=False, how="it something")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["rm", "nm", "am", "weft.web", "weft.yarn"])
 def test_no_part_listens_for_everybody_without_being_told(role: str, tmp_path: Path) -> None:
     more = ["--hosting"] if role == "am" else []

@@ -13,6 +13,7 @@ from weft.runtime.role_settings import WebSettings
 from weft.web.server import make_app
 
 
+@pytest.mark.slow
 def test_a_head_that_never_ends_closes_its_connection_and_no_other() -> None:
     async def main() -> None:
         fake = FakeClient(nodes=3, apps=3)

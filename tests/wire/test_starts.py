@@ -130,6 +130,7 @@ def test_what_was_answered_is_told_before_a_request_that_breaks_a_rule_ends_the_
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_what_fails_while_an_answer_is_written_ends_the_stream_behind_it() -> None:
     """A call that still writes can end with no status: its master would wait for its deadline."""
 
@@ -166,6 +167,7 @@ def test_what_fails_while_an_answer_is_written_ends_the_stream_behind_it() -> No
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_of_a_peer_that_does_not_read_its_answers_no_more_is_read() -> None:
     async def main() -> None:
         heard, gate = list[Any](), asyncio.Event()

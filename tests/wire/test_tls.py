@@ -260,6 +260,7 @@ def test_the_command_makes_what_a_part_takes(tmp_path: Path) -> None:
     assert tls.read(tmp_path / "ca.pem", tmp_path / "n1.pem", tmp_path / "n1-key.pem")
 
 
+@pytest.mark.slow
 def test_the_package_that_makes_certificates_is_named_where_it_is_missing(tmp_path: Path) -> None:
     """TLS itself needs it not: only whoever makes certificates does."""
     code = (

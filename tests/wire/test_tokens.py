@@ -156,6 +156,7 @@ def test_of_a_run_only_the_containers_start_whose_tokens_are_shown() -> None:
     assert [(one.container_id, one.task) for one in answer.items] == [(C1 + 1, 5)]
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6), st.booleans()), max_size=5),
     st.integers(0, 6),

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.model.errors import InputError, WeftError
 from weft.model.extras import require
+from weft.results.shown import as_html, as_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +70,7 @@ SCHEMAS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Results:
     """The tables of one run, as Arrow; a live run's folder has no summary and no nodes."""
 
@@ -80,6 +81,15 @@ class Results:
     nodes: "pa.Table"
     stages: "pa.Table"
     decisions: "Path | None" = field(default=None)
+
+    def __repr__(self) -> str:
+        return as_text(self.summary, self._rows())
+
+    def _repr_html_(self) -> str:
+        return as_html(self.summary, self._rows())
+
+    def _rows(self) -> dict[str, int]:
+        return {name: table.num_rows for name, table in self.tables().items()}
 
     def tables(self) -> dict[str, "pa.Table"]:
         """Return every table by name."""

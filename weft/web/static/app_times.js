@@ -107,10 +107,10 @@ export function drawTimes(parts, { data, plan, planNote, by, chosen, groups, sho
 function words(bar, stages) {
   const where = typeof bar.node === "number" ? `machine ${bar.node + 1}` : bar.node;
   return [
-    stages[bar.stage].name + (bar.task >= 0 ? ` task ${bar.task + 1}` : ""),
+    stages[bar.stage].name + (bar.task >= 0 ? ` task ${bar.task}` : ""),
     where +
       (bar.state && `, ${bar.state.toLowerCase()}`) +
-      (bar.attempt ? `, try ${bar.attempt + 1}` : ""),
+      (bar.attempt ? `, try ${bar.attempt}` : ""),
     `${duration(bar.start)} to ${duration(bar.end)}: ${duration(bar.end - bar.start)}`,
   ].join("\n");
 }

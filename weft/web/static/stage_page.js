@@ -66,7 +66,7 @@ function columns(open) {
       title: "Task",
       num: true,
       value: (r) => (r.task < 0 ? Infinity : r.task),
-      cell: (r) => (r.task < 0 ? "–" : count(r.task + 1)),
+      cell: (r) => (r.task < 0 ? "–" : count(r.task)),
     },
     {
       key: "try",
@@ -74,7 +74,7 @@ function columns(open) {
       num: true,
       rank: 2,
       value: (r) => r.attempt,
-      cell: (r) => (r.task < 0 ? "–" : r.attempt + 1),
+      cell: (r) => (r.task < 0 ? "–" : r.attempt),
     },
     {
       key: "state",
