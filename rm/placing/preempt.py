@@ -9,9 +9,15 @@ What does not fit beside the containers that are ending anyway gets the node whe
 go. That node is kept for it, its victims' masters are told, and what has not ended after the grace
 period is stopped: its outcome is PREEMPTED, which counts against nobody.
 
-A queue gives up only what it holds beyond its guarantee, and nothing within the dead zone above it.
+A queue gives something up only while it holds more than its guarantee, and nothing within the dead
+zone above it; the last container may take it below. What is taken must bring the queues nearer to
+their guarantees: the sum over queues of what each lacks, as a part of its guarantee, falls with
+every container that is taken for another queue. So nobody takes back what was just taken from him,
+and a queue whose guarantee is less than one container gets one, also from a queue that holds a
+little less than its own.
 Most preemptable are what was chosen before, then plain tasks before gangs, then the application of
-the lowest priority, then the latest, then its newest container. A round goes for `natural` of what
+the lowest priority, then what loses least work: its time since its start, or since its last
+checkpoint (`Stage.checkpoint_s`), times what it holds. A round goes for `natural` of what
 an ask lacks, at least one container, as some room comes by itself; masters are never taken.
 """
 
@@ -39,6 +45,7 @@ from weft.protocol.facts import PreemptionChosen
 from weft.protocol.messages import Preemption
 
 _ASKS_MAX = 32  # that one round looks at
+_BEATS = 2  # heartbeats until a container that is stopped has ended
 _NODES_MAX = 64  # that it looks at for one ask
 
 
@@ -105,13 +112,22 @@ class _Round:
         self.budget = books.settings.preemption_round_max  # dominant share of the cluster
         for slot, node in enumerate(books.node_at):
             for holding in node.holdings.values():
-                if holding.state is RmContainerState.STOPPING:
+                if holding.state is RmContainerState.STOPPING or self._ends_first(holding):
                     self._leaves(holding)
                 elif _may_go(holding):
                     self.victims.setdefault(slot, []).append(holding)
         self.before = self.held.copy()  # as the round begins
         for found in self.victims.values():
             found.sort(key=self._last)
+
+    def _ends_first(self, holding: Holding) -> bool:
+        """Return whether a task is expected to end by itself before a stopped one would.
+
+        In YARN's pace its node hears of that with its next heartbeat, and tells with the one after.
+        """
+        now, settings = self.books.now, self.books.settings
+        takes_s = 0.0 if settings.prompt else _BEATS * settings.heartbeat_s
+        return holding.entry is not None and now < holding.end_s <= now + takes_s
 
     def choose(self) -> None:
         """Look at what has a claim: waiting masters, then asks, the neediest queue's first."""
@@ -198,7 +214,8 @@ class _Round:
         order = np.argsort(lack, kind="stable").tolist()
         near = [slot for slot in order if usable[slot] and slot in self.victims][:_NODES_MAX]
         ways = ((self._way(slot, entry), slot) for slot in near)
-        for _, slot in sorted((self._cost(way), slot) for way, slot in ways if way is not None):
+        found = [(self._lost(way), self._cost(way), slot) for way, slot in ways if way is not None]
+        for _, _, slot in sorted(found):
             while lacking > 0:
                 way = self._way(slot, entry)
                 if way is None:
@@ -261,14 +278,40 @@ class _Round:
         if not self._below(entry):
             return False
         now = held.get(own.queue, self.held[own.queue])
-        capacity = float(books.queues.capacity[own.queue])
-        zone = 1.0 + books.settings.preemption_dead_zone
-        over = float((self.before[own.queue] / self.total).max()) > capacity * zone + TOLERANCE
-        left = now - holding.demand
-        if not over or float((left / self.total).max()) < capacity - TOLERANCE:
+        zone = books.settings.preemption_dead_zone
+        first = passes(np.zeros_like(now), entry.demand, self._guarantee(leaf))
+        least, before = (1.0 - zone, 1.0 - zone) if first else (1.0, 1.0 + zone)
+        if self._ratio(own.queue, self.before[own.queue]) <= before + TOLERANCE:
             return False
+        if self._ratio(own.queue, now) <= least + TOLERANCE:
+            return False
+        left = now - holding.demand
         held[own.queue] = left
-        return True
+        lost = sum(
+            self._lacks(at, some) - self._lacks(at, self.held[at]) for at, some in held.items()
+        )
+        if lost < self._gain(leaf, entry.demand) - TOLERANCE:
+            return True
+        held[own.queue] = now
+        return False
+
+    def _guarantee(self, leaf: int) -> Floats:
+        """Return what a queue is guaranteed, (d,)."""
+        return np.asarray(self.books.queues.capacity[leaf] * self.books.ledger.total)
+
+    def _gain(self, leaf: int, demand: Floats) -> float:
+        """Return by how much less of its guarantee a queue lacks with one more demand (d,)."""
+        held = self.held[leaf]
+        return self._lacks(leaf, held) - self._lacks(leaf, held + demand)
+
+    def _lacks(self, leaf: int, held: Floats) -> float:
+        """Return what a queue that holds so much (d,) lacks, as a part of its guarantee."""
+        return max(0.0, 1.0 - self._ratio(leaf, held))
+
+    def _ratio(self, leaf: int, held: Floats) -> float:
+        """Return an amount (d,) as a dominant share over a queue's guarantee."""
+        capacity = max(float(self.books.queues.capacity[leaf]), 1e-9)
+        return float((held / self.total).max()) / capacity
 
     def _serve_gang(self, entry: AskEntry) -> None:
         """Choose what has to go so that a gang can start as a whole, and reserve its nodes."""
@@ -330,7 +373,8 @@ class _Round:
     def _most(self, entry: AskEntry) -> int:
         """Return how many containers of an ask its queue may claim.
 
-        It may claim up to its guarantee, or any number where the ask outranks others of its queue.
+        It may claim until it has its guarantee, or any number where the ask outranks others of its
+        queue.
         """
         if self._outranks(entry):
             return entry.pending
@@ -339,7 +383,7 @@ class _Round:
         left = self.books.queues.capacity[leaf] * self.books.ledger.total - self.held[leaf]
         if not need.any():
             return 0
-        return max(0, int(np.floor((left[need] / entry.demand[need]).min() + 1e-6)))
+        return max(0, int(np.ceil((left[need] / entry.demand[need]).min() - 1e-6)))
 
     def _usable(self, entry: AskEntry, serial: int) -> Bools:
         found = usable(self.books, entry, serial)
@@ -352,13 +396,27 @@ class _Round:
 
     def _used(self, leaf: int) -> float:
         """Return what a queue holds over its guarantee."""
-        capacity = max(float(self.books.queues.capacity[leaf]), 1e-9)
-        return float((self.held[leaf] / self.total).max()) / capacity
+        return self._ratio(leaf, self.held[leaf])
 
     def _cost(self, holdings: list[Holding]) -> float:
         """Return what goes that was not chosen before, as a dominant share of the cluster."""
         fresh = [h.demand for h in holdings if h.container_id not in self.books.marks]
         return float((np.sum(fresh, axis=0) / self.total).max()) if fresh else 0.0
+
+    def _lost(self, holdings: list[Holding]) -> float:
+        """Return the work that goes with containers not chosen before: dominant share x s."""
+        fresh = [h for h in holdings if h.container_id not in self.books.marks]
+        return sum(self._work_of(holding) for holding in fresh)
+
+    def _work_of(self, holding: Holding) -> float:
+        """Return what a container did since its start, or its stage's last checkpoint."""
+        done_s = self.books.now - holding.started_s
+        if holding.attempt is not None and holding.stage >= 0:
+            stages = holding.attempt.app.job.stages
+            every_s = stages[holding.stage].checkpoint_s if holding.stage < len(stages) else 0.0
+            if every_s > 0.0:
+                done_s %= every_s
+        return done_s * float((holding.demand / self.total).max())
 
     def _last(self, holding: Holding) -> tuple[object, ...]:
         """Return the sort key that has the most preemptable containers of a node first."""
@@ -370,8 +428,8 @@ class _Round:
             not chosen,
             gang,
             app.priority,
+            round(self._work_of(holding), 9),
             -app.app_id,
-            -holding.started_s,
             -holding.container_id,
         )
 

@@ -299,3 +299,67 @@ def test_a_large_master_gets_a_node_kept() -> None:
             break
     assert rig.manager.books.apps[app].attempt.master is not None
     assert not rig.manager.books.matching.reserved
+
+
+# -- preemption ------------------------------------------------------------------------------------
+
+TAKES = {"manager.preemption": "true", "manager.preemption_grace_s": "3"}
+
+
+def taken(result: Any) -> int:
+    """How many containers were preempted."""
+    return sum(row["state"] == "PREEMPTED" for row in result.tasks.to_pylist())
+
+
+@pytest.mark.parametrize("matcher", ["capacity", "drf", "graphene", "fifo"])
+def test_a_container_is_taken_though_its_queue_falls_below_its_guarantee(matcher: str) -> None:
+    """Two of six cores are more than a third of twenty, one is less; the others have nothing."""
+    third = {"capacity": 1 / 3}
+    spec = cluster({"count": 2, "vcores": 10}, a=third, b=third, c=third)
+    six = {"vcores": 6, "memory_mb": 512}
+    jobs = [
+        job(name, 9, six, queue=f"root.{name}", arrival_s=at, duration_s=90)
+        for name, at in (("a", 0), ("b", 5), ("c", 5))
+    ]
+    result = run(jobs, spec, matcher, options=TAKES, until_s=130.0)
+    begun = [row["start_s"] for row in result.tasks.to_pylist() if row["start_s"] is not None]
+    assert sorted(begun)[2] < 20.0
+    assert taken(result) == 1, "for the third queue nothing is left to take"
+
+
+def test_a_queue_that_is_guaranteed_less_than_a_container_gets_one() -> None:
+    spec = cluster({"count": 2, "vcores": 10}, a={"capacity": 0.99}, b={"capacity": 0.01})
+    jobs = [
+        job("a", 100, queue="root.a", duration_s=190),
+        job("b", 1, queue="root.b", arrival_s=5, duration_s=10),
+    ]
+    result = run(jobs, spec, "capacity", options=TAKES, until_s=100.0)
+    assert states(result)[1] == "SUCCEEDED"
+    assert taken(result) == 1
+
+
+def test_nobody_takes_back_what_was_taken_from_him() -> None:
+    """One task at a time fits; each of two queues is below its guarantee while the other runs."""
+    half = {"capacity": 0.5}
+    spec = cluster({"count": 1, "vcores": 10}, a=half, b=half)
+    six = {"vcores": 6, "memory_mb": 512}
+    jobs = [
+        job("a", 9, six, queue="root.a", duration_s=40),
+        job("b", 9, six, queue="root.b", arrival_s=5, duration_s=40),
+    ]
+    assert taken(run(jobs, spec, "capacity", options=TAKES, until_s=400.0)) == 0
+
+
+def test_preemption_takes_those_with_the_least_work_to_lose() -> None:
+    """One task saves its work every 7 s, the other began later."""
+    half = {"capacity": 0.5}
+    spec = cluster({"count": 1, "vcores": 2.2}, a=half, b=half)
+    jobs = [
+        job("saves", 1, queue="root.a", duration_s=300, checkpoint_s=7.0),
+        job("begins", 1, queue="root.a", arrival_s=20, duration_s=300),
+        job("other", 1, queue="root.b", arrival_s=58, duration_s=5),
+    ]
+    result = run(jobs, spec, "capacity", options=TAKES, until_s=100.0)
+    names = {row["job"]: row["name"] for row in result.jobs.to_pylist()}
+    gone = [names[r["job"]] for r in result.tasks.to_pylist() if r["state"] == "PREEMPTED"]
+    assert gone == ["saves"]

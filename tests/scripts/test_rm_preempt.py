@@ -1,11 +1,13 @@
 """Preemption, as the manager decides it: who gives up what, when it is told, how it ends."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from rm.settings import ManagerSettings
-from testkit.builders import FakeMaster, ask, job, noted, sent, stage, timers
+from testkit import builders
+from testkit.builders import FakeMaster, job, noted, sent, stage, timers
 from testkit.manager import Rig
 from weft.model.cluster import QueueSpec
 from weft.model.ids import app_of_attempt
@@ -22,6 +24,7 @@ from weft.protocol.requests import Explain, GetApplication
 
 QUEUES = QueueSpec("root", children=(QueueSpec("a", 0.5), QueueSpec("b", 0.5)))
 GRACE_S = 10.0
+ask = partial(builders.ask, duration_s=1000.0)  # nothing ends by itself
 ON: dict[str, Any] = {
     "preemption": True,
     "preemption_grace_s": GRACE_S,

@@ -144,6 +144,7 @@ class Stage:
     label: str = ""  # node label that the tasks need; empty: nodes without a label
     gang: bool = False  # its tasks are started all at once or not at all
     overrides: tuple[TaskOverride, ...] = ()  # empty, or one per task
+    checkpoint_s: float = 0.0  # its tasks save their work every so many s; 0: never
 
     @property
     def together(self) -> bool:

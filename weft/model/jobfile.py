@@ -51,7 +51,7 @@ _JOB_KEYS = {
 _MASTER_KEYS = {"demand", "command", "environment", "label", "max_attempts", "recorded"}
 ATTEMPTS_MAX = 255  # of an application
 _TASK_KEYS = {"duration_s", "demand", "actual_duration_s", "actual_demand", "prefer", "command"}
-_STAGE_KEYS = _TASK_KEYS | {"name", "tasks", "parents", "label", "gang"}
+_STAGE_KEYS = _TASK_KEYS | {"name", "tasks", "parents", "label", "gang", "checkpoint_s"}
 
 
 def job_from_dict(data: object, place: str = "") -> Job:
@@ -214,6 +214,7 @@ def _stage(data: object, place: str) -> Stage:
         label=_name(table.get("label", ""), f"{place}.label", empty=True),
         gang=gang,
         overrides=overrides,
+        checkpoint_s=read_amount(table.get("checkpoint_s", 0.0), f"{place}.checkpoint_s"),
     )
 
 
@@ -343,6 +344,8 @@ def _stage_to_dict(stage: Stage) -> Json:
         data["label"] = stage.label
     if stage.gang:
         data["gang"] = True
+    if stage.checkpoint_s:
+        data["checkpoint_s"] = stage.checkpoint_s
     return data
 
 
