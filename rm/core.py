@@ -23,6 +23,7 @@ from weft.protocol.effects import (
     Effect,
     NodesIdle,
     Recovered,
+    ReportsWaited,
     SetTimer,
     TimerFired,
 )
@@ -70,6 +71,7 @@ class ResourceManager:
         self._handlers: dict[type, Handler] = {
             NodeHeartbeated: reporting.heartbeat,
             NodesIdle: reporting.idle,
+            ReportsWaited: self._waited,
             ContainersAsked: asking.asked,
             NodeRegistered: registering.register,
             NodeUnregistered: silence.unregister,
@@ -153,6 +155,11 @@ class ResourceManager:
             lifetime.alarm(self.books, event.key[1])
         else:
             raise InvariantError(f"nobody set the timer {event.key!r}")
+
+    def _waited(self, books: Books, event: ReportsWaited) -> None:
+        """Count the time in which reports waited to be read as nobody's silence."""
+        silence.forgive(books, event.for_s)
+        ending.forgive(books, event.for_s)
 
     def _look(self) -> None:
         """Make one round of preemption; the next comes when the first of those chosen has to go."""

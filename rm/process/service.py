@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,10 +13,11 @@ from rm.process.metrics import ManagerMetrics
 from rm.process.owners import Owners
 from rm.process.rate import Rate
 from rm.process.trust import Trust
+from rm.process.unread import Unread
 from rm.process.watching import Watching
 from weft.model.errors import InputError
 from weft.protocol.access import TRUSTED, Caller, Role
-from weft.protocol.effects import ClientRequested, NodesIdle
+from weft.protocol.effects import ClientRequested, NodesIdle, ReportsWaited
 from weft.protocol.facts import Fact, RunFact
 from weft.protocol.messages import (
     MANAGER,
@@ -91,6 +92,7 @@ class ManagerService(Outside):
         beat_s = process.clock.wall_s(heartbeat_s)
         self._owners = Owners(max(SILENCE_MIN_S, SILENCE_BEATS * beat_s))
         self._acknowledge_s = min(ACKNOWLEDGE_S, ACKNOWLEDGE_BEATS * beat_s)
+        self._unread = Unread(self._waited)
         self._clients: dict[Address, asyncio.Future[Any]] = {}
         self._tokens = itertools.count(1)
         self._reading: set[Address] = set()  # of the clients, those whose request changes nothing
@@ -113,6 +115,13 @@ class ManagerService(Outside):
         """Send what arrives from now on to the core; before, it is dropped."""
         self._trust = trust
         self._shell = shell
+        self._process.spawn(self._unread.watch())
+
+    def _waited(self, for_s: float) -> None:
+        """Tell the core that nodes and masters were not heard, for so long by the wall clock."""
+        if self._shell is not None:
+            scale = self._process.clock.time_scale
+            self._shell.post(MANAGER, ReportsWaited(for_s * scale))
 
     def user_of(self, text: str) -> tuple[Role, str]:
         """Return the role and name of a user's token; raises InputError."""
@@ -136,10 +145,10 @@ class ManagerService(Outside):
 
     # -- in ----------------------------------------------------------------------------------------
 
-    def _from_nodes(self, lane: Lane, batch: list[Any]) -> None:
+    def _from_nodes(self, lane: Lane, batch: list[Any]) -> Awaitable[None] | None:
         shell = self._shell
         if shell is None:
-            return
+            return None
         now_s = time.monotonic()
         for message in batch:
             if isinstance(message, Shown):
@@ -150,6 +159,7 @@ class ManagerService(Outside):
                 continue
             if self._admits(lane, message, now_s):
                 shell.post(MANAGER, message)
+        return self._unread.held(lane, shell.handled())
 
     def _admits(self, lane: Lane, message: Any, now_s: float) -> bool:
         """Return whether a node's message may go to the core; else say what its sender lacks."""
@@ -198,10 +208,10 @@ class ManagerService(Outside):
         event = NodesIdle(tuple(hearing.heard))
         self._shell.post(MANAGER, event, hearing.collect, hearing.answer)
 
-    def _from_masters(self, lane: Lane, batch: list[Any]) -> None:
+    def _from_masters(self, lane: Lane, batch: list[Any]) -> Awaitable[None] | None:
         shell = self._shell
         if shell is None:
-            return
+            return None
         for message in batch:
             if isinstance(message, Shown):
                 self._trust.show(lane, message, partial(self._gate.refuse, "Token", lane.peer))
@@ -212,6 +222,7 @@ class ManagerService(Outside):
                     continue
                 self._learn(master_address(message.attempt_id), lane)
                 shell.post(MANAGER, message)
+        return self._unread.held(lane, shell.handled())
 
     def _learn(self, address: Address, lane: Lane) -> None:
         old = self._routes.get(address)

@@ -395,6 +395,22 @@ def test_a_collector_takes_the_answer_of_its_own_event_only() -> None:
     assert did == [("send", "rm", 1), ("send", "am:1", 2), ("send", "rm", 2)]
 
 
+def test_who_waits_for_the_mailbox_goes_on_once_what_was_in_it_was_handled() -> None:
+    async def test(shell: Shell, core: Scripted, outside: Recorded) -> None:
+        assert shell.handled().done(), "there is nothing to wait for"
+        shell.post("core", 1)
+        first = shell.handled()
+        shell.post("core", 2)
+        second = shell.handled()
+        first.cancel()  # its stream is gone
+        shell.post("core", 3)
+        assert not second.done()
+        await second
+        assert core.seen[:2] == [1, 2]
+
+    drive(lambda event: [], test)
+
+
 def test_beats_keep_their_phase_however_late_each_of_them_is() -> None:
     """A beat is set by its own firing, which the loop, the work and the grid delay each time."""
     times: list[float] = []

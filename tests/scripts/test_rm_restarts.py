@@ -4,7 +4,7 @@ from rm.settings import ManagerSettings
 from testkit.builders import ask, job, node_registered, sent, stage, succeeded
 from testkit.manager import Rig
 from weft.model.ids import attempt_id, container_id
-from weft.protocol.effects import Send, TimerFired
+from weft.protocol.effects import ReportsWaited, Send, TimerFired
 from weft.protocol.messages import (
     AttemptAccepted,
     AttemptRegistered,
@@ -172,6 +172,22 @@ def test_a_manager_that_was_paused_hears_what_waits_before_it_declares_anyone_lo
     assert rig.manager.books.nodes["n1"].present, "a look that is late judges nobody"
     rig.tell(TimerFired("liveness"), 2.0)
     assert not rig.manager.books.nodes["n1"].present, "who stays silent is lost all the same"
+
+
+def test_reports_that_wait_to_be_read_are_nobodys_silence() -> None:
+    rig = Rig(settings=ManagerSettings(node_expiry_s=10.0, master_expiry_s=10.0, master_demand={}))
+    rig.add_node("n1")
+    master = rig.start(job("j", stage("w", 3)))
+    attempt = rig.manager.books.apps[1].attempt
+    for _ in range(30):
+        rig.tell(ReportsWaited(1.0), 1.0)
+        rig.tell(TimerFired("liveness"))
+    assert rig.manager.books.nodes["n1"].present
+    assert rig.manager.books.apps[1].attempt is attempt
+    for _ in range(11):
+        rig.tell(TimerFired("liveness"), 1.0)
+    assert not rig.manager.books.nodes["n1"].present, "who stays silent is lost all the same"
+    assert master.attempt_id
 
 
 def test_a_success_that_a_lost_node_brings_back_counts_while_its_task_is_open() -> None:

@@ -117,6 +117,13 @@ class NodesIdle:
 
 
 @record
+class ReportsWaited:
+    """For so long what nodes or masters said waited to be read, s: the manager was behind."""
+
+    for_s: float
+
+
+@record
 class Heard:
     """The manager took a node for alive that said nothing at `at_s`, on the node's clock."""
 

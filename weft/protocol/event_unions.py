@@ -17,6 +17,7 @@ from weft.protocol.effects import (
     ProcessEnded,
     ProcessesFound,
     Recovered,
+    ReportsWaited,
     Started,
     StopRequested,
     TimerFired,
@@ -30,7 +31,9 @@ from weft.protocol.messages import (
     ToNode,
 )
 
-ManagerTold = FromNode | FromMaster | NodesIdle | ClientRequested | Recovered | TimerFired
+ManagerTold = (
+    FromNode | FromMaster | NodesIdle | ReportsWaited | ClientRequested | Recovered | TimerFired
+)
 MasterTold = ToMaster | NodeToMaster | Started | PlanReady | StopRequested | TimerFired
 NodeTold = (
     ToNode

@@ -105,6 +105,8 @@ class Shell:
         self._leaves_out = leaves_out
         self._beats = Beats(self._fire, self._says_nothing, outside.idle)
         self._mailbox: deque[_Entry] = deque()
+        self._taken = 0  # entries of it that were handled
+        self._followed: deque[tuple[int, asyncio.Future[None]]] = deque()  # who waits for which
         self._over: asyncio.Future[None] | None = None  # while it runs
         self._comes = False  # a round
         self._left_s: float | None = None  # when the last round ended with more to handle
@@ -166,6 +168,15 @@ class Shell:
         self._mailbox.append((address, events, time.perf_counter(), None, None))
         self._awake()
 
+    def handled(self) -> asyncio.Future[None]:
+        """Return what is done once all that is in the mailbox now was handled."""
+        done = asyncio.get_running_loop().create_future()
+        if self._mailbox:
+            self._followed.append((self._taken + len(self._mailbox), done))
+        else:
+            done.set_result(None)
+        return done
+
     # -- the loop ----------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -224,6 +235,7 @@ class Shell:
         until_s, most = self._bounds()
         for _ in range(min(len(mailbox), most)):
             address, events, posted_s, collector, handled = mailbox.popleft()
+            self._taken += 1
             if type(events[0]) is TimerFired:
                 self._handle_timer(address, events[0], posted_s, out)
             else:
@@ -232,6 +244,11 @@ class Shell:
                 handled()
             if time.perf_counter() > until_s:
                 break
+        followed = self._followed
+        while followed and followed[0][0] <= self._taken:
+            _, done = followed.popleft()
+            if not done.done():
+                done.set_result(None)
         # A zero-delay timer collects what arrived together: it fires after the round's events.
         self._due, fresh = [], self._due
         for address, key in due + fresh:

@@ -6,7 +6,7 @@ parts, as a message beyond the limit breaks the stream for everybody whom it ser
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -292,9 +292,14 @@ async def serve(
     lane: Lane,
     encode: Callable[[list[Any]], Any],
     decode: Callable[[Any], Any],
-    on_batch: Callable[[Any], None],
+    on_batch: Callable[[Any], Awaitable[None] | None],
 ) -> None:
-    """Serve the server's end of a stream: read until the peer ends, write what the lane gets."""
+    """Serve the server's end of a stream: read until the peer ends, write what the lane gets.
+
+    What `on_batch` answers is waited for before the next batch is handed over, so however much a
+    peer says, two batches of it are in memory.
+    """
+    held: Awaitable[None] | None = None
     writer = asyncio.create_task(lane.pump(context.write, encode))
     try:
         while (batch := await context.read()) is not grpc.aio.EOF:
@@ -302,7 +307,9 @@ async def serve(
                 messages = decode(batch)
             except (ValueError, WeftError) as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            on_batch(messages)
+            if held is not None:
+                await held
+            held = on_batch(messages)
     finally:
         lane.close()
         await cancel(writer)

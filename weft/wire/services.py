@@ -39,7 +39,7 @@ from weft.wire.validator import Gate
 
 Ask = Callable[[ClientRequest, Caller], Awaitable[Any]]
 Watch = Callable[[int], AsyncIterator[tuple[int, list[str]]]]
-OnBatch = Callable[[Lane, Any], None]
+OnBatch = Callable[[Lane, Any], Awaitable[None] | None]  # what is waited for before the next
 OnClosed = Callable[[Lane], None]
 Stamp = Callable[[], tuple[int, int]]  # the cluster's start, ms, and the life of its manager
 BEGUN_S = 0.05  # cluster time: tasks begin so long, at most, before their master is told
