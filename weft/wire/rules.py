@@ -234,6 +234,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "label": NAME,
         "gang": GIVEN,
         "strict": GIVEN,
+        "counts": _list(POSITION),
     },
     messages.Container: {
         "container_id": FIRST,
