@@ -112,8 +112,12 @@ public final class Driver {
         if (System.getenv("WEFT_TRACES") != null) {
           refused.printStackTrace();
         }
+        Throwable cause = refused;
+        while (cause.getCause() != null) {
+          cause = cause.getCause();
+        }
         answer = new LinkedHashMap<>();
-        answer.put("refused", String.valueOf(refused.getMessage() == null ? refused : refused.getMessage()));
+        answer.put("refused", String.valueOf(cause.getMessage() == null ? cause : cause.getMessage()));
       }
       JSON.writeValue(new File(arguments[at + 1]), answer);
     }
@@ -421,6 +425,10 @@ public final class Driver {
       submission.setPriority(Priority.newInstance(told.path("priority").asInt(0)));
       List<ResourceRequest> first =
           told.has("am") ? Collections.singletonList(request(0, "*", told.get("am"), 1, true)) : null;
+      if (first != null) {
+        first.get(0).setCapability(scheduler.getNormalizedResource(
+            first.get(0).getCapability(), scheduler.getMaximumResourceCapability()));
+      }
       RMAppAttemptMetrics metrics = new RMAppAttemptMetrics(attempt, context);
       RMAppAttempt current = like(RMAppAttempt.class, (proxy, method, values) -> {
         switch (method.getName()) {

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lab.yarn.cases import Case
-from lab.yarn.weft_side import Loop
+from lab.yarn.weft_side import Loop, Row
 from rm.ledger.view import View
 from rm.match.protocol import Match
 from rm.match.yarn.books import Machine, Request
@@ -150,6 +150,9 @@ class Led(Loop):
         self.number = number
         super().heartbeat(number, node)
 
+    def _in_order(self, rows: list[Row]) -> list[Row]:
+        return rows
+
     def compare(self, machine: Machine, decided: list[Taken]) -> Told | None:
         """Count a heartbeat's decisions; return YARN's where they differ."""
         told = self.told[self.number, machine.name]
@@ -176,14 +179,6 @@ class Led(Loop):
             return "another request of the same application"
         same = self._queues[theirs[1]] == self._queues[ours[1]]
         return "another application of the queue" if same else "another queue"
-
-    def names(self, request: Request) -> tuple[int, int]:
-        """Return the scenario's application and priority of a request."""
-        app = self.manager.books.app_at[request.app.slot]
-        assert app is not None
-        assert app.attempt is not None
-        priority = 0 if request.entry is None else request.entry.ask.ask_id - 1
-        return self._numbers[app.attempt.attempt_id], priority
 
     def is_of(self, request: Request, app: int, priority: int) -> bool:
         """Return whether a request is this application's at this priority."""

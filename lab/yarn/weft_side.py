@@ -11,6 +11,7 @@ from lab.yarn.cases import Case
 from rm.core import ResourceManager
 from rm.match.protocol import Matcher
 from rm.match.registry import make_matcher
+from rm.match.yarn.books import Request
 from rm.match.yarn.matcher import YarnMatcher
 from rm.settings import ManagerSettings
 from weft.model.ids import AttemptId, attempt_id, attempt_of_container
@@ -129,17 +130,20 @@ class Loop:
         self._runs[node] = [one for one in self._runs[node] if one[0] > number]
         ends = [ContainerEnd(c, Outcome.SUCCEEDED) for c in ended]
         effects = self._tell(self._beat(node, tuple(ends)))
-        for effect in effects:
-            if isinstance(effect, Note):
-                for fact in facts_of(effect.fact):
-                    if isinstance(fact, Placed):
-                        self._placed(number, node, fact)
+        rows = [
+            self._placed(number, node, fact)
+            for effect in effects
+            if isinstance(effect, Note)
+            for fact in facts_of(effect.fact)
+            if isinstance(fact, Placed)
+        ]
         self._hear(effects)
         for at, launch in self._starts:
             app = self._numbers[launch.attempt_id]
-            self._tell_grant(number, at, app, 0, launch.demand)
+            rows.append(self._row(number, at, app, 0, launch.demand))
             self._runs[at].append((float(FOREVER * 4), launch.container_id))
             self._hear(self._tell(AttemptRegistered(launch.attempt_id)))
+        self.answer.grants += self._in_order(rows)
         self._starts.clear()
         self._kept(number, node)
 
@@ -254,28 +258,44 @@ class Loop:
         if asks:
             self._hear(self._tell(self._call(self._attempts[told["id"]], tuple(asks))))
 
-    def _placed(self, number: int, node: str, fact: Placed) -> None:
+    def _in_order(self, rows: list[Row]) -> list[Row]:
+        """Return a heartbeat's grants as they were decided: masters are told after all others."""
+        if not isinstance(self.matcher, YarnMatcher) or not any(row[3] == 0 for row in rows):
+            return rows
+        found: list[Row] = []
+        for request in self.matcher.granted_last():
+            names = self.names(request)
+            row = next(one for one in rows if (one[2], one[3]) == names)
+            rows.remove(row)
+            found.append(row)
+        return found + rows
+
+    def names(self, request: Request) -> tuple[int, int]:
+        """Return the scenario's application and priority of a request."""
+        app = self.manager.books.app_at[request.app.slot]
+        assert app is not None
+        assert app.attempt is not None
+        priority = 0 if request.entry is None else request.entry.ask.ask_id - 1
+        return self._numbers[app.attempt.attempt_id], priority
+
+    def _placed(self, number: int, node: str, fact: Placed) -> Row:
         app = self._numbers[attempt_of_container(fact.container)]
         own = (app, fact.ask - 1)
         self._granted[own] += 1
         self._runs[node].append((number + self._lasts[own], fact.container))
-        self._tell_grant(number, node, app, fact.ask - 1, fact.demand)
+        return self._row(number, node, app, fact.ask - 1, fact.demand)
 
-    def _tell_grant(self, number: int, node: str, app: int, priority: int, demand: Vector) -> None:
+    def _row(self, number: int, node: str, app: int, priority: int, demand: Vector) -> Row:
         held = dict(zip(self.case.cluster.types.names, demand, strict=True))
         memory, vcores = int(held.get("memory_mb", 0)), int(held.get("vcores", 0))
-        self.answer.grants.append((number, node, app, priority, memory, vcores))
+        return (number, node, app, priority, memory, vcores)
 
     def _kept(self, number: int, node: str) -> None:
         if not isinstance(self.matcher, YarnMatcher):
             return
         kept = self.matcher.kept(self.manager.books.nodes[node].slot)
         if kept is not None:
-            app = self.manager.books.app_at[kept.app.slot]
-            if app is not None and app.attempt is not None:
-                number_of = self._numbers[app.attempt.attempt_id]
-                priority = 0 if kept.entry is None else kept.entry.ask.ask_id - 1
-                self.answer.reserved_after.append((number, node, number_of, priority))
+            self.answer.reserved_after.append((number, node, *self.names(kept)))
 
 
 def _amounts(of: dict[str, Any]) -> dict[str, float]:

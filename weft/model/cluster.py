@@ -37,7 +37,7 @@ _QUEUE_KEYS = {
     "user_weights",
     "default_label",
 }
-_ORDERS = ("", "priority", "fair", "weighted")
+_ORDERS = ("", "utilization", "priority", "fair", "weighted")
 _APPLICATIONS_MAX = 2**31 - 1
 _PRIORITY_MAX = 2**31 - 1
 _NODE_KEYS = {"count", "capacity", "racks", "rack", "labels", "name", "speed"}
@@ -74,7 +74,7 @@ class QueueSpec:
     `submit` those who may submit besides (None: as the queue above says, at the root everybody);
     "*" is everybody. Both hold where callers are known.
     The matcher `yarn` alone goes by the rest: `priority` among queues whose parent has the `order`
-    "priority" (YARN's priority-utilization); the `order` of a leaf's applications, "fair" (least
+    "priority" (YARN's priority-utilization; "" is as above, "utilization" without); the `order` of a leaf's applications, "fair" (least
     used first) or "weighted" (over the logarithm of what they want) instead of by submission;
     (capacity, max_capacity) of nodes with a label; how much more than others a user may hold;
     the label that asks without one need.

@@ -12,7 +12,7 @@ DEPTH_MAX = 50  # queues below each other
 APPLICATIONS = 10_000.0  # YARN's default for the whole cluster
 _ORDERS = {
     "fifo": "",
-    "utilization": "",
+    "utilization": "utilization",
     "priority-utilization": "priority",
     "fair": "fair",
 }

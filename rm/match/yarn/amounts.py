@@ -42,6 +42,9 @@ class Calculator(Protocol):
     def of(self, vector: tuple[float, ...]) -> Amount:
         """Return the amounts of a vector in the cluster's order of types."""
 
+    def memory_of(self, a: Amount) -> int:
+        """Return the memory of an amount."""
+
     def add(self, a: Amount, b: Amount) -> Amount:
         """Return a sum."""
 
@@ -112,6 +115,9 @@ class _Memory:
     def of(self, vector: tuple[float, ...]) -> Amount:
         return round(vector[0])
 
+    def memory_of(self, a: Amount) -> int:
+        return int(a)
+
     def compare(self, total: Amount, a: Amount, b: Amount) -> int:
         return int(a > b) - int(a < b)
 
@@ -153,11 +159,15 @@ class _Memory:
 class _Dominant:
     """All types count; of two amounts, the one with the larger dominant share is more."""
 
-    def __init__(self, d: int) -> None:
+    def __init__(self, d: int, memory_at: int) -> None:
         self.none: Amount = (0,) * d
+        self._memory_at = memory_at
 
     def of(self, vector: tuple[float, ...]) -> Amount:
         return tuple([round(one) for one in vector])
+
+    def memory_of(self, a: Amount) -> int:
+        return int(a[self._memory_at])
 
     def add(self, a: Amount, b: Amount) -> Amount:
         return tuple([x + y for x, y in zip(a, b, strict=True)])
@@ -244,6 +254,6 @@ def memory() -> Calculator:
     return _Memory()
 
 
-def dominant(d: int) -> Calculator:
-    """Return the calculator that looks at all of `d` types."""
-    return _Dominant(d)
+def dominant(d: int, memory_at: int) -> Calculator:
+    """Return the calculator that looks at all of `d` types, memory at its place among them."""
+    return _Dominant(d, memory_at)

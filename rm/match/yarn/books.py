@@ -139,12 +139,13 @@ class Application:
         "master",
         "master_partition",
         "number",
-        "order",
+        "ordered_by",
         "pending",
         "priority",
         "requests",
         "reserved",
         "slot",
+        "unordered",
         "used",
         "user",
         "wants_master",
@@ -161,6 +162,9 @@ class Application:
         self.master_partition = 0
         self.wants_master = False
         self.banned: set[int] = set()  # nodes, by slot
+        # what a fair order goes by, as it was when its containers last gave reason to look again
+        self.ordered_by = 0.0
+        self.unordered = True
         self.requests: list[Request] = []  # with something pending, in order
         self.pending: list[Amount] = [none] * partitions
         self.reserved: list[Amount] = [none] * partitions

@@ -155,6 +155,10 @@ class YarnMatcher(BaseMatcher):
         """Return the applications that it knows."""
         return list(self._state.apps.values())
 
+    def granted_last(self) -> list[Request]:
+        """Return what the last answer granted, container by container, in order."""
+        return [one.request for one in self._walk.decided if not one.reserved]
+
     def kept(self, node: int) -> Request | None:
         """Return the request that a node is kept for."""
         machine = self._state.machines.get(node) if self._view is not None else None
@@ -324,6 +328,8 @@ class YarnMatcher(BaseMatcher):
             request.places = dict.fromkeys((*ask.nodes, *racks), pending)
         request.relax = not ask.strict
         request.relax_racks = not ask.strict or not ask.nodes
+        if request.app.leaf.fair == "weighted":
+            request.app.unordered = True
         state.set_count(request, pending)
 
     # -- inside ------------------------------------------------------------------------------------
@@ -348,7 +354,7 @@ class YarnMatcher(BaseMatcher):
 
     def _begin(self, view: View) -> None:
         types = view.types
-        calculator = memory() if self.memory_only else dominant(len(types))
+        calculator = memory() if self.memory_only else dominant(len(types), self._memory_at(types))
         at = self._memory_at(types)
 
         def amount(of: dict[str, int], other: int) -> Amount:

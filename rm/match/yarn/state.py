@@ -279,6 +279,7 @@ class State:
             app.used[machine.partition] = calc.add(app.used[machine.partition], amount)
             if not kept:
                 self.use(app, machine.partition, amount)
+                app.unordered = True
 
     def reserve(self, machine: Machine, request: Request) -> None:
         """Keep a node for a request; what is kept counts as used."""
@@ -287,6 +288,7 @@ class State:
         machine.reservation = request.reserved[machine.slot] = Reservation(machine, request, amount)
         app.reserved[at] = calc.add(app.reserved[at], amount)
         request.reserved_again = 0
+        app.unordered = True
         self.use(app, at, amount)
         self._count_reserved(app, at, amount)
 
@@ -302,6 +304,7 @@ class State:
         self._count_reserved(app, at, less)
         if not fulfilled:
             self.use(app, at, less)
+            app.unordered = True
 
     def _count_reserved(self, app: Application, at: int, amount: Amount) -> None:
         calc = self.rules.calculator

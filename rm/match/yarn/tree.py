@@ -30,6 +30,8 @@ def _describe(queue: Queue, spec: QueueSpec, rules: Rules, labels: list[str]) ->
         queue.labels = frozenset(spec.labels)
     queue.priority = spec.priority
     queue.respects = spec.order == "priority"
+    if not spec.order and queue.parent is not None:
+        queue.respects = queue.parent.respects
     if isinstance(queue, Leaf):
         queue.fair = spec.order if spec.order in ("fair", "weighted") else ""
         queue.user_limit = single(round(spec.user_limit * 100, 6))

@@ -5,6 +5,7 @@ assignContainers, RegularContainerAllocator, and the checks of a commit. Each de
 `State` before the next is made.
 """
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
@@ -255,7 +256,7 @@ class Walk:
         if not calc.positive(leaf.by[partition.at if respects else 0].pending):
             return NOTHING
         check, none = True, calc.none
-        for app in _in_turn(leaf):
+        for app in self._in_turn(leaf):
             reserved = app.reserved[0]
             if check:
                 if not self._may_hold(leaf, partition, room, reserved, respects=respects):
@@ -270,6 +271,21 @@ class Walk:
             if found.kind is not Kind.APP_SKIPPED:
                 return found
         return NOTHING
+
+    def _in_turn(self, leaf: Leaf) -> list[Application]:
+        """Return the applications of a leaf queue in the order of its policy."""
+        if not leaf.fair:
+            return leaf.active
+        calc = self.state.rules.calculator
+        for app in leaf.active:
+            if app.unordered:
+                app.unordered = False
+                held: float = sum([calc.memory_of(one) for one in app.used])
+                if held and leaf.fair == "weighted":
+                    wanted = held + sum([calc.memory_of(one) for one in app.pending])
+                    held /= math.log1p(wanted) / math.log(2.0)
+                app.ordered_by = held
+        return sorted(leaf.active, key=_by_held)
 
     def _user_may(self, app: Application, partition: Partition, room: Room, limit: Amount) -> bool:
         state, calc, at = self.state, self.state.rules.calculator, partition.at
@@ -491,11 +507,8 @@ def _by_use(queue: Queue) -> tuple[bool, float, float]:
     return True, part.of_total, 0.0
 
 
-def _in_turn(leaf: Leaf) -> list[Application]:
-    """Return the applications of a leaf queue in the order of its policy."""
-    if not leaf.fair:
-        return leaf.active
-    return sorted(leaf.active, key=lambda one: (one.used[0], one.number))
+def _by_held(app: Application) -> tuple[float, int]:
+    return app.ordered_by, app.number
 
 
 def _as_hashed(kept: list[Reservation]) -> list[Reservation]:

@@ -1,0 +1,204 @@
+"""Random scenarios for the comparison: `python -m lab.yarn.generate FOLDER --seeds 0:1000`.
+
+Each seed draws a cluster (3 to 200 nodes), a tree of queues with limits, users with weights, up to
+300 applications with sizes, priorities, masters and places, and YARN's settings.
+"""
+
+import argparse
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CAPACITY = "yarn.scheduler.capacity."
+DOMINANT = "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator"
+Table = dict[str, Any]
+
+
+class _Draw:
+    """One scenario under way."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng([seed, 43])
+        self.large = bool(self.rng.random() < 0.05)
+        self.nodes = int(self.rng.integers(60, 201) if self.large else self.rng.integers(3, 25))
+        self.apps = int(self.rng.integers(100, 301) if self.large else self.rng.integers(2, 50))
+        self.rounds = int(self.rng.integers(10, 25) if self.large else self.rng.integers(10, 45))
+        self.dominant = bool(self.rng.random() < 0.4)
+        self.masters = bool(self.rng.random() < 0.4)
+        self.labelled = bool(self.rng.random() < 0.15)
+        self.racks = int(self.rng.choice([1, 1, 2, 3]))
+        self.placed = float(self.rng.choice([0.0, 0.0, 0.3, 1.0]))
+        self.leaves: list[str] = []
+        self.configuration: Table = {}
+
+    def one(self, *values: Any) -> Any:
+        """Return one of some values."""
+        return values[int(self.rng.integers(len(values)))]
+
+    def split(self, parts: int) -> list[float]:
+        """Return percentages, to a tenth, that sum to 100."""
+        cuts = np.sort(self.rng.choice(np.arange(1, 1000), parts - 1, replace=False))
+        bounds = [0, *cuts.tolist(), 1000]
+        return [round((b - a) / 10, 1) for a, b in pairwise(bounds)]
+
+    def queues(self, path: str, depth: int) -> None:
+        """Draw the queues below one."""
+        names = [
+            f"{path.rpartition('.')[2][:1]}{depth}{i}" for i in range(int(self.one(1, 2, 2, 3, 4)))
+        ]
+        names = [f"q{len(self.leaves)}{name}" for name in names]
+        given = self.configuration
+        given[f"{CAPACITY}{path}.queues"] = ",".join(names)
+        if self.rng.random() < 0.2:
+            given[f"{CAPACITY}{path}.ordering-policy"] = "priority-utilization"
+        shares = self.split(len(names))
+        labels = self.split(len(names))
+        for name, share, label in zip(names, shares, labels, strict=True):
+            prefix = f"{CAPACITY}{path}.{name}."
+            given[prefix + "capacity"] = share
+            most = self.one(None, None, 100, round(min(100, share * 1.5 + 5), 1))
+            if most is not None:
+                given[prefix + "maximum-capacity"] = most
+            if self.rng.random() < 0.3:
+                given[prefix + "priority"] = int(self.rng.integers(0, 4))
+            if self.labelled:
+                given[prefix + "accessible-node-labels"] = "gpu"
+                given[prefix + "accessible-node-labels.gpu.capacity"] = label
+            if depth < 3 and self.rng.random() < 0.3:
+                self.queues(f"{path}.{name}", depth + 1)
+            else:
+                self.leaf(prefix, name)
+
+    def leaf(self, prefix: str, name: str) -> None:
+        """Draw the limits of a leaf queue."""
+        self.leaves.append(name)
+        given = self.configuration
+        for key, values in (
+            ("minimum-user-limit-percent", (None, 100, 50, 33, 25, 10)),
+            ("user-limit-factor", (None, 1, 1.5, 2, 10, -1, 0.5)),
+            ("ordering-policy", (None, None, None, "fair")),
+            ("maximum-am-resource-percent", (None, 0.1, 0.5, 1.0)),
+        ):
+            value = self.one(*values)
+            if value is not None:
+                given[prefix + key] = value
+        if self.rng.random() < 0.1:
+            heaviest = 100 / float(given.get(prefix + "minimum-user-limit-percent", 100))
+            given[f"{prefix}user-settings.u1.weight"] = min(self.one(0.5, 2.0), heaviest)
+
+    def settings(self) -> None:
+        """Draw the scheduler's settings."""
+        given, largest = self.configuration, self.one(8192, 16384)
+        given["yarn.scheduler.minimum-allocation-mb"] = self.one(1024, 1024, 512, 2048)
+        given["yarn.scheduler.maximum-allocation-mb"] = largest
+        given["yarn.scheduler.maximum-allocation-vcores"] = 8
+        given[CAPACITY + "maximum-am-resource-percent"] = self.one("0.1", "0.5", "1.0", "1.0")
+        if self.dominant:
+            given[CAPACITY + "resource-calculator"] = DOMINANT
+        for key, values in (
+            ("node-locality-delay", (None, None, 0, 2, 5)),
+            ("rack-locality-additional-delay", (None, None, 0, 2)),
+            ("rack-locality-full-reset", (None, None, None, "false")),
+            ("per-node-heartbeat.maximum-offswitch-assignments", (None, None, 2, 100)),
+            ("per-node-heartbeat.maximum-container-assignments", (None, None, 3, -1)),
+            ("per-node-heartbeat.multiple-assignments-enabled", (None, None, None, "false")),
+            ("reservations-continue-look-all-nodes", (None, None, None, "false")),
+        ):
+            value = self.one(*values)
+            if value is not None:
+                given[CAPACITY + key] = value
+
+    def machines(self) -> list[Table]:
+        """Draw the nodes."""
+        sizes = [self.one(8192, 16384, 32768) for _ in range(2)]
+        found = []
+        for number in range(self.nodes):
+            memory = self.one(*sizes)
+            node = {
+                "name": f"n{number + 1}",
+                "mem": memory,
+                "vcores": memory // 1024 if self.one(True, False) else 8,
+                "rack": f"/r{number % self.racks}",
+            }
+            if self.labelled and number % 3 == 2:
+                node["label"] = "gpu"
+            found.append(node)
+        return found
+
+    def applications(self, nodes: list[Table]) -> list[Table]:
+        """Draw the applications, numbered as they arrive."""
+        at = np.sort(self.rng.integers(0, max(1, self.rounds // 2), self.apps)).tolist()
+        found: list[Table] = []
+        for number, when in enumerate(at, 1):
+            app: Table = {
+                "id": number,
+                "at": when,
+                "user": f"u{self.rng.integers(1, 5)}",
+                "queue": self.one(*self.leaves),
+            }
+            if self.rng.random() < 0.15:
+                app["priority"] = int(self.rng.integers(0, 5))
+            if self.masters:
+                app["am"] = {"mem": self.one(1024, 2048), "vcores": 1}
+            kinds = int(self.rng.choice([1, 1, 1, 2, 3]))
+            label = self.labelled and self.rng.random() < 0.3
+            app["asks"] = [self.ask(priority, nodes, label) for priority in range(1, kinds + 1)]
+            found.append(app)
+        return found
+
+    def ask(self, priority: int, nodes: list[Table], label: bool) -> Table:
+        """Draw one request, with places for some."""
+        count = int(self.rng.integers(1, 13))
+        made: Table = {
+            "pri": priority,
+            "mem": self.one(512, 1024, 1024, 1536, 2048, 3072, 4096, 8192),
+            "vcores": int(self.rng.integers(1, 5)),
+            "count": count,
+            "dur": int(self.rng.integers(1, 15)),
+        }
+        if label:
+            made["label"] = "gpu"
+        elif self.rng.random() < self.placed:
+            chosen = self.rng.choice(
+                len(nodes), min(len(nodes), int(self.one(1, 2, 3))), replace=False
+            )
+            named = [nodes[i] for i in chosen.tolist()]
+            if self.rng.random() < 0.7:
+                made["hosts"] = {node["name"]: max(1, count // len(named)) for node in named}
+            made["racks"] = {node["rack"]: count for node in named}
+        return made
+
+
+def scenario(seed: int) -> Table:
+    """Return the scenario of a seed."""
+    draw = _Draw(seed)
+    draw.settings()
+    draw.queues("root", 1)
+    nodes = draw.machines()
+    made: Table = {"name": f"random-{seed}", "configuration": draw.configuration}
+    if draw.labelled:
+        made["labels"] = {"gpu": bool(draw.one(True, False))}
+        draw.configuration[CAPACITY + "root.accessible-node-labels"] = "gpu"
+        draw.configuration[CAPACITY + "root.accessible-node-labels.gpu.capacity"] = 100
+    made |= {"rounds": draw.rounds, "nodes": nodes, "applications": draw.applications(nodes)}
+    return made
+
+
+def main() -> None:
+    """Write the scenarios of the seeds into a folder."""
+    parser = argparse.ArgumentParser(description="Write random scenarios.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seeds", default="0:1000")
+    chosen = parser.parse_args()
+    first, _, end = chosen.seeds.partition(":")
+    chosen.folder.mkdir(parents=True, exist_ok=True)
+    for seed in range(int(first), int(end)):
+        path = chosen.folder / f"random-{seed:04d}.json"
+        path.write_text(json.dumps(scenario(seed)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
