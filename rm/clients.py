@@ -168,6 +168,11 @@ def _full(books: Books, queue: int, user: str, left: int = -1) -> str:
         if at not in there and 0 < most <= int(ledger.by_queue.apps[at]):
             return f"{tree.paths[at]} has {most} applications, the most that it takes"
     slot = ledger.user_slots.get((queue, user))
+    own, there_now = tree.specs[queue][1].max_user_applications, 0
+    if own >= 0:
+        there_now = 0 if slot is None else int(ledger.users.apps[slot])
+        if there_now >= own:
+            return f"user {user!r} has {there_now} applications in {path}, the most"
     if slot is not None and 0 < settings.user_apps_max <= int(ledger.users.apps[slot]):
         return f"user {user!r} has {settings.user_apps_max} applications in {path}, the most"
     return ""

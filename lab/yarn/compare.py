@@ -81,17 +81,31 @@ def compare(path: Path, yarn: dict[str, Any]) -> tuple[Tally, str]:
     return tally, line
 
 
+def _keep(files: list[Path], answers: Path, out: Path) -> None:
+    """Write what YARN granted and reserved in each scenario, a scenario a line."""
+    rows = []
+    for path in files:
+        yarn = json.loads((answers / path.name).read_text(encoding="utf-8"))
+        if "refused" not in yarn:
+            kept = {key: yarn[key] for key in ("grants", "reserved_after")}
+            rows.append(json.dumps({"name": path.stem, **kept}, separators=(",", ":")))
+    out.write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
 def main() -> int:
     """Run the comparison; return 0 when it could be made."""
     parser = argparse.ArgumentParser(description="Compare Weft with the real YARN.")
     parser.add_argument("cases", type=Path, help="a folder of scenarios, or one file")
     parser.add_argument("--answers", type=Path, default=BUILD / "answers")
+    parser.add_argument("--keep", type=Path, help="write YARN's answers, for tests without Java")
     parser.add_argument("--again", action="store_true", help="use the answers of the last time")
     chosen = parser.parse_args()
     folder = chosen.cases
     files = sorted(folder.glob("*.json")) if folder.is_dir() else [folder]
     if not chosen.again:
         ask_yarn(files, chosen.answers)
+    if chosen.keep is not None:
+        _keep(files, chosen.answers, chosen.keep)
     whole, classes, free = Tally(), dict[str, int](), 0
     began = time.monotonic()
     for path in files:

@@ -14,7 +14,7 @@ from rm.match.registry import make_matcher
 from rm.match.yarn.books import Request
 from rm.match.yarn.matcher import YarnMatcher
 from rm.settings import ManagerSettings
-from weft.model.ids import AttemptId, attempt_id, attempt_of_container
+from weft.model.ids import AttemptId, app_of_attempt, attempt_id, attempt_of_container
 from weft.model.job import Job, MasterSpec
 from weft.model.resources import Vector
 from weft.protocol.effects import (
@@ -153,6 +153,9 @@ class Loop:
             app = told["id"]
             if app in self._attempts and self._registered(app):
                 self._up.add(app)
+            elif app in self._attempts:  # there the scheduler is asked for its master's container
+                slot = self.manager.books.apps[app_of_attempt(self._attempts[app])].slot
+                self.matcher.headroom(self.manager.books.view, slot)
         for told in self.case.data["applications"]:
             if told["id"] in self._up:
                 self._hear(self._tell(self._call(self._attempts[told["id"]], ())))

@@ -76,8 +76,15 @@ def test_a_queue_tree_with_yarns_defaults(read):
         "prod": {
             "capacity": 0.7,
             "max_capacity": 0.9,
-            "etl": {"capacity": 0.75, "max_applications": 5250} | usual,
-            "web": {"capacity": 0.25, "max_applications": 1750, "submit": []} | usual,
+            "etl": {"capacity": 0.75, "max_applications": 5250, "max_user_applications": 5250}
+            | usual,
+            "web": {
+                "capacity": 0.25,
+                "max_applications": 1750,
+                "max_user_applications": 1750,
+                "submit": [],
+            }
+            | usual,
         },
         "dev": {
             "capacity": 0.3,
@@ -85,6 +92,7 @@ def test_a_queue_tree_with_yarns_defaults(read):
             "user_limit": 0.25,
             "user_limit_factor": 2.0,
             "max_applications": 40,
+            "max_user_applications": 20,
             "max_am_share": 0.2,
             "submit": ["bob"],
         },

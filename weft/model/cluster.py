@@ -26,6 +26,7 @@ _QUEUE_KEYS = {
     "user_limit",
     "user_limit_factor",
     "max_applications",
+    "max_user_applications",
     "max_am_share",
     "default_lifetime_s",
     "max_lifetime_s",
@@ -66,18 +67,19 @@ class QueueSpec:
     With n active users each may hold max(1/n, user_limit) of the queue, and none more than
     user_limit_factor times its capacity (YARN's minimum-user-limit-percent, user-limit-factor).
     It and those below it take `max_applications` that have not ended (0: any number) and refuse
-    more; their masters hold `max_am_share` of its guarantee at most, but one may always run: the
-    others wait (YARN's maximum-applications, maximum-am-resource-percent).
+    more, and of a user `max_user_applications` (-1: any number); their masters hold `max_am_share`
+    of its guarantee at most, but one may always run: the others wait (YARN's maximum-applications,
+    maximum-am-resource-percent).
     Applications that say no lifetime have the default, s, and none has more than the most (YARN's
     default- and maximum-application-lifetime); 0: as the queue above says, at the root without end.
     `administer` names the users who may do everything with the applications here and below, and
     `submit` those who may submit besides (None: as the queue above says, at the root everybody);
     "*" is everybody. Both hold where callers are known.
     The matcher `yarn` alone goes by the rest: `priority` among queues whose parent has the `order`
-    "priority" (YARN's priority-utilization; "" is as above, "utilization" without); the `order` of a leaf's applications, "fair" (least
-    used first) or "weighted" (over the logarithm of what they want) instead of by submission;
-    (capacity, max_capacity) of nodes with a label; how much more than others a user may hold;
-    the label that asks without one need.
+    "priority" (YARN's priority-utilization; "" is as above, "utilization" without); the `order` of
+    a leaf's applications, "fair" (least used first) or "weighted" (over the logarithm of what they
+    want) instead of by submission; (capacity, max_capacity) of nodes with a label; how much more
+    than others a user may hold; the label that asks without one need.
     """
 
     name: str
@@ -86,6 +88,7 @@ class QueueSpec:
     user_limit: float = 1.0
     user_limit_factor: float = math.inf
     max_applications: int = 0
+    max_user_applications: int = -1
     max_am_share: float = 1.0
     default_lifetime_s: float = 0.0
     max_lifetime_s: float = 0.0
@@ -298,6 +301,12 @@ def _queue(name: str, value: object, share: float, place: str) -> QueueSpec:
         user_limit_factor=factor,
         max_applications=read_integer(
             table.get("max_applications", 0), f"{place}.max_applications", 0, _APPLICATIONS_MAX
+        ),
+        max_user_applications=read_integer(
+            table.get("max_user_applications", -1),
+            f"{place}.max_user_applications",
+            -1,
+            _APPLICATIONS_MAX,
         ),
         max_am_share=_fraction(table, "max_am_share", 1.0, place),
         default_lifetime_s=_lifetime(table, "default_lifetime_s", place),

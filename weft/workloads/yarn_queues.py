@@ -32,7 +32,7 @@ def capacity_queues(
     given: Mapping[str, str], left_out: dict[str, str], total: Mapping[str, float]
 ) -> dict[str, Any]:
     """Return capacity-scheduler.xml's queue tree, root's own settings and what lies below."""
-    return _Capacity(given, left_out).queue("root", 1.0, 1.0, total, ((), ()))
+    return _Capacity(given, left_out).queue("root", 1.0, {"": 1.0}, total, ((), ()))
 
 
 Lists = tuple[tuple[str, ...], tuple[str, ...]]  # who may submit and administer, as said above
@@ -49,11 +49,11 @@ class _Capacity:
         self,
         path: str,
         capacity: float,
-        absolute: float,
+        absolute: Mapping[str, float],
         amounts: Mapping[str, float],
         above: Lists,
     ) -> dict[str, Any]:
-        """Return a queue and all below it; `absolute` is its part of the cluster."""
+        """Return a queue and all below it; `absolute` its part of the cluster by label."""
         _check_depth(path)
         prefix = f"{CAPACITY}{path}."
         made: dict[str, Any] = {}
@@ -78,7 +78,7 @@ class _Capacity:
         return made | self._leaf(prefix, absolute)
 
     def _below(
-        self, path: str, absolute: float, amounts: Mapping[str, float], above: Lists
+        self, path: str, absolute: Mapping[str, float], amounts: Mapping[str, float], above: Lists
     ) -> dict[str, Any]:
         names = [n.strip() for n in self.given.get(f"{CAPACITY}{path}.queues", "").split(",")]
         names = [name for name in names if name]
@@ -91,10 +91,14 @@ class _Capacity:
         found: dict[str, Any] = {}
         for name, (kind, amount) in parts.items():
             part = left * amount / weights if kind == "w" else amount
-            found[name] = self.queue(f"{path}.{name}", part, absolute * part, amounts, above)
+            own = {"": absolute[""] * part}
+            labels = self._labels(f"{CAPACITY}{path}.{name}.").get("labels", {})
+            for label, entry in labels.items():
+                own[label] = absolute.get(label, float(path == "root")) * entry["capacity"]
+            found[name] = self.queue(f"{path}.{name}", part, own, amounts, above)
         return found
 
-    def _leaf(self, prefix: str, absolute: float) -> dict[str, Any]:
+    def _leaf(self, prefix: str, absolute: Mapping[str, float]) -> dict[str, Any]:
         made: dict[str, Any] = {}
         percent = self._number(prefix, "minimum-user-limit-percent", 100.0)
         made["user_limit"] = min(percent, 100.0) / 100
@@ -107,7 +111,13 @@ class _Capacity:
         else:
             whole = CAPACITY + "maximum-applications"
             most = read_number(self.given.get(whole, APPLICATIONS), whole)
-            made["max_applications"] = max(1, int(most * absolute + 1e-6))
+            made["max_applications"] = int(most * max(absolute.values()) + 1e-6)
+        applications = made["max_applications"]
+        if factor > 0:
+            each = int(applications * percent / 100 * factor + 1e-6)
+            made["max_user_applications"] = min(applications, each)
+        if not applications:  # no number is any number here
+            made["max_user_applications"] = 0
         made["max_am_share"] = min(self._number(prefix, "maximum-am-resource-percent", 0.1), 1.0)
         if weights := self._weights(prefix):
             made["user_weights"] = weights

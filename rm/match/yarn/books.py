@@ -145,6 +145,7 @@ class Application:
         "requests",
         "reserved",
         "slot",
+        "told",
         "unordered",
         "used",
         "user",
@@ -165,6 +166,7 @@ class Application:
         # what a fair order goes by, as it was when its containers last gave reason to look again
         self.ordered_by = 0.0
         self.unordered = True
+        self.told = False  # whether its headroom was ever worked out
         self.requests: list[Request] = []  # with something pending, in order
         self.pending: list[Amount] = [none] * partitions
         self.reserved: list[Amount] = [none] * partitions

@@ -85,6 +85,8 @@ def set_headroom_limit(rules: Rules, leaf: Leaf, cluster: Amount, limit: Amount)
 def headroom(rules: Rules, app: Application, partition: Partition, cluster: Amount) -> Amount:
     """Return what an application may count on: by its user's limit, its queue's, what is free."""
     calc, leaf, user, at = rules.calculator, app.leaf, app.user, partition.at
+    if not app.told:
+        return calc.none
     limit = limit_of(rules, user, user_limit(rules, leaf, partition))
     queue = leaf.current_limit if at == 0 else leaf.by[at].most
     room = calc.least(

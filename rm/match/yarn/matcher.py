@@ -167,6 +167,7 @@ class YarnMatcher(BaseMatcher):
 
     def slack(self, view: View) -> Floats:
         """Return no bound for what YARN's calculator by memory does not look at."""
+        self._ready(view)  # a manager asks for this first: from then on it is told of all
         slack = super().slack(view)
         if self.memory_only:
             for r, name in enumerate(view.types.names):

@@ -117,6 +117,8 @@ class State:
                 queue.version += 1
                 if queue.active:
                     limits.user_limit(rules, queue, self.partitions[0])
+                for app in queue.active:
+                    app.told = True
 
     def _spread_limits(self, queue: Queue, limit: Amount) -> None:
         calc = self.rules.calculator

@@ -265,6 +265,7 @@ class Walk:
             limit = limits.user_limit(rules, leaf, partition, respects=respects)
             limit = limits.limit_of(rules, app.user, limit)
             leaf.current_limit = leaf.headroom_limit
+            app.told = True
             if not self._user_may(app, partition, room, limit):
                 continue
             found = self._application(app, machine, partition, room, respects=respects)
@@ -459,6 +460,8 @@ class Walk:
             self.decided.append(Taken(request, found.place, reserved=True))
             return
         self.count_down(request, machine, found.place)
+        if request.entry is None:
+            request.app.wants_master = False
         kept = found.fulfilled is not None
         if found.fulfilled is not None:
             state.unreserve(found.fulfilled, fulfilled=True)
@@ -477,6 +480,7 @@ class Walk:
         limit = limits.user_limit(state.rules, leaf, partition, respects=respects)
         limit = limits.limit_of(state.rules, app.user, limit)
         leaf.current_limit = leaf.headroom_limit
+        app.told = True
         freed = calc.none if found.unreserved is None else found.unreserved.amount
         if calc.compare(state.cluster, calc.sub(app.user.used[at], freed), limit) > 0:
             return False

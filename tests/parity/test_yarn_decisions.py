@@ -1,0 +1,40 @@
+"""What YARN's Capacity Scheduler 3.5 granted and reserved, and Weft does too, to the container.
+
+`make yarn-compare CASES=FOLDER` with `--keep FILE` of lab.yarn.compare recorded it from the real
+one; a scenario is drawn from its seed again.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.yarn.cases import case_of
+from lab.yarn.generate import scenario
+from lab.yarn.weft_side import Loop
+from rm.match.yarn import limits
+
+FILE = Path(__file__).with_name("yarn.jsonl")
+RECORDED = [json.loads(line) for line in FILE.read_text().splitlines()]
+
+
+def decided(name: str) -> dict[str, list[list[Any]]]:
+    case = case_of(name, scenario(int(name.rpartition("-")[2])))
+    answer = Loop(case).run()
+    kept = {"grants": answer.grants, "reserved_after": answer.reserved_after}
+    return {key: [list(row) for row in rows] for key, rows in kept.items()}
+
+
+@pytest.mark.parametrize("yarn", RECORDED, ids=lambda yarn: yarn["name"])
+def test_weft_decides_as_yarn_did(yarn: dict[str, Any]) -> None:
+    weft = decided(yarn["name"])
+    assert weft["grants"] == yarn["grants"]
+    assert weft["reserved_after"] == yarn["reserved_after"]
+
+
+def test_a_rule_that_is_not_yarns_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same limit for all users, and some scenario comes out otherwise."""
+    monkeypatch.setattr(limits, "limit_of", lambda rules, user, limit: limit)
+    monkeypatch.setattr(limits, "user_limit", lambda rules, leaf, partition, **_: partition.total)
+    assert any(decided(one["name"])["grants"] != one["grants"] for one in RECORDED)
