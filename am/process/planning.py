@@ -153,7 +153,7 @@ class Planning:
             return self._thread
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self._workers, context, _follow_parent)
+            self._pool = ProcessPoolExecutor(self._workers, context, _follow_parent, (os.getpid(),))
         return self._pool
 
     def close(self) -> None:
@@ -179,9 +179,8 @@ def _end(executor: Executor) -> None:
         executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _follow_parent() -> None:
-    """End this worker process with its parent, even one that was killed."""
-    parent = os.getppid()
+def _follow_parent(parent: int) -> None:
+    """End this worker process with its parent, even one that was killed before this was asked."""
 
     def watch() -> None:
         while os.getppid() == parent:

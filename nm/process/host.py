@@ -12,7 +12,8 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,10 @@ from weft.protocol.messages import (
     TaskLaunch,
     started_by,
 )
+from weft.runtime.role_settings import ENV_WHITELIST
 
 LAUNCHER = "weft.yarn.launcher"  # it keeps files for all containers of an application
 SECRET = ("WEFT_TLS_", "WEFT_TOKEN", "WEFT_NM_")
-SILENCED = ("GRPC_VERBOSITY", "NONE")  # as `weft.wire` has it here: a task's gRPC may speak
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells answer
 UNKNOWN = -1000  # exit code of a process of which nobody knows how it ended
 POLL_S, TRIES = 0.01, 500  # for how a process ended that another's spawner waits for
@@ -85,13 +86,14 @@ class ProcessHost:
         *,
         cluster_ts: int = 0,
         grace_s: float = 5.0,
-        environment: Mapping[str, str] | None = None,
         limits: Limits | None = None,
         records: Records | None = None,
         isolation: Isolation | None = None,
         spawners: int = 1,
         on_fault: Callable[[str], None] = lambda why: None,
+        whitelist: Sequence[str] = ENV_WHITELIST,
     ) -> None:
+        """`whitelist`: patterns of the variables that tasks are given of this process's own."""
         self._on_fault = on_fault
         self._records = records if hasattr(os, "pidfd_open") and host_boot() else None
         self.root = root.resolve()
@@ -100,12 +102,12 @@ class ProcessHost:
         self._grace_s = grace_s
         self._limits = limits
         self._isolation = isolation if isolation is not None and isolation.on else None
-        given = os.environ if environment is None else environment
-        # who this node is to the others is no business of its tasks
+        # who this node is to the others is no business of anything that it starts
+        self._own = {name: os.environ[name] for name in os.environ if not name.startswith(SECRET)}
         self._environment = {
             name: value
-            for name, value in given.items()
-            if not name.startswith(SECRET) and (name, value) != SILENCED
+            for name, value in self._own.items()
+            if any(fnmatchcase(name, passed) for passed in whitelist)
         }
         self._root = self._environment[ROOT_VARIABLE] = str(self.root)
         # of the cluster's resource types, once they are known: use that nobody knows; positions
@@ -205,7 +207,8 @@ class ProcessHost:
         names = format_containers(self.cluster_ts, first, len(each))
         inner = isinstance(item, TaskLaunch) and item.reusable
         told = "WEFT_TASK" not in variables
-        variables = {**variables, **_PYTHON}
+        # a master of Weft's own is a part of this host's, and is told what this process was
+        variables = {**(self._own if own else {}), **variables, **_PYTHON}
         isolation, limits = self._isolation, self._limits
         apart = None if own else isolation
         everything: dict[str, str] = {}

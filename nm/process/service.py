@@ -147,6 +147,7 @@ class NodeService(Outside):
                 isolation=self._isolation,
                 spawners=settings.spawners or usual_spawners(),
                 on_fault=self._at_fault,
+                whitelist=settings.env_whitelist,
             )
             disk = Disk(root.resolve(), settings.disk_full_percent, settings.disk_free_mb)
             self._process.spawn(self._look_at(disk))

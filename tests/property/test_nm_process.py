@@ -21,6 +21,7 @@ from nm.process.records import FOLDER, Records, before_start, named, of_run, sta
 from weft.model.ids import attempt_id, container_id
 from weft.protocol.effects import ProcessEnded
 from weft.protocol.messages import NODE_FAULT, Outcome, TaskLaunch
+from weft.runtime.role_settings import ENV_WHITELIST
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
@@ -142,22 +143,54 @@ def test_a_task_that_fails_on_a_full_disk_is_not_to_blame(
     assert ends[2].outcome is Outcome.SUCCEEDED
 
 
-@pytest.mark.parametrize(("here", "there"), [("NONE", "unset"), ("DEBUG", "DEBUG")])
-def test_that_grpc_is_silent_here_is_no_wish_of_the_tasks(
-    here: str, there: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("whitelist", [None, ["PATH", "SPECIAL*"], ["*"]])
+def test_tasks_are_given_an_environment_that_was_chosen(
+    whitelist: list[str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GRPC_VERBOSITY", here)
-    item = launch(1, "echo ${GRPC_VERBOSITY-unset}")
+    given = {"AWS_SECRET": "1", "SPECIAL_ONE": "2", "GRPC_VERBOSITY": "NONE", "LC_ALL": "C"}
+    for name, value in {**given, "WEFT_TOKEN_FILE": "x", "WEFT_NM_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    item = replace(launch(1, "env"), environment=(("WEFT_JOB", "job"), ("AWS_SECRET", "own")))
+    if whitelist is None:
+        item = launch(1, "env")
+    more = {} if whitelist is None else {"whitelist": whitelist}
 
-    async def act(host: ProcessHost) -> None:
+    async def main() -> tuple[set[str], set[str]]:
+        ends: list[ProcessEnded] = []
+        host = ProcessHost(tmp_path, ends.extend, grace_s=0.3, **more)
         host.start(item, "n1")
+        number = container_id(attempt_id(2, 1), 1)
+        host.run(number, ["sh", "-c", "env"], {}, own=True)
+        while len(ends) < 2:
+            await asyncio.sleep(0.01)
+        said = []
+        for one in (item.container_id, number):
+            lines = host.read_log(one, "stdout").decode().splitlines()
+            said.append({line.partition("=")[0] for line in lines} - {"_", "PWD", "SHLVL"})
+        await host.close(0.1)
+        return said[0], said[1]
 
-    drive(tmp_path, act)
-
-    async def read(host: ProcessHost) -> None:
-        assert host.read_log(item.container_id, "stdout") == f"{there}\n".encode()
-
-    drive(tmp_path, read, 0)
+    task, master = asyncio.run(main())
+    own = {name for name in task if name.startswith("WEFT_")}
+    assert own == {
+        "WEFT_ATTEMPT",
+        "WEFT_CONTAINER",
+        "WEFT_JOB",
+        "WEFT_NODE",
+        "WEFT_PYTHON",
+        "WEFT_STAGE",
+        "WEFT_TASK",
+        "WEFT_WORK_DIR",
+        "WEFT_WORK_ROOT",
+    }
+    assert set(given) <= master, "a part of Weft's own is told all"
+    if whitelist is None:
+        assert task - own <= set(ENV_WHITELIST) | {"LC_ALL", "LC_CTYPE"}
+        assert "LC_ALL" in task
+    elif whitelist == ["*"]:
+        assert set(given) <= task
+    else:
+        assert task - own <= {"PATH", "SPECIAL_ONE", "AWS_SECRET"}
 
 
 def test_each_task_of_a_run_is_told_its_own_number_and_writes_to_a_folder_of_its_own(

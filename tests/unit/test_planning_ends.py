@@ -31,3 +31,27 @@ def test_a_plan_under_way_does_not_keep_its_host(tmp_path):
         [sys.executable, str(script)], capture_output=True, text=True, timeout=300, check=False
     )
     assert (done.stdout, done.returncode) == ("ended\n", 0), done.stderr
+
+
+ORPHANED = """
+import os, sys, time
+from am.process.planning import _follow_parent
+
+if os.fork() == 0:  # its parent is gone before it asks who that is
+    middle = os.getpid()
+    if os.fork() == 0:
+        while os.getppid() == middle:
+            time.sleep(0.01)
+        _follow_parent(middle)
+        time.sleep(3600.0)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_worker_whose_parent_died_before_it_asked_ends(tmp_path):
+    """The pipe has an end once the worker is gone, as it holds the last of its other end."""
+    started = subprocess.run(
+        [sys.executable, "-c", ORPHANED], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert started.returncode == 0, started.stderr

@@ -119,6 +119,31 @@ class RmSettings(TapedSettings):
     )
 
 
+# What tasks are given of a node manager's environment: YARN's list, and what programs go by.
+ENV_WHITELIST = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "LC_*",
+    "TZ",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "PYTHONPATH",
+    "JAVA_HOME",
+    "HADOOP_COMMON_HOME",
+    "HADOOP_HDFS_HOME",
+    "HADOOP_YARN_HOME",
+    "HADOOP_MAPRED_HOME",
+    "HADOOP_HOME",
+    "HADOOP_CONF_DIR",
+    "CLASSPATH_PREPEND_DISTCACHE",
+)
+
+
 class NmSettings(TapedSettings):
     """A Node Manager process's settings; durations in s on the cluster's clock."""
 
@@ -207,6 +232,11 @@ class NmSettings(TapedSettings):
     )
     disk_free_mb: float = Field(
         100.0, ge=0, description="Less than that left there makes it unhealthy, too, MB (process)."
+    )
+    env_whitelist: list[str] = Field(
+        list(ENV_WHITELIST),
+        description="Variable of the node manager's own environment that tasks get, or a pattern "
+        "(process); may be repeated; *: all.",
     )
     log_retain_s: float = Field(
         10_800.0, ge=0, description="Logs go so long after their application's end, s (process)."
