@@ -10,34 +10,45 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-URI = "weft://"  # what names of roles begin with in a certificate: weft://ROLE/NAME
-ANY_NODE = "*"  # the name in the certificate of a host of emulated nodes: any node
+# A certificate names roles as weft://ROLE/NAME; a host of emulated nodes has ANY_NODE as its name.
+URI = "weft://"
+ANY_NODE = "*"
 
 
 class Role(StrEnum):
-    """What a certificate says its holder is."""
+    """What a certificate says its holder is.
 
-    RM = "rm"  # a Resource Manager
-    NODE = "node"  # the Node Manager of one node
-    AM = "am"  # a host of Application Masters
-    GATEWAY = "gateway"  # pages, REST, YARN's wire: speaks for users that it knows
-    CLIENT = "client"  # a user
-    ADMIN = "admin"  # an operator of the cluster
+    RM is a Resource Manager, NODE the Node Manager of one node, AM a host of Application Masters,
+    CLIENT a user and ADMIN an operator of the cluster. A GATEWAY (pages, REST, YARN's wire) speaks
+    for users that it knows.
+    """
+
+    RM = "rm"
+    NODE = "node"
+    AM = "am"
+    GATEWAY = "gateway"
+    CLIENT = "client"
+    ADMIN = "admin"
 
 
 class Who(StrEnum):
-    """How a caller stands to what it asks for: the columns of the table."""
+    """How a caller stands to what it asks for: the columns of the table.
 
-    ANONYMOUS = "anonymous"  # shows nothing
-    OTHER = "other user"  # a user, of somebody else's application
-    OWNER = "owner"  # the user whose application it is, or is to be
+    ANONYMOUS shows nothing. An OWNER is the user whose application it is or is to be, OTHER any
+    other user. A MASTER acts for its own attempt and a NODE for itself. EXPIRED is a certificate or
+    token that has ended, FOREIGN one that another authority or key signed.
+    """
+
+    ANONYMOUS = "anonymous"
+    OTHER = "other user"
+    OWNER = "owner"
     QUEUE_ADMIN = "queue administrator"
-    MASTER = "master"  # a master, of its own attempt
-    NODE = "node"  # a node, of itself
+    MASTER = "master"
+    NODE = "node"
     GATEWAY = "gateway"
     ADMIN = "admin"
-    EXPIRED = "expired"  # a certificate or token that has ended
-    FOREIGN = "wrong authority"  # another authority or key signed it
+    EXPIRED = "expired"
+    FOREIGN = "wrong authority"
 
 
 class Caller(NamedTuple):
@@ -53,17 +64,19 @@ _OPERATORS = frozenset({Who.GATEWAY, Who.ADMIN})
 _OWNERS = _OPERATORS | {Who.OWNER, Who.QUEUE_ADMIN}
 _USERS = _OWNERS | {Who.OTHER}
 _MASTERS = frozenset({Who.MASTER, Who.GATEWAY})
+# An application is submitted in the caller's own name to a queue where the caller may submit, and
+# moved only to such a queue; listings tell of the applications that the caller may see.
 CLIENT_SERVICE = "/weft.ResourceManagerClient/"
 TABLE: Mapping[str, frozenset[Who]] = {
     f"{CLIENT_SERVICE}NewApplication": _USERS,
-    f"{CLIENT_SERVICE}SubmitApplication": _OWNERS,  # in the caller's own name, where it may submit
+    f"{CLIENT_SERVICE}SubmitApplication": _OWNERS,
     f"{CLIENT_SERVICE}KillApplication": _OWNERS,
-    f"{CLIENT_SERVICE}MoveApplication": _OWNERS,  # into a queue where the caller may submit
+    f"{CLIENT_SERVICE}MoveApplication": _OWNERS,
     f"{CLIENT_SERVICE}SetPriority": _OWNERS,
     f"{CLIENT_SERVICE}SetExpiry": _OWNERS,
     f"{CLIENT_SERVICE}GetApplication": _OWNERS,
     f"{CLIENT_SERVICE}GetJob": _OWNERS,
-    f"{CLIENT_SERVICE}ListApplications": _USERS,  # tells of those that the caller may see
+    f"{CLIENT_SERVICE}ListApplications": _USERS,
     f"{CLIENT_SERVICE}ListNodes": _USERS,
     f"{CLIENT_SERVICE}DecommissionNode": _OPERATORS,
     f"{CLIENT_SERVICE}RecommissionNode": _OPERATORS,

@@ -8,7 +8,8 @@ from collections import Counter
 
 import numpy as np
 
-_BLOCK = 256  # random numbers are drawn in blocks
+# Drawing random numbers in blocks costs far less than one by one.
+_BLOCK = 256
 
 
 class Buggify:

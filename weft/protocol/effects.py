@@ -26,7 +26,8 @@ class Send:
     """Send a message; it may be lost, doubled or late."""
 
     to: Address
-    message: Any  # any message; compiled records cannot have a field of type `object`
+    # Any message may stand here; a compiled record cannot have a field of type `object`.
+    message: Any
 
 
 @record
@@ -74,7 +75,10 @@ class Note:
 
 @record
 class MakePlan:
-    """Build a plan off the core's thread; `PlanReady` follows."""
+    """Build a plan off the core's thread; `PlanReady` follows.
+
+    `speeds` has an entry for each of `machines`; empty: all are 1.
+    """
 
     planner: str
     job: Job
@@ -82,7 +86,7 @@ class MakePlan:
     machines: tuple[tuple[Vector, int], ...]
     seed: int
     options: Options
-    speeds: tuple[float, ...] = ()  # of each entry of `machines`; empty: all at 1
+    speeds: tuple[float, ...] = ()
 
 
 @record
@@ -148,14 +152,19 @@ class PlanReady:
 
 @record
 class ProcessEnded:
-    """A process (or a master) of a container ended."""
+    """A process (or a master) of a container ended.
+
+    `use` is the most that it used of each resource, below 0 where that was not measured; it is
+    empty if nothing was measured. `stage` and `task` say which of the tasks that run inside one
+    reusable container.
+    """
 
     container_id: ContainerId
     outcome: Outcome
     exit_code: int
     message: str = ""
-    use: Vector = ()  # the most that it used; negative: not measured; empty: nothing was
-    stage: int = -1  # which task, where several run inside one reusable container
+    use: Vector = ()
+    stage: int = -1
     task: int = -1
     attempt: int = 0
 

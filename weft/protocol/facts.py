@@ -15,14 +15,17 @@ from weft.protocol.record import record
 
 @record
 class AppChanged:
-    """An application moved to a new state (YARN's names); how it ended once that is decided."""
+    """An application moved to a new state (YARN's names); how it ended once that is decided.
+
+    `final_status` is UNDEFINED, SUCCEEDED, FAILED or KILLED.
+    """
 
     app: AppId
     name: str
     queue: str
     state: str
     diagnostics: str = ""
-    final_status: str = "UNDEFINED"  # SUCCEEDED FAILED KILLED
+    final_status: str = "UNDEFINED"
 
 
 @record
@@ -59,7 +62,11 @@ class Placed:
 
 @record
 class Closed:
-    """A container's end reached the Resource Manager."""
+    """A container's end reached the Resource Manager.
+
+    `run_s` is that of the task itself, 0 if unknown. `message` says why it ended, where that is no
+    success.
+    """
 
     container: ContainerId
     node: NodeId
@@ -68,17 +75,20 @@ class Closed:
     task: int
     attempt: int
     exit_code: int = 0
-    run_s: float = 0.0  # of the task itself, 0: not told
-    message: str = ""  # why it ended, where that is no success
+    run_s: float = 0.0
+    message: str = ""
 
 
 @record
 class PreemptionChosen:
-    """A container will be taken back at `by_s`, unless it ends or is not needed any more."""
+    """A container will be taken back at `by_s`, unless it ends or is not needed any more.
+
+    `queue` is the one that gives it up.
+    """
 
     container: ContainerId
     node: NodeId
-    queue: str  # that gives it up
+    queue: str
     by_s: float
 
 
@@ -195,9 +205,12 @@ class Gauge:
 
 @record
 class Remark:
-    """Something unusual, in words."""
+    """Something unusual, in words.
 
-    level: str  # "info" or "warning"
+    `level` is "info" or "warning".
+    """
+
+    level: str
     text: str
     fields: tuple[tuple[str, str], ...] = ()
 

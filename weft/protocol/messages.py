@@ -16,9 +16,11 @@ from weft.model.job import Job
 from weft.model.resources import ResourceTypes, Vector
 from weft.protocol.record import record
 
-Address = str  # "rm", "node:<node id>", "am:<attempt id>", "client:<token>"
+# An address is "rm", "node:<node id>", "am:<attempt id>" or "client:<token>".
+Address = str
 MANAGER: Address = "rm"
-_ADDRESSES_MAX = 20_000  # kept, as every message needs one
+# Every message needs an address, so that many of the strings are kept.
+_ADDRESSES_MAX = 20_000
 
 
 @lru_cache(_ADDRESSES_MAX)
@@ -39,22 +41,32 @@ def client_address(token: str) -> Address:
 
 
 class AskType(IntEnum):
-    """Carbyne's two kinds of ask (section 4.2)."""
+    """Carbyne's two kinds of ask (section 4.2).
 
-    DEFAULT = 0  # must run now for the job not to be late
-    ALTRUISTIC = 1  # may run if there is leftover
+    A DEFAULT ask must run now for the job not to be late, an ALTRUISTIC one may run if something is
+    left over.
+    """
+
+    DEFAULT = 0
+    ALTRUISTIC = 1
 
 
 class Outcome(IntEnum):
-    """How a container ended."""
+    """How a container ended.
+
+    FAILED is the task's own fault (a non-zero exit), KILLED a stop on somebody's order.
+    OUT_OF_MEMORY means that it used more of a rigid resource than the node has, LOST that its node
+    was lost, RELEASED that it was given back or never started. PREEMPTED means that it was taken
+    back for a queue below its guarantee, or for an application of higher priority.
+    """
 
     SUCCEEDED = 0
-    FAILED = 1  # the task's own fault: non-zero exit
-    KILLED = 2  # stopped on somebody's order
-    OUT_OF_MEMORY = 3  # used more of a rigid resource than the node has
-    LOST = 4  # its node was lost
-    RELEASED = 5  # given back, or never started
-    PREEMPTED = 6  # taken back for a queue below its guarantee, or for priority
+    FAILED = 1
+    KILLED = 2
+    OUT_OF_MEMORY = 3
+    LOST = 4
+    RELEASED = 5
+    PREEMPTED = 6
 
     @property
     def is_task_fault(self) -> bool:
@@ -70,8 +82,10 @@ class Outcome(IntEnum):
 TASK_FAULTS = (Outcome.FAILED, Outcome.OUT_OF_MEMORY)
 
 
-NODE_ENDED = -100  # exit code of what the end of its node took along (YARN's ABORTED)
-NODE_FAULT = -101  # of what failed for want of room or the like on its node (YARN's DISKS_FAILED)
+# Exit codes: of a container that ended with its node (YARN's ABORTED), and of one that failed for
+# want of room or the like on its node (YARN's DISKS_FAILED).
+NODE_ENDED = -100
+NODE_FAULT = -101
 
 
 @record
@@ -80,21 +94,30 @@ class Ask:
 
     `total` is cumulative: all containers ever wanted under this `ask_id`, so that a repeated or
     late message cannot ask twice; pending = total - granted so far.
+
+    `demand` is that of one container and `duration_s` the estimate of one task. `pri_score` is the
+    place in the job's preferred order, in (0, 1], 1 first (Graphene 5.1). `stage` is the stage's
+    position in the job.
+
+    `nodes` and `racks` are preferred, and no others are taken if `strict` (YARN's
+    relaxLocality=false); with both empty any place is as good. `counts` says how many containers
+    are wanted on each of `nodes`, then in each of `racks`; empty means all of them on any. The ask
+    is for nodes with `label`. The asks of a `gang` are sent together with the stage's others, and
+    all of them are granted at once or none.
     """
 
     ask_id: int
     total: int
-    demand: Vector  # of one container
-    duration_s: float  # estimate of one task
-    pri_score: float  # place in the job's preferred order, (0, 1], 1 first (Graphene 5.1)
+    demand: Vector
+    duration_s: float
+    pri_score: float
     kind: AskType
-    stage: int  # position of the stage in the job
-    nodes: tuple[NodeId, ...] = ()  # preferred nodes; empty: anywhere
-    racks: tuple[str, ...] = ()  # preferred racks
-    label: str = ""  # node label
-    gang: bool = False  # with the stage's other gang asks: all at once or none; told together
-    strict: bool = False  # nowhere but on `nodes` and in `racks` (YARN's relaxLocality=false)
-    # how many are wanted on each of `nodes`, then in each of `racks`; empty: all, on any of them
+    stage: int
+    nodes: tuple[NodeId, ...] = ()
+    racks: tuple[str, ...] = ()
+    label: str = ""
+    gang: bool = False
+    strict: bool = False
     counts: tuple[int, ...] = ()
 
 
@@ -102,13 +125,15 @@ class Ask:
 class Container:
     """A container granted to an attempt; or `count` of them with consecutive ids.
 
-    An open job's own master is told each by itself.
+    An open job's own master receives each alone.
+
+    `boot` names the process of the node on which it was granted; 0 means unknown.
     """
 
     container_id: ContainerId
     node_id: NodeId
     ask_id: int
-    boot: int = 0  # names the process of the node that it was granted on; 0: not told
+    boot: int = 0
     count: int = 1
 
 
@@ -124,10 +149,13 @@ def containers_of(granted: Iterable[Container]) -> tuple[Container, ...]:
 
 
 class Preemption(NamedTuple):
-    """A container that will be taken back; the scheduler may still change its mind."""
+    """A container that will be taken back; the scheduler may still change its mind.
+
+    `by_s` is the time on the cluster's clock at which it is stopped.
+    """
 
     container_id: ContainerId
-    by_s: float  # when it is stopped, on the cluster's clock
+    by_s: float
 
 
 @record
@@ -137,20 +165,25 @@ class TaskLaunch:
     A run starts `tasks` (the first of which is `task`) in as many containers with consecutive ids,
     the first of which is `container_id`. It is what as many orders in a row are (`launches_of`).
     `duration_s` and `demand` are the truth: emulated nodes run them, schedulers never see them.
+
+    `attempt` is 0 for the first try of the task. A `reusable` container outlives the task until it
+    is stopped (COBRA). The input of a `remote` task is read over the network. `granted` is what the
+    container holds by the scheduler's account, empty if unknown. `tasks` is empty for a single
+    task.
     """
 
     container_id: ContainerId
     stage: int
     task: int
-    attempt: int  # 0 for the first try of the task
+    attempt: int
     duration_s: float
     demand: Vector
     command: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
-    reusable: bool = False  # the container outlives the task until it is stopped (COBRA)
-    remote: bool = False  # the input is read over the network
-    granted: Vector = ()  # what the container holds in the scheduler's books; empty: not told
-    tasks: tuple[int, ...] = ()  # of a run; empty: a single task
+    reusable: bool = False
+    remote: bool = False
+    granted: Vector = ()
+    tasks: tuple[int, ...] = ()
 
 
 def started_by(item: TaskLaunch) -> range:
@@ -182,18 +215,25 @@ def launch_of(item: TaskLaunch, place: int) -> TaskLaunch:
 
 @record
 class MasterLaunch:
-    """An application master to start in a container of a node."""
+    """An application master to start in a container of a node.
+
+    `command` belongs to an open job's own master; it is empty for Weft's.
+    """
 
     container_id: ContainerId
     attempt_id: AttemptId
     demand: Vector
-    command: tuple[str, ...] = ()  # of an open job's own master; empty: Weft's
+    command: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
 
 
 @record
 class TaskEnd:
-    """A task that ended; `run_s` is its measured run time, s."""
+    """A task that ended; `run_s` is its measured run time, s.
+
+    `use` is the most that it used of each resource, below 0 where that was not measured; it is
+    empty if nothing was measured.
+    """
 
     container_id: ContainerId
     stage: int
@@ -203,7 +243,7 @@ class TaskEnd:
     exit_code: int
     run_s: float
     message: str = ""
-    use: Vector = ()  # the most that it used; negative: not measured; empty: nothing was
+    use: Vector = ()
 
 
 @record
@@ -212,6 +252,8 @@ class ContainerEnd:
 
     Or a run of containers with consecutive ids in which `tasks` ended alike and at once: what as
     many ends in a row are (`ends_of`).
+
+    `tasks` begins with `task`, and is empty for a single container.
     """
 
     container_id: ContainerId
@@ -222,7 +264,7 @@ class ContainerEnd:
     attempt: int = 0
     run_s: float = 0.0
     message: str = ""
-    tasks: tuple[int, ...] = ()  # of a run, the first of which is `task`; empty: a single container
+    tasks: tuple[int, ...] = ()
 
     @property
     def with_node(self) -> bool:
@@ -255,19 +297,25 @@ def end_of(end: ContainerEnd, place: int) -> ContainerEnd:
 
 
 class ContainerUse(NamedTuple):
-    """Measured use of one container over the last monitoring interval (COBRA's monitor)."""
+    """Measured use of one container over the last monitoring interval (COBRA's monitor).
+
+    `use` is the mean amount of each resource.
+    """
 
     container_id: ContainerId
-    use: Vector  # mean amount per resource
+    use: Vector
 
 
 @record
 class RunningContainer:
-    """A container that a node manager carries into its registration."""
+    """A container that a node manager carries into its registration.
+
+    `tasks` are (stage, task, attempt).
+    """
 
     container_id: ContainerId
     demand: Vector
-    tasks: tuple[tuple[int, int, int], ...]  # (stage, task, attempt)
+    tasks: tuple[tuple[int, int, int], ...]
 
 
 class FinishedTask(NamedTuple):
@@ -283,41 +331,58 @@ class FinishedTask(NamedTuple):
 
 @record
 class AttemptRegistered:
-    """An application master is up; repeated until accepted."""
+    """An application master is up; repeated until accepted.
+
+    `address` is host:port of the master's own service, empty if it has none; a foreign master shows
+    its pages at `tracking_url`. `held` is what it believes to hold after a resync. A `fresh` one
+    does not know what it asked before, so that everything pending is forgotten. One that
+    `takes_over` continues what an earlier attempt left running.
+    """
 
     attempt_id: AttemptId
-    address: str = ""  # host:port of its own service, if it has one
-    held: tuple[tuple[ContainerId, NodeId], ...] = ()  # what it believes to hold, after a resync
-    tracking_url: str = ""  # where a foreign master shows its pages
-    fresh: bool = False  # it knows nothing of what it asked before: forget all that is pending
-    takes_over: bool = False  # what an earlier attempt left running goes on under this one
+    address: str = ""
+    held: tuple[tuple[ContainerId, NodeId], ...] = ()
+    tracking_url: str = ""
+    fresh: bool = False
+    takes_over: bool = False
 
 
 @record
 class ContainersAsked:
-    """`allocate`: changed asks, containers given back; also the master's heartbeat."""
+    """`allocate`: changed asks, containers given back; also the master's heartbeat.
+
+    `acks` are ids of responses received since the last request. `progress` goes from 0 to 1.
+    `remaining_work` is srpt, the sum over unstarted tasks of duration_s x L1(demand / C), and
+    `remaining_path_s` the longest path of stages that are not done, 0 if unknown. `blacklist` is
+    the whole list where it changed, else None. `epoch` is that of the manager that accepted the
+    attempt; any other one asks for a resync.
+    """
 
     attempt_id: AttemptId
     request_id: int
-    acks: tuple[int, ...] = ()  # response ids received since the last request
+    acks: tuple[int, ...] = ()
     asks: tuple[Ask, ...] = ()
     releases: tuple[ContainerId, ...] = ()
-    progress: float = 0.0  # 0 to 1
-    remaining_work: float = 0.0  # srpt: sum over unstarted tasks of duration_s x L1(demand / C)
-    blacklist: tuple[NodeId, ...] | None = None  # the whole list when it changed
-    remaining_path_s: float = 0.0  # the longest path of stages that are not done; 0: not told
-    epoch: int = 0  # of the manager that accepted the attempt; another one asks for a resync
+    progress: float = 0.0
+    remaining_work: float = 0.0
+    blacklist: tuple[NodeId, ...] | None = None
+    remaining_path_s: float = 0.0
+    epoch: int = 0
 
 
 @record
 class AttemptFinished:
-    """The attempt is done; repeated until acknowledged."""
+    """The attempt is done; repeated until acknowledged.
+
+    `tracking_url` is where a foreign master's history is; empty leaves it as it was. `status` is
+    SUCCEEDED, FAILED or KILLED where a foreign master distinguishes them, else empty.
+    """
 
     attempt_id: AttemptId
     succeeded: bool
     diagnostics: str = ""
-    tracking_url: str = ""  # where a foreign master's history is; empty: as before
-    status: str = ""  # SUCCEEDED FAILED KILLED, where a foreign master tells it apart
+    tracking_url: str = ""
+    status: str = ""
 
 
 # -- Resource Manager -> Application Master --------------------------------------------------------
@@ -325,45 +390,65 @@ class AttemptFinished:
 
 @record
 class AttemptAccepted:
-    """The answer to a registration: the job, what it may use, what is already done."""
+    """The answer to a registration: the job, what it may use, what is already done.
+
+    `machines` are the distinct node capacities with their counts; `speeds` (empty: all 1) and
+    `labels` (empty: no node has any) have an entry for each of them. `share` is what the job may
+    count on now. `heartbeat_s` is the interval of the master's own heartbeats. With `prompt`,
+    grants are pushed, so a master asks as soon as it has something to ask for. `epoch` counts the
+    starts of the manager before this one.
+
+    `racks` names those of the nodes that the job prefers, if the cluster has several. `held` are
+    containers of earlier attempts; what runs in them only their nodes know. `addresses` are
+    host:port of the nodes named in `held`.
+    """
 
     attempt_id: AttemptId
     job: Job
     types: ResourceTypes
-    machines: tuple[tuple[Vector, int], ...]  # distinct node capacities with their counts
-    share: Vector  # what the job may count on now
+    machines: tuple[tuple[Vector, int], ...]
+    share: Vector
     finished: tuple[FinishedTask, ...]
-    heartbeat_s: float  # pace of the master's own heartbeats
-    prompt: bool  # grants are pushed, so ask as soon as there is something to ask
+    heartbeat_s: float
+    prompt: bool
     cluster_ts: int
     seed: int
-    epoch: int = 0  # starts of the manager before this one
-    racks: tuple[tuple[NodeId, str], ...] = ()  # of the nodes that the job prefers, if several
-    held: tuple[Container, ...] = ()  # of earlier attempts: what runs there, their nodes know
-    addresses: tuple[tuple[NodeId, str], ...] = ()  # host:port of the nodes named in `held`
-    speeds: tuple[float, ...] = ()  # of each entry of `machines`; empty: all at 1
-    labels: tuple[tuple[str, ...], ...] = ()  # of each entry of `machines`; empty: none has any
+    epoch: int = 0
+    racks: tuple[tuple[NodeId, str], ...] = ()
+    held: tuple[Container, ...] = ()
+    addresses: tuple[tuple[NodeId, str], ...] = ()
+    speeds: tuple[float, ...] = ()
+    labels: tuple[tuple[str, ...], ...] = ()
 
 
 @record
 class ContainersGranted:
-    """`allocate`'s answer, or a push in prompt pace."""
+    """`allocate`'s answer, or a push in prompt pace.
+
+    `acks` are ids of requests received since the last answer. An empty `share` is unchanged.
+    `addresses` are host:port of the nodes named in `containers`, and `racks` their racks if the
+    cluster has several. `preempt` are containers that the master is about to lose.
+
+    `resync` says that the manager restarted, so the master registers again and sends every ask;
+    `epoch` is that of the manager that wants it. `machines` are the capacities of today where nodes
+    joined since, with `speeds` and `labels` as in AttemptAccepted; empty means that none did.
+    """
 
     attempt_id: AttemptId
     response_id: int
-    acks: tuple[int, ...] = ()  # request ids received since the last answer
+    acks: tuple[int, ...] = ()
     containers: tuple[Container, ...] = ()
     ended: tuple[ContainerEnd, ...] = ()
-    share: Vector = ()  # empty: unchanged
+    share: Vector = ()
     headroom: Vector = ()
-    addresses: tuple[tuple[NodeId, str], ...] = ()  # host:port of the nodes named in `containers`
-    resync: bool = False  # the manager restarted: register again and send every ask
-    epoch: int = 0  # of the manager that wants the resync
-    racks: tuple[tuple[NodeId, str], ...] = ()  # of the nodes named in `containers`, if several
-    preempt: tuple[Preemption, ...] = ()  # containers that the master is about to lose
-    machines: tuple[tuple[Vector, int], ...] = ()  # of today, where more came since; empty: none
-    speeds: tuple[float, ...] = ()  # of each entry of `machines`; empty: all at 1
-    labels: tuple[tuple[str, ...], ...] = ()  # of each entry of `machines`; empty: none has any
+    addresses: tuple[tuple[NodeId, str], ...] = ()
+    resync: bool = False
+    epoch: int = 0
+    racks: tuple[tuple[NodeId, str], ...] = ()
+    preempt: tuple[Preemption, ...] = ()
+    machines: tuple[tuple[Vector, int], ...] = ()
+    speeds: tuple[float, ...] = ()
+    labels: tuple[tuple[str, ...], ...] = ()
 
 
 @record
@@ -386,36 +471,53 @@ class AttemptStopped:
 
 @record
 class NodeRegistered:
-    """A node is up, with the containers that it already runs; repeated until accepted."""
+    """A node is up, with the containers that it already runs; repeated until accepted.
+
+    `address` is host:port of the node manager's service, and `capacity` goes by resource name.
+    Tasks run `speed` times as fast as estimated. `unhealthy` says why the node is not fit for new
+    work, empty if it is fit; `lacking` says which wanted isolation of tasks the host cannot
+    provide. Applications leave `files` on some nodes, which are then notified when applications are
+    over.
+
+    `boot` is drawn at random by each process of this node, and a process with another one lost what
+    ran before. `life` is that of the manager that asked for the registration, the first being 1 (0:
+    none asked), and `token` that of the resync in which a process had to show that it is the living
+    one. A registration that is repeated keeps its `request_id`; 0 means unknown.
+    """
 
     node_id: NodeId
-    address: str  # host:port of the node manager's service
+    address: str
     rack: str
     labels: tuple[str, ...]
-    capacity: dict[str, float]  # by resource name
+    capacity: dict[str, float]
     running: tuple[RunningContainer, ...] = ()
-    boot: int = 0  # drawn at random by each process of this node; another one lost what ran before
-    life: int = 0  # of the manager that asked for it, the first being 1; 0: nobody asked
-    token: int = 0  # of the resync that asked a process to show that it is the one that lives
-    request_id: int = 0  # one that is repeated keeps its number; 0: not told
-    unhealthy: str = ""  # why the node is not fit for new work; empty: it is
-    lacking: str = ""  # what was wanted to keep tasks apart and the host cannot do
-    speed: float = 1.0  # how much faster than their estimates tasks run here
-    files: bool = False  # applications leave files here, so it wants to be told when they are over
+    boot: int = 0
+    life: int = 0
+    token: int = 0
+    request_id: int = 0
+    unhealthy: str = ""
+    lacking: str = ""
+    speed: float = 1.0
+    files: bool = False
 
 
 @record
 class NodeHeartbeated:
-    """A node's periodic (or out-of-band) report."""
+    """A node's periodic (or out-of-band) report.
+
+    `tasks_ended` are tasks that ended inside reusable containers. `use` is the measured use of the
+    node, empty if unchanged. `unhealthy` says why the node is not fit for new work, empty if it is
+    fit.
+    """
 
     node_id: NodeId
     request_id: int
     acks: tuple[int, ...] = ()
     ended: tuple[ContainerEnd, ...] = ()
-    tasks_ended: tuple[TaskEnd, ...] = ()  # tasks that ended inside reusable containers
-    use: Vector = ()  # measured use of the node; empty: unchanged
+    tasks_ended: tuple[TaskEnd, ...] = ()
+    use: Vector = ()
     container_use: tuple[ContainerUse, ...] = ()
-    unhealthy: str = ""  # why the node is not fit for new work; empty: it is
+    unhealthy: str = ""
 
 
 @record
@@ -430,34 +532,46 @@ class NodeUnregistered:
 
 @record
 class NodeAccepted:
-    """The answer to a registration."""
+    """The answer to a registration.
+
+    With `prompt`, the node sends an out-of-band heartbeat when a container ends. `life` is that of
+    the manager, the first being 1. A node without an answer for `expiry_s` is LOST. `request_id` is
+    that of the registration that this answers. In all three, 0 means unknown.
+    """
 
     node_id: NodeId
     types: ResourceTypes
     heartbeat_s: float
-    prompt: bool  # send an out-of-band heartbeat when a container ends
+    prompt: bool
     cluster_ts: int
-    life: int = 0  # of the manager, the first being 1; 0: not told
-    expiry_s: float = 0.0  # a node that goes so long without an answer is LOST; 0: not told
-    request_id: int = 0  # of the registration that this answers; 0: not told
+    life: int = 0
+    expiry_s: float = 0.0
+    request_id: int = 0
 
 
 @record
 class NodeAnswered:
-    """The answer to a heartbeat."""
+    """The answer to a heartbeat.
+
+    A `next_heartbeat_s` of 0 leaves the interval unchanged. `resync` means that the node is unknown
+    and registers again, with `token` if it has to show that it is the living process of this node.
+    A `shutdown` that is not empty is the reason to leave. `life` is that of the manager, the first
+    being 1; 0 means unknown. `over` are applications with masters of their own whose files may go.
+    `spare` are containers to be stopped unless something runs in them.
+    """
 
     node_id: NodeId
     response_id: int
     acks: tuple[int, ...] = ()
     start: tuple[MasterLaunch, ...] = ()
     stop: tuple[ContainerId, ...] = ()
-    next_heartbeat_s: float = 0.0  # 0: unchanged
-    resync: bool = False  # unknown node: register again
-    shutdown: str = ""  # a reason: leave
-    life: int = 0  # of the manager, the first being 1; 0: not told
-    token: int = 0  # with `resync`: to be told again by a process that says to be this node
-    over: tuple[AppId, ...] = ()  # applications with masters of their own whose files may go
-    spare: tuple[ContainerId, ...] = ()  # to be stopped unless something runs in them
+    next_heartbeat_s: float = 0.0
+    resync: bool = False
+    shutdown: str = ""
+    life: int = 0
+    token: int = 0
+    over: tuple[AppId, ...] = ()
+    spare: tuple[ContainerId, ...] = ()
 
 
 # -- Application Master <-> Node Manager -----------------------------------------------------------
@@ -465,12 +579,15 @@ class NodeAnswered:
 
 @record
 class StartContainers:
-    """Start tasks in granted containers of one node; repeated until answered."""
+    """Start tasks in granted containers of one node; repeated until answered.
+
+    `boot` is the process that new containers were granted on; any other process refuses them.
+    """
 
     attempt_id: AttemptId
     node_id: NodeId
     items: tuple[TaskLaunch, ...]
-    boot: int = 0  # the process that new containers were granted on; another one refuses them
+    boot: int = 0
 
 
 @record
@@ -492,7 +609,8 @@ class QueryContainers:
 
 
 NODE_FULL = "a rigid resource of the node would be over capacity"
-NO_TOKEN = "refused for want of a token"  # how the error begins where a token was not valid
+# The error of an item begins with NO_TOKEN where its token was not valid.
+NO_TOKEN = "refused for want of a token"
 
 
 @record
@@ -503,6 +621,9 @@ class ItemAnswer:
     The answer to a stop or a query names no task; that to a query is followed by one for each task
     that runs in the container. So who takes a reusable container over learns what it holds
     (`granted`), what runs in it, and which tries are not taken there (`attempt`).
+
+    `attempt` is the try of a task that runs, and for a container exceeds every try that ran in it.
+    `granted` is what a reusable container holds.
     """
 
     container_id: ContainerId
@@ -510,8 +631,8 @@ class ItemAnswer:
     task: int = -1
     error: str = ""
     count: int = 1
-    attempt: int = 0  # the try of a task that runs; of a container: above all that ran in it
-    granted: Vector = ()  # of a reusable container: what it holds
+    attempt: int = 0
+    granted: Vector = ()
 
 
 @record
@@ -525,13 +646,16 @@ class StartAnswered:
 
 @record
 class TasksEnded:
-    """Ends of tasks inside reusable containers, and the use of those containers."""
+    """Ends of tasks inside reusable containers, and the use of those containers.
+
+    `sent_s` is on the node's clock.
+    """
 
     node_id: NodeId
     attempt_id: AttemptId
     ended: tuple[TaskEnd, ...] = ()
     container_use: tuple[ContainerUse, ...] = ()
-    sent_s: float = 0.0  # on the node's clock
+    sent_s: float = 0.0
 
 
 # -- what goes each way, for codecs and for the doors of the cores (`weft.protocol.event_unions`)

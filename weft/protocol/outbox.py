@@ -10,7 +10,8 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
-BATCH_MAX = 10_000  # items of one message; the rest follows with the next
+# A message carries at most so many items; the rest follows with the next.
+BATCH_MAX = 10_000
 
 
 class Outbox(Generic[K, V]):
@@ -85,7 +86,8 @@ class Outbox(Generic[K, V]):
         self._fresh = {}
         if self._lossless:
             return number, list(items.values())
-        if len(items) > BATCH_MAX:  # a message that is too long would be refused for ever
+        if len(items) > BATCH_MAX:
+            # A message that is too long would be refused for ever.
             self._fresh = dict(islice(items.items(), BATCH_MAX, None))
             items = dict(islice(items.items(), BATCH_MAX))
         for _, older in self._flying.values():

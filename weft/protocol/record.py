@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T")
-_MADE_ANEW = {"__dict__", "__weakref__"}  # attributes of a class that another one has of its own
+# Each class makes these attributes of its own, so they are not copied from another.
+_MADE_ANEW = {"__dict__", "__weakref__"}
 
 
 @dataclass_transform(frozen_default=True)

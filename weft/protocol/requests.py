@@ -16,11 +16,14 @@ class NewApplication:
 
 @dataclass(frozen=True, slots=True)
 class SubmitApplication:
-    """Accept a job; a repeated `submission_id` is answered with the same application."""
+    """Accept a job; a repeated `submission_id` is answered with the same application.
+
+    `app_id` is one that NewApplication reserved; 0 takes the next.
+    """
 
     job: Job
     submission_id: str
-    app_id: AppId = 0  # one that NewApplication reserved; 0: the next
+    app_id: AppId = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +77,28 @@ class GetJob:
 
 @dataclass(frozen=True, slots=True)
 class ListApplications:
-    """Reports of all applications that match, page by page; empty fields match everything."""
+    """Reports of all applications that match, page by page; empty fields match everything.
+
+    A `limit` above 0 gives the newest only. `page` is the `Page.next` of the page before, empty for
+    the first.
+    """
 
     states: tuple[str, ...] = ()
     queue: str = ""
     user: str = ""
-    limit: int = 0  # 0: all; otherwise the newest
-    page: str = ""  # `Page.next` of the page before; empty: the first
+    limit: int = 0
+    page: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ListNodes:
-    """Reports of all nodes in the given states (none: all), page by page."""
+    """Reports of all nodes in the given states (none: all), page by page.
+
+    `limit` is that of the page; 0 gives as many as fit.
+    """
 
     states: tuple[str, ...] = ()
-    limit: int = 0  # of the page; 0: as many as fit
+    limit: int = 0
     page: str = ""
 
 
@@ -134,10 +144,13 @@ class Explain:
 
 @dataclass(frozen=True, slots=True)
 class ListContainers:
-    """Containers of an application, running and ended (the newest first, bounded), by pages."""
+    """Containers of an application, running and ended (the newest first, bounded), by pages.
+
+    `limit` is that of the page; 0 gives as many as fit.
+    """
 
     app_id: AppId
-    limit: int = 0  # of the page; 0: as many as fit
+    limit: int = 0
     page: str = ""
 
 
@@ -181,9 +194,12 @@ Report = TypeVar("Report")
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The request was refused and nothing changed; `code` is a gRPC status name in lower case."""
+    """The request was refused and nothing changed; `code` is a gRPC status name in lower case.
 
-    code: str  # invalid_argument, not_found, failed_precondition, resource_exhausted, unavailable
+    `code` is invalid_argument, not_found, failed_precondition, resource_exhausted or unavailable.
+    """
+
+    code: str
     place: str
     problem: str
 
@@ -213,28 +229,42 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """A stage of an application: how many of its tasks are where."""
+    """A stage of an application: how many of its tasks are where.
+
+    `pending` counts what was asked for and not granted. `parents` are (stage, kind of the edge).
+    """
 
     name: str
     tasks: int
-    pending: int  # asked for, not granted
+    pending: int
     running: int
     finished: int
     failed_attempts: int
-    parents: tuple[tuple[str, str], ...] = ()  # (stage, edge kind)
+    parents: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ApplicationReport:
-    """What a client may know of an application; times in s on the cluster's clock, 0: not yet."""
+    """What a client may know of an application; times in s on the cluster's clock, 0: not yet.
+
+    `state` is NEW, SUBMITTED, ACCEPTED, RUNNING, FINISHED, FAILED or KILLED, `final_status`
+    UNDEFINED, SUCCEEDED, FAILED or KILLED, and `kind` YARN's application type. `stages` is filled
+    in the answer to GetApplication only. `cluster_ts` is for the id's string. `held_s` is amount x
+    s so far, masters included. `preempted_containers` counts those taken back so far, and
+    `preempted` is what they held together.
+
+    A foreign master has its pages at `tracking_url` and its service at `master_address`
+    (host:port). `expires_s` is when the application is killed, done or not; 0 is never.
+    `max_attempts` is how many failed attempts end it; 0 means unknown.
+    """
 
     app_id: AppId
     name: str
     user: str
     queue: str
     priority: int
-    state: str  # NEW SUBMITTED ACCEPTED RUNNING FINISHED FAILED KILLED
-    final_status: str  # UNDEFINED SUCCEEDED FAILED KILLED
+    state: str
+    final_status: str
     progress: float
     attempt_id: AttemptId
     master_node: NodeId
@@ -247,17 +277,17 @@ class ApplicationReport:
     pending_containers: int
     allocated: dict[str, float]
     diagnostics: str = ""
-    stages: tuple[StageReport, ...] = ()  # only in the answer to GetApplication
-    cluster_ts: int = 0  # for the id's string
-    held_s: dict[str, float] = field(default_factory=dict)  # amount x s so far, masters included
-    kind: str = "WEFT"  # YARN's application type
+    stages: tuple[StageReport, ...] = ()
+    cluster_ts: int = 0
+    held_s: dict[str, float] = field(default_factory=dict)
+    kind: str = "WEFT"
     tags: tuple[str, ...] = ()
-    tracking_url: str = ""  # of a foreign master's own pages
-    master_address: str = ""  # host:port of a foreign master's own service
-    preempted_containers: int = 0  # taken back so far
-    preempted: dict[str, float] = field(default_factory=dict)  # what those held together
-    expires_s: float = 0.0  # when it is killed, done or not; 0: never
-    max_attempts: int = 0  # failed attempts that end it; 0: not told
+    tracking_url: str = ""
+    master_address: str = ""
+    preempted_containers: int = 0
+    preempted: dict[str, float] = field(default_factory=dict)
+    expires_s: float = 0.0
+    max_attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,30 +299,40 @@ class ApplicationJob:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """What a client may know of a node."""
+    """What a client may know of a node.
+
+    `state` is NEW, RUNNING, UNHEALTHY, DECOMMISSIONING, DECOMMISSIONED, LOST, REBOOTED or SHUTDOWN.
+    `health_report` says why a node is unhealthy, empty if it is not; `lacking` says which wanted
+    isolation of tasks its host cannot provide.
+    """
 
     node_id: NodeId
     address: str
     rack: str
     labels: tuple[str, ...]
-    state: str  # NEW RUNNING UNHEALTHY DECOMMISSIONING DECOMMISSIONED LOST REBOOTED SHUTDOWN
+    state: str
     capacity: dict[str, float]
     allocated: dict[str, float]
     use: dict[str, float]
     containers: int
     last_heartbeat_s: float
-    health_report: str = ""  # why it is unhealthy; empty: it is not
-    lacking: str = ""  # what was wanted to keep tasks apart and its host cannot do
+    health_report: str = ""
+    lacking: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueReport:
-    """A queue; shares are fractions of the whole cluster."""
+    """A queue; shares are fractions of the whole cluster.
 
-    name: str  # the full path, as root.prod
+    `name` is the full path, as root.prod. `used` is the dominant share in use. `max_applications`
+    bounds those that have not ended; 0 is any number. `max_am_share` is the fraction of its
+    guarantee that its masters may hold together.
+    """
+
+    name: str
     capacity: float
     max_capacity: float
-    used: float  # dominant share in use
+    used: float
     state: str
     running_apps: int
     pending_apps: int
@@ -300,25 +340,29 @@ class QueueReport:
     pending_containers: int
     deficit: float = 0.0
     children: tuple["QueueReport", ...] = ()
-    max_applications: int = 0  # that have not ended; 0: any number
-    max_am_share: float = 1.0  # of its guarantee, that its masters may hold together
+    max_applications: int = 0
+    max_am_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetrics:
-    """Counts over the whole cluster."""
+    """Counts over the whole cluster.
+
+    `nodes` and `apps` are counts by state. `cluster_ts` is for the strings of ids. `use` is
+    measured on the nodes that run.
+    """
 
     scheduler: str
     started_s: float
     now_s: float
-    nodes: dict[str, int]  # by state
-    apps: dict[str, int]  # by state
+    nodes: dict[str, int]
+    apps: dict[str, int]
     capacity: dict[str, float]
     allocated: dict[str, float]
     containers_running: int
     containers_pending: int
-    cluster_ts: int = 0  # for the strings of ids
-    use: dict[str, float] = field(default_factory=dict)  # measured on the nodes that run
+    cluster_ts: int = 0
+    use: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,25 +371,34 @@ class ManagerReport:
 
     `standing`: ALONE (its state is a file, or nothing), LEADER, STANDBY, or SUSPENDED: it leads for
     all that it knows, but its store does not answer, so it accepts and grants nothing meanwhile.
+
+    `leader` is host:port of the manager that leads, as far as this one knows. `since_s` is the unix
+    time at which its `standing` began, and `reason` says why. `store` is where its state is, empty
+    if in memory only. `life` is that of the manager that leads, the first being 1; 0 if this one
+    does not lead.
     """
 
     address: str
     standing: str
-    leader: str = ""  # host:port of the one who leads, as far as this one knows
-    since_s: float = 0.0  # unix: since when it stands so
-    reason: str = ""  # why
-    store: str = ""  # where its state is; empty: in its memory only
-    life: int = 0  # of the manager that leads, the first being 1; 0: not this one
+    leader: str = ""
+    since_s: float = 0.0
+    reason: str = ""
+    store: str = ""
+    life: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StageExplanation:
-    """Why containers of a stage are pending: reasons counted over nodes."""
+    """Why containers of a stage are pending: reasons counted over nodes.
+
+    `reasons` maps a reason to its number of nodes. `altruistic` of the pending containers were
+    asked ALTRUISTIC, so that they take leftover resources only.
+    """
 
     stage: str
     pending: int
-    reasons: dict[str, int] = field(default_factory=dict)  # reason -> nodes
-    altruistic: int = 0  # of the pending ones: asked ALTRUISTIC, they take leftover only
+    reasons: dict[str, int] = field(default_factory=dict)
+    altruistic: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +413,11 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class ContainerReport:
-    """One container of an application."""
+    """One container of an application.
+
+    `run_s` is that of the task itself, 0 if unknown. `message` says why it ended, where that is no
+    success.
+    """
 
     container_id: ContainerId
     node_id: NodeId
@@ -372,8 +429,8 @@ class ContainerReport:
     finished_s: float
     node_address: str = ""
     exit_code: int = 0
-    run_s: float = 0.0  # of the task itself, 0: not told
-    message: str = ""  # why it ended, where that is no success
+    run_s: float = 0.0
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,10 +439,12 @@ class Page(Generic[Report]):
 
     Pages of nodes and containers follow each other; those of applications come the newest first,
     each in order of submission. Every page tells how things are when it is asked for.
+
+    `next` names the next page; it is empty for the last.
     """
 
     items: tuple[Report, ...]
-    next: str = ""  # names the next page; empty: this is the last
+    next: str = ""
 
 
 ClientAnswer = (
