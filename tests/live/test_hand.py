@@ -146,22 +146,17 @@ def test_events_are_of_one_application_and_speak_in_names(address: str) -> None:
     with Client(address) as client:
         other = client.submit(job_from_dict(job("other", "sleep 1")))
         wanted = client.submit(job_from_dict(job("wanted", "sleep 2")))
-        with subprocess.Popen(
-            [*WEFT, "events", "--rm", address, "--app", "wanted"],
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process:
-            assert process.stdout is not None
-            client.wait([other, wanted])
-            lines = []
-            for line in process.stdout:
-                lines.append(line)
-                if "FINISHED" in line and "AppChanged" in line:
-                    break
-            process.send_signal(signal.SIGINT)
+        followed = run_weft("events", "--rm", address, "--app", "wanted")
+        client.wait([other, wanted])
+    assert followed.returncode == 0, followed.stderr
+    lines = followed.stdout.splitlines()
     assert any("only[0]" in line for line in lines), lines
-    numbers = re.findall(r"(?:application|container|appattempt)_\d+_(\d+)", " ".join(lines))
+    assert "FINISHED" in lines[-1]
+    numbers = re.findall(r"(?:application|container|appattempt)_\d+_(\d+)", followed.stdout)
     assert {int(number) for number in numbers} == {wanted}
+    again = run_weft("events", "--rm", address, "--app", "wanted")
+    assert (again.returncode, again.stdout) == (0, "")
+    assert "has ended" in again.stderr
 
 
 def test_a_stage_without_a_command_says_so(address: str) -> None:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -379,6 +380,27 @@ def test_a_tape_that_was_cut_off_is_replayed_and_says_so(tmp_path: Path) -> None
     (row,) = json.loads(said.stdout)
     assert "what was before it is missing" in row["problem"]
     assert isinstance(said.exception, InputError)
+
+
+def test_a_tape_that_grows_while_it_is_read_gives_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that writes it still runs: its size of before says nothing of its end."""
+    parts = NodeParts("n1", "", {"vcores": 1.0}, "", (), NodeSettings(), (1,), 7)
+    tape = Tape(tmp_path, "nm", {"role": "nm"}, 10**6, print)
+    tape.add("node:n1", parts)
+    for number in range(5):
+        tape.handled("node:n1", TimerFired("nothing"), 1.0 + number, [])
+        tape.flush()
+    written = tape.path.read_bytes()
+    line = written.index(b"\n") + 1
+    sizes = []
+    for size in (line, line + 1, len(written) // 2, len(written) - 1, len(written)):
+        grown = SimpleNamespace(fstat=lambda _, size=size: SimpleNamespace(st_size=size))
+        monkeypatch.setattr("weft.runtime.frames.os", grown)
+        sizes.append(len(list(open_tape(tape.path).rows())))
+    assert sizes[-1] > 0
+    tape.close()
 
 
 def test_a_block_of_large_rows_is_closed_early(tmp_path: Path) -> None:

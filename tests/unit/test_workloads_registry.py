@@ -22,6 +22,7 @@ SAMPLES = {
     "wfformat": '{"name": "x", "schemaVersion": "1.5", "workflow": {}}',
     "tpch": '{"benchmark":"TPC-H","stages":[{"durations_ms":{}}]}',
     "sls": '{"am.type": "mapreduce", "job.tasks": []}',
+    "swf": "; Version: 2.2\n; MaxProcs: 8\n1 0 0 5 1 1 1 1 5 1 1 1 1 1 1 1 -1 -1\n",
     "psplib": "****\njobs (incl. supersource/sink ):  3\n",
     "weft": "name: a\nstages:\n- {name: s, tasks: 1, duration_s: 1}\n",
 }

@@ -6,7 +6,7 @@ import time
 import click
 
 from weft.client import show
-from weft.client.api import DRAIN_S, Client, RefusedError
+from weft.client.api import DRAIN_S, ENDED, Client, RefusedError
 from weft.client.commands_apps import connected, json_option, manager_option, positive
 from weft.client.naming import find_app, node_states
 from weft.model.errors import WeftError
@@ -171,6 +171,10 @@ def events(limit: int, apps: tuple[str, ...], address: str, as_json: bool) -> No
             client.application(number)
         named = Named(client, wanted)
         shown = 0
+        going = {number for number in wanted if not show.ended(client.application(number))}
+        if wanted and not going:
+            click.echo("it has ended, and its events went before: `weft app` shows it", err=True)
+            return
         for event in client.events():
             if not named.wanted(event):
                 continue
@@ -178,6 +182,10 @@ def events(limit: int, apps: tuple[str, ...], address: str, as_json: bool) -> No
             shown += 1
             if shown == limit:
                 return
+            if event.get("fact") == "AppChanged" and event.get("state") in ENDED:
+                going.discard(event.get("app"))
+                if wanted and not going:
+                    return
 
 
 @click.command()

@@ -97,7 +97,7 @@ def read_frames(file: BinaryIO, line: bytes) -> Iterator[Frame]:
             return
         if problem := chain.follow(frame):
             raise DamageError(f"{where}: {problem}")
-        if frame.kind == CLOSED and file.tell() != size:
+        if frame.kind == CLOSED and file.tell() < size:
             raise DamageError(f"{where} closes the tape, but {size - file.tell():,} bytes follow")
         yield frame
         if frame.kind == CLOSED:
@@ -147,6 +147,9 @@ def _not_cut_off(file: BinaryIO, at: int, size: int, chain: Chain) -> str:
 def _closes(file: BinaryIO, at: int, size: int) -> bool:
     """Return whether the file ends with a closing frame."""
     begin = max(at, size - HEAD_SIZE - REASON_MAX)
+    if begin > size:
+        # The process still writes: what lies behind its size of before is not looked at.
+        return False
     file.seek(begin)
     last = file.read(size - begin)
     for place in range(len(last) - HEAD_SIZE + 1):

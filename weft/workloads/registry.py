@@ -34,6 +34,7 @@ FORMATS: dict[str, str] = {
     "tpch": "weft.workloads.tpch",
     "carbyne": "weft.workloads.carbyne",
     "psplib": "weft.workloads.psplib",
+    "swf": "weft.workloads.swf",
     "weft": "weft.workloads.jobs_file",
 }
 AUTO = "auto"
@@ -42,6 +43,8 @@ _BATCH_TASK_LINE = re.compile(
 )
 _CARBYNE_HEADER = re.compile(r"^#.*\n\d+ \d+( [\d.]+)?[ \t\r]*$", re.MULTILINE)
 _PSPLIB_HEAD = "jobs (incl. supersource/sink )"  # also where an archive of them begins
+# A comment of the format's header, or a job of 18 numbers.
+_SWF_LINE = re.compile(r";\s*\w+:.*|\s*(-?\d+(\.\d+)?\s+){17}-?\d+(\.\d+)?\s*")
 _CSV_HEADERS = (
     "job_name,task_name,",
     "job,name,instances,",
@@ -136,6 +139,8 @@ def format_of(path: Path) -> str | None:
     first = lines[0] if lines else ""
     if _PSPLIB_HEAD in head[:4096]:
         return "psplib"
+    if _SWF_LINE.fullmatch(first):
+        return "swf"
     if first.startswith("Avro-Json"):
         return "sls"
     if first.startswith("#") and _CARBYNE_HEADER.search(head):
