@@ -251,11 +251,11 @@ def _check_recording(books: Books, recording: Recording) -> None:
 
 
 def _demands(books: Books, stage: Stage, place: str) -> set[Vector]:
-    found = {books.types.vector(stage.demand, place)}
+    found = {books.raised(books.types.vector(stage.demand, place))}
     for index, override in enumerate(stage.overrides):
         if override.demand is not None:
             where = place.replace(".demand", f".tasks[{index}].demand")
-            found.add(books.types.vector(override.demand, where))
+            found.add(books.raised(books.types.vector(override.demand, where)))
     return found
 
 

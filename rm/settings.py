@@ -43,7 +43,11 @@ class ManagerSettings:
     min_demand: Mapping[str, float] = field(
         default_factory=lambda: {"vcores": 0.001, "memory_mb": 1.0}
     )  # what a container that asks for nothing is booked with (YARN's minimum allocation)
-    node_containers_max: int = 10_000  # of one node at a time
+    min_vcores: float = 0.0  # the least that a container is booked with, whatever it asks for
+    min_memory_mb: float = 0.0  # (YARN's minimum allocation); 0, as papers' models have it: none
+    increment_vcores: float = 0.0  # in steps of which more is booked; 0: as asked
+    increment_memory_mb: float = 0.0
+    node_containers_max: int = 10_000  # of one node at a time, divided among those who ask
     round_grants_max: int = 5_000  # at one heartbeat, or of one pass over all nodes
     queue_apps_max: int = 0  # applications of a leaf queue that have not ended; 0: any number
     user_apps_max: int = 0  # those of a user in a leaf queue; 0: any number

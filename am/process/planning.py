@@ -24,6 +24,7 @@ from weft.model.errors import WeftError
 from weft.protocol.effects import MakePlan, PlanReady
 
 _IMPROVED = frozenset({"graphene", "graphene_plus"})
+_LARGE = 200_000  # tasks of a job whose plan is made apart, by a process of its own
 _TRIES = 4  # for a plan, after each run of its job
 _END_S = 1.0  # for an executor to end
 _MOMENT_S = 2.0  # wall clock: a master that comes meanwhile waits no longer
@@ -77,6 +78,7 @@ class Planning:
         self._begun: set[asyncio.Task[PlanReady]] = set()
         self._thread: Executor | None = None
         self._pool: Executor | None = None
+        self._large: Executor | None = None  # for plans that others must not wait behind
 
     def elsewhere(self, name: str) -> bool:
         """Return whether a planner's plans are built by other processes."""
@@ -139,21 +141,22 @@ class Planning:
 
     async def _build(self, order: MakePlan, limit_s: float) -> PlanReady:
         loop = asyncio.get_running_loop()
-        executor = self._executor(order.planner)
+        executor = self._executor(order.planner, order.job.task_count)
         try:
             return await loop.run_in_executor(executor, make_plan, order, limit_s)
         except (OSError, RuntimeError) as error:  # the pool broke: a worker was killed
-            self._pool = None
+            self._pool = self._large = None
             return PlanReady(None, f"planning process ended: {error}")
 
-    def _executor(self, name: str) -> Executor:
+    def _executor(self, name: str, tasks: int) -> Executor:
+        if tasks > _LARGE and self._workers > 0:
+            self._large = self._large or _processes(1)
+            return self._large
         if not self.elsewhere(name):
             if self._thread is None:
                 self._thread = ThreadPoolExecutor(1, "planning")
             return self._thread
-        if self._pool is None:
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self._workers, context, _follow_parent, (os.getpid(),))
+        self._pool = self._pool or _processes(self._workers)
         return self._pool
 
     def close(self) -> None:
@@ -163,15 +166,20 @@ class Planning:
         pool that is just closing its pipes (a traceback in Python 3.11), and from waiting for a
         plan that nobody wants any more.
         """
-        for executor in (self._thread, self._pool):
+        for executor in (self._thread, self._pool, self._large):
             if executor is not None:
                 ending = threading.Thread(target=_end, args=(executor,), daemon=True)
                 ending.start()
                 ending.join(_END_S)
-                if ending.is_alive() and executor is self._pool:
+                if ending.is_alive() and executor is not self._thread:
                     for worker in multiprocessing.active_children():
                         worker.kill()
                     ending.join(_END_S)
+
+
+def _processes(count: int) -> Executor:
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(count, context, _follow_parent, (os.getpid(),))
 
 
 def _end(executor: Executor) -> None:

@@ -297,8 +297,8 @@ def _problem_of(books: Books, attempt: Attempt, ask: Ask, entry: AskEntry | None
 
 
 def _at_least(books: Books, demand: Vector) -> Floats:
-    """Return a demand as an array; one of nothing takes the least that a container may have."""
-    return np.array(demand if any(demand) else books.least, dtype=np.float64)
+    """Return a demand as an array, raised to what a container is booked with."""
+    return np.array(books.raised(demand), dtype=np.float64)
 
 
 def _racks(books: Books, ask: Ask) -> tuple[str, ...]:

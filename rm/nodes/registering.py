@@ -261,7 +261,7 @@ def _book_as_is(
     books: Books, node: Node, attempt: Attempt | None, number: ContainerId, demand: Vector
 ) -> Holding:
     """Book a running container whatever the capacity: it is there."""
-    demand = demand if any(demand) else books.least
+    demand = books.raised(demand)
     array = np.array(demand, dtype=np.float64)
     slot = -1 if attempt is None else attempt.app.slot
     books.ledger.book(node.slot, slot, array, 1, np.full(len(array), np.inf))

@@ -36,6 +36,7 @@ from weft.protocol.record import changed
 _RUNNING: Final = RmNodeState.RUNNING
 _with_room = steady(with_room)
 NOTHING_NEW, NO_ROOM, MAY_GRANT = range(3)  # what a match could come to
+_CROWD_MIN: Final = 100  # containers of a node, a bound on which divides the manager's time
 _EARLY: Final = 0.1  # of the interval, that a host's heartbeat may come too early
 
 
@@ -54,7 +55,11 @@ def match_node(books: Books, node: Node, granted: int = 0) -> int:
             node.settled_at = books.matching.version
         return granted
     slot, settings, matcher = node.slot, books.settings, books.matcher
+    crowd = _crowd(books)
+    before = books.rows.hide(crowd) if crowd else None
     match, whole = matcher.match(books.view, slot, books.now), True
+    if before is not None:
+        books.rows.show(crowd, before)
     # whatever fits: a round must end soon
     may_get = settings.node_containers_max - len(node.holdings.by_id)
     may_get = min(may_get, settings.round_grants_max - granted)
@@ -80,6 +85,30 @@ def match_node(books: Books, node: Node, granted: int = 0) -> int:
     if not whole and len(node.holdings.by_id) < settings.node_containers_max:
         books.matching.cut = True  # the rest comes with the next round
     return granted
+
+
+def _crowd(books: Books) -> list[int]:
+    """Return the rows of applications that hold more than their part of what nodes may hold.
+
+    That is counted in containers: each costs the manager time, however little it needs. The nodes'
+    bound is divided among the applications that ask; where one alone asks, all of it is its own. A
+    bound of a few containers a node is a number of slots, which the policy divides.
+    """
+    bound, ledger = books.settings.node_containers_max, books.ledger
+    if bound < _CROWD_MIN or ledger.by_queue.containers.item(0) < bound // 2:
+        return []
+    apps, n, rows = ledger.apps, ledger.app_slots, books.rows
+    asking = apps.active[:n] & (apps.pending[:n] > 0)
+    count = int(np.count_nonzero(asking))
+    if count < 2:
+        return []
+    part = bound * sum(books.classes.values()) / count
+    over = asking & (apps.containers[:n] > part)
+    if not over.any():
+        return []
+    at = rows.app[: rows.count]
+    found: list[int] = np.flatnonzero((rows.pending[: rows.count] > 0) & over[at]).tolist()
+    return found
 
 
 def _missed(books: Books, node: Node, declined: tuple[int, ...]) -> None:
@@ -167,7 +196,9 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
     books.ledger.grant(node.slot, entry.app, entry.demand, count, limit, now)
     first = next_ids(books, attempt, count)
     demand, node_id = ask.demand, node.node_id
-    vector = demand if any(demand) else books.least
+    raised = books.raises or not any(demand)
+    vector: Vector = tuple(entry.demand.tolist()) if raised else demand
+    demand = vector if books.raises else demand
     queue, scores, out = books.queues.paths[app.queue], placement.scores, books.out
     stage, end_s = ask.stage, now + ask.duration_s
     alone = count > 1 and app.job.master is not None  # such a master knows no runs

@@ -6,6 +6,7 @@ Functions of the sibling modules take the `Books` first, change them, and append
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from weft.model.errors import InputError
 from weft.model.ids import AppId, AttemptId, ContainerId, NodeId, first_number
 from weft.model.job import Job
 from weft.model.json_types import Table
-from weft.model.resources import ResourceTypes, Vector
+from weft.model.resources import TOLERANCE, ResourceTypes, Vector
 from weft.policies.compiled import steady
 from weft.policies.plugins import kind_of
 from weft.protocol.effects import Effect, Note, Persist
@@ -95,6 +96,7 @@ class Books:
         "holdings",
         "labels",
         "least",
+        "least_asked",
         "least_master",
         "ledger",
         "marks",
@@ -114,6 +116,7 @@ class Books:
         "out",
         "pace",
         "queues",
+        "raises",
         "records",
         "refused_ends",
         "returning_masters",
@@ -122,6 +125,7 @@ class Books:
         "settings",
         "slack",
         "started_s",
+        "steps",
         "submissions",
         "types",
         "unlike",
@@ -198,6 +202,10 @@ class Books:
         self.least_master: Floats = np.array(self.master_vector)  # no master needs less
         self.open_jobs = False  # a job with a master of its own was ever seen
         self.least: Vector = _least(types, settings.min_demand)
+        self.least_asked = _amounts(types, settings.min_vcores, settings.min_memory_mb)
+        steps = settings.increment_vcores, settings.increment_memory_mb
+        self.steps: Vector = _amounts(types, *steps)
+        self.raises = any(self.least_asked) or any(self.steps)  # requests that ask for something
         self._shares: tuple[int, Floats] = (-1, np.zeros((0, len(types))))
         self._rooms: dict[int, Vector] = {}
         self._rooms_at = -1
@@ -246,6 +254,23 @@ class Books:
         self.open_jobs = True
         self.least_master = np.minimum(self.least_master, vector)
         return vector
+
+    def raised(self, demand: Vector) -> Vector:
+        """Return what a container that asks for so much is booked with, in the types' order.
+
+        It is the cluster's least allocation or more, in steps of an increment (YARN's
+        yarn.scheduler.minimum-allocation-* and increment-allocation); one of nothing takes the
+        least that any container may have.
+        """
+        if not any(demand):
+            demand = self.least
+        if not self.raises:
+            return demand
+        rows = zip(demand, self.least_asked, self.steps, strict=True)
+        return tuple(
+            ceil(max(d, least) / step - TOLERANCE) * step if step > 0 else max(d, least)
+            for d, least, step in rows
+        )
 
     def note(self, fact: Fact) -> None:
         """Append a fact to the answer."""
@@ -352,6 +377,12 @@ class Books:
 def _hears(matcher: Matcher, word: str) -> bool:
     """Return whether a policy may do anything when it is told: a method of its own."""
     return getattr(kind_of(matcher), word, None) is not getattr(BaseMatcher, word)
+
+
+def _amounts(types: ResourceTypes, vcores: float, memory_mb: float) -> Vector:
+    """Return amounts of these two, in the cluster's types."""
+    named = {"vcores": vcores, "memory_mb": memory_mb}
+    return types.vector({name: amount for name, amount in named.items() if name in types.names})
 
 
 def _least(types: ResourceTypes, wanted: Mapping[str, float]) -> Vector:

@@ -363,3 +363,42 @@ def test_preemption_takes_those_with_the_least_work_to_lose() -> None:
     names = {row["job"]: row["name"] for row in result.jobs.to_pylist()}
     gone = [names[r["job"]] for r in result.tasks.to_pylist() if r["state"] == "PREEMPTED"]
     assert gone == ["saves"]
+
+
+# -- one job beside others ------------------------------------------------------------------------
+
+
+def test_one_application_does_not_use_up_the_containers_that_nodes_may_have() -> None:
+    """Tasks that need nothing fill nodes to their bound; another job has its part of it."""
+    settings = ManagerSettings(master_demand={"vcores": 0.0}, node_containers_max=100)
+    rig = Rig("capacity", settings)
+    rig.add_node("n1", vcores=16.0)
+    many = rig.start(builders.job("many", builders.stage(tasks=10_000)))
+    rig.allocate(many, builders.ask(1, 10_000, (0.0, 0.0)))
+    rig.beat()
+    rig.allocate(many)
+    assert len(many.containers) == 99, "and its master"
+    few = rig.start(builders.job("few", builders.stage(tasks=4)))
+    rig.allocate(few, builders.ask(1, 4))
+    for container in list(many.containers)[:5]:
+        rig.beat("n1", builders.succeeded(container, 0, container % 4))
+    rig.allocate(few)
+    assert len(few.containers) == 4
+
+
+def test_requests_are_raised_to_the_least_allocation_in_steps() -> None:
+    settings = ManagerSettings(
+        master_demand={"vcores": 0.0},
+        min_vcores=1.0,
+        min_memory_mb=1024.0,
+        increment_memory_mb=512.0,
+    )
+    rig = Rig("capacity", settings)
+    rig.add_node("n1", vcores=16.0, memory_mb=16384.0)
+    master = rig.start(builders.job("j", builders.stage(tasks=9)))
+    asked = [(0.0, 0.0), (0.1, 1100.0), (2.5, 512.0)]
+    rig.allocate(master, *(builders.ask(i + 1, 1, need) for i, need in enumerate(asked)))
+    rig.beat()
+    rig.allocate(master)
+    held = [rig.manager.books.holdings[c].vector for c in master.containers]
+    assert sorted(held) == [(1.0, 1024.0), (1.0, 1536.0), (2.5, 1024.0)]

@@ -85,6 +85,19 @@ class RmSettings(TapedSettings):
         4, ge=0, description="Masters of an application that end with their nodes; 0: any number."
     )
     max_attempts: int = Field(2, ge=1, le=255, description="Attempts of an application.")
+    min_vcores: float = Field(
+        0.0, ge=0, description="The least vcores of a container (YARN's minimum allocation)."
+    )
+    min_memory_mb: float = Field(0.0, ge=0, description="The least memory of a container, MB.")
+    increment_vcores: float = Field(
+        0.0, ge=0, description="Containers' vcores are multiples of this; 0: as asked."
+    )
+    increment_memory_mb: float = Field(
+        0.0, ge=0, description="Containers' memory is a multiple of this, MB; 0: as asked."
+    )
+    node_containers_max: int = Field(
+        10_000, ge=1, description="Containers of a node, divided among applications that ask."
+    )
     master_vcores: float = Field(0.1, ge=0, description="vcores of a master's container.")
     master_memory_mb: float = Field(256.0, ge=0, description="Memory of a master's container, MB.")
     master_share_max: float = Field(
