@@ -232,7 +232,7 @@ def test_bytes_that_no_process_wrote_are_told_in_one_line_and_take_no_room(
     tail = zlib.compress(block((0, b"\xff"), (1, endless)))
     read(framed(tmp_path / "number", TAIL, tail), "number without end")
     with monkeypatch.context() as patched:  # many times what it took, and nothing was free
-        patched.setattr("weft.tape.streams.FREE_MAX", 1 << 10)
+        patched.setattr("weft.tape.streams.UNPACKED_VALUES_MAX", 1 << 10)
         read(framed(tmp_path / "text", PACKED, pack(block((2, bytes(1 << 20))))), "run without end")
     made = b"\0\1a" + bytes([2]) + b"[]"
     tail = zlib.compress(block((0, b"\xff"), (1, b"\0"), (2, made)))

@@ -23,7 +23,7 @@ from weft.protocol.messages import (
     Outcome,
 )
 from weft.protocol.requests import READS, GetMetrics, KillApplication
-from weft.tape.columns import TABLE_MAX, Context, FloatColumn
+from weft.tape.columns import TABLE_VALUES_MAX, Context, FloatColumn
 from weft.tape.records import codec_of
 from weft.tape.rows import (
     EVENTS,
@@ -38,7 +38,7 @@ from weft.tape.rows import (
     check_of,
     placed_of,
 )
-from weft.tape.streams import FREE_A_BYTE, FREE_MAX, Source, Streams, put_uint
+from weft.tape.streams import UNPACKED_VALUES_MAX, VALUES_PER_BYTE_MAX, Source, Streams, put_uint
 from weft.tape.vectors import SumColumn
 
 ANY = st.one_of([strategy(kind) for kind in EVENTS])
@@ -111,7 +111,7 @@ def test_floats_keep_every_bit(values: list[float]) -> None:
 
 def test_tables_that_are_full_begin_anew_on_both_sides() -> None:
     writer, reader, out = codec_of(str), codec_of(str), bytearray()
-    names = [f"n{number % (TABLE_MAX + 3)}" for number in range(3 * TABLE_MAX)]
+    names = [f"n{number % (TABLE_VALUES_MAX + 3)}" for number in range(3 * TABLE_VALUES_MAX)]
     for name in names:
         writer.put(out, name)
     source = Source(bytes(out))
@@ -289,15 +289,15 @@ def test_a_list_without_end_takes_no_room() -> None:
     # each of them small enough, together not: whoever reads may keep them
     column, out = codec_of(tuple[int, ...], "tasks"), bytearray()
     for _ in range(1000):
-        column.put(out, tuple(range(FREE_MAX >> 8)))
+        column.put(out, tuple(range(UNPACKED_VALUES_MAX >> 8)))
     assert len(out) < 10_000
     source = Source(bytes(out))
     with pytest.raises(ValueError, match="run without end"):
         [column.get(source) for _ in range(1000)]
     source = Source(bytes(out))
     for number in range(1000):  # a long tape has more of them
-        source.allowance.left += FREE_A_BYTE * (FREE_MAX >> 14)
-        assert len(column.get(source)) == FREE_MAX >> 8, number
+        source.allowance.left += VALUES_PER_BYTE_MAX * (UNPACKED_VALUES_MAX >> 14)
+        assert len(column.get(source)) == UNPACKED_VALUES_MAX >> 8, number
 
 
 AMOUNTS = st.one_of(

@@ -196,7 +196,7 @@ def test_a_job_has_so_many_tasks_over_all_its_stages():
 
 
 def test_a_job_has_so_many_edges_that_its_report_fits_one_message(monkeypatch):
-    monkeypatch.setattr(jobfile, "EDGES_MAX", 2_000)
+    monkeypatch.setattr(jobfile, "JOB_EDGES_MAX", 2_000)
     names = [f"s{i}" for i in range(70)]
     rows = [
         {"name": name, "tasks": 1, "duration_s": 1, "parents": names[:i]}

@@ -22,9 +22,11 @@ from weft.wire.channel import reason_of
 
 SCHEME = "etcd://"
 DEFAULT_PORT = 2379
-CALL_S = 2.0  # one endpoint may take so long for one call
-REQUEST_BYTES_MAX = 1_000_000  # of one change; etcd's own limit is 1.5 MB
-OPERATIONS_MAX = 128  # of one transaction, etcd's default
+CALL_TIMEOUT_S = 2.0
+# One change may be so large; etcd's own limit is 1.5 MB.
+REQUEST_BYTES_MAX = 1_000_000
+# This is etcd's default.
+TRANSACTION_OPERATIONS_MAX = 128
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 _OPTIONS = [
     ("grpc.max_receive_message_length", ANSWER_BYTES_MAX),
@@ -43,7 +45,8 @@ _AWAY = {
     grpc.StatusCode.UNKNOWN,
 }
 
-_OLD_TOKEN = "revision of auth store is old"  # users or rights were changed since it was given
+# etcd answers so where users or rights changed after the token was issued.
+_STALE_TOKEN_DETAILS = "revision of auth store is old"
 _HOST = re.compile(r"[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+(%[A-Za-z0-9]+)?\]")
 
 T = TypeVar("T")
@@ -55,10 +58,13 @@ class EtcdAwayError(WeftError):
 
 @dataclass(frozen=True, slots=True)
 class EtcdSettings:
-    """Where etcd is, and who asks: PEM texts for TLS, a name and password where it wants them."""
+    """Where etcd is, and who asks: PEM texts for TLS, a name and password where it wants them.
+
+    The keys of this cluster begin with `prefix`.
+    """
 
     endpoints: tuple[str, ...]
-    prefix: str = "weft"  # what the keys of this cluster begin with
+    prefix: str = "weft"
     ca: bytes = b""
     cert: bytes = b""
     key: bytes = field(default=b"", repr=False)
@@ -76,7 +82,8 @@ def parse(text: str) -> tuple[tuple[str, ...], str]:
     if not text.startswith(SCHEME):
         raise InputError("--store", f"expected {SCHEME}host:port,..., got {text!r}")
     places, _, prefix = text.removeprefix(SCHEME).partition("/")
-    if "@" in places:  # never repeated in a message or a log
+    if "@" in places:
+        # A password is never repeated in a message or a log.
         raise InputError("--store", "a name and password go by --store-user, --store-password-file")
     endpoints = []
     for place in places.split(","):
@@ -161,11 +168,14 @@ def delete(first: bytes, end: bytes) -> pb.RequestOp:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a transaction gave."""
+    """What a transaction gave.
+
+    `found` has the values of each read, in order.
+    """
 
     succeeded: bool
     revision: int
-    found: tuple[tuple[pb.KeyValue, ...], ...]  # of each read, in order
+    found: tuple[tuple[pb.KeyValue, ...], ...]
 
 
 class Etcd:
@@ -203,7 +213,7 @@ class Etcd:
         ]
         return Answer(answer.succeeded, answer.header.revision, tuple(found))
 
-    def get(self, key: bytes, within_s: float = CALL_S) -> tuple[pb.KeyValue | None, int]:
+    def get(self, key: bytes, within_s: float = CALL_TIMEOUT_S) -> tuple[pb.KeyValue | None, int]:
         """Return a key as it is now, and the store's revision."""
         request = pb.RangeRequest(key=key)
         answer = self._call(lambda c: KVStub(c).Range, request, "range", within_s)
@@ -237,7 +247,7 @@ class Etcd:
             raise WeftError(f"etcd gives no lease: {answer.error}")
         return int(answer.ID)
 
-    def renew(self, lease: int, within_s: float = CALL_S) -> float:
+    def renew(self, lease: int, within_s: float = CALL_TIMEOUT_S) -> float:
         """Keep a lease; returns how long it lasts from the call on, s; 0: it is gone."""
         request = pb.LeaseKeepAliveRequest(ID=lease)
 
@@ -264,7 +274,7 @@ class Etcd:
         method: Callable[[grpc.Channel], Any],
         request: Any,
         what: str,
-        within_s: float = CALL_S,
+        within_s: float = CALL_TIMEOUT_S,
     ) -> Any:
         """Ask endpoints in turn; raises EtcdAwayError when none answered."""
         reasons: dict[str, str] = {}
@@ -276,7 +286,8 @@ class Etcd:
                 answer = made(request, timeout=within_s, metadata=self._metadata(channel))
             except (grpc.RpcError, StopIteration) as error:
                 problem = self._problem(error)
-                if problem is None:  # a token that ended: once more with a new one
+                if problem is None:
+                    # The token expired, so the call is tried once more with a new one.
                     reasons.setdefault(place, "the token ended")
                     continue
                 reasons[place] = problem
@@ -284,7 +295,8 @@ class Etcd:
                 if len(reasons) == len(self.settings.endpoints):
                     break
                 continue
-            except ValueError:  # another thread closed it
+            except ValueError:
+                # Another thread closed the channel.
                 reasons.setdefault(place, "closed")
                 continue
             if self._took is not None:
@@ -298,12 +310,13 @@ class Etcd:
         if not isinstance(error, grpc.RpcError):
             return "it closed the stream"
         code, details = error.code(), str(error.details() or "")
-        # another thread may have seen it first, and have another token by now
-        ended = code is grpc.StatusCode.UNAUTHENTICATED or _OLD_TOKEN in details
+        # Another thread may have seen it first, and have a new token by now.
+        ended = code is grpc.StatusCode.UNAUTHENTICATED or _STALE_TOKEN_DETAILS in details
         if ended and self.settings.user:
             self._token = ""
             return None
-        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:  # no room, or too many requests
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            # The disk is full, or there are too many requests.
             raise EtcdAwayError(f"etcd takes nothing: {details}") from None
         if code in _AWAY:
             return (
@@ -347,7 +360,7 @@ class Etcd:
             return ()
         if not self._token:
             request = pb.AuthenticateRequest(name=settings.user, password=settings.password)
-            self._token = AuthStub(channel).Authenticate(request, timeout=CALL_S).token
+            self._token = AuthStub(channel).Authenticate(request, timeout=CALL_TIMEOUT_S).token
         return (("token", self._token),)
 
 

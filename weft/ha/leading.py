@@ -19,7 +19,8 @@ from weft.wire.auth import OURS
 from weft.wire.channel import LEADER_KEY
 from weft.wire.handlers import rewrapped
 
-ALWAYS = f"{CLIENT_SERVICE}GetManager"  # what it says of itself is asked of a standby as well
+# A standby answers this call as well.
+STANDBY_METHOD = f"{CLIENT_SERVICE}GetManager"
 
 
 class Leader(Protocol):
@@ -62,7 +63,7 @@ class Leading(grpc.aio.ServerInterceptor):
         """Wrap a method of ours."""
         handler = await continuation(handler_call_details)
         method = str(handler_call_details.method)
-        if handler is None or not method.startswith(OURS) or method == ALWAYS:
+        if handler is None or not method.startswith(OURS) or method == STANDBY_METHOD:
             return handler
         reads = method.startswith(CLIENT_SERVICE)
         streams = handler.response_streaming

@@ -19,7 +19,7 @@ MISSING = (
     "etcd-server), or name one with --store etcd://host:port"
 )
 START_S, POLL_S = 60.0, 0.05
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_PR_SET_PDEATHSIG = 1
 
 
 def find() -> str:
@@ -80,7 +80,7 @@ def _healthy(address: str) -> bool:
 
 
 def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGTERM)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _free_port() -> int:

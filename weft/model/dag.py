@@ -25,11 +25,15 @@ Number = TypeVar("Number", np.float64, np.bool_)
 
 
 class Link(StrEnum):
-    """Which task edges a stage edge stands for."""
+    """Which task edges a stage edge stands for.
 
-    ALL = "all"  # every child task needs every parent task
-    ONE = "one"  # contiguous blocks: `weft.model.job.one_to_one_parents`
-    SOME = "some"  # exactly the listed pairs
+    ALL joins every child task to every parent task, ONE contiguous blocks of them
+    (`weft.model.job.one_to_one_parents`), SOME exactly the listed pairs.
+    """
+
+    ALL = "all"
+    ONE = "one"
+    SOME = "some"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,17 +118,17 @@ def dag_of_job(job: Job, types: ResourceTypes) -> Dag:
     first = np.cumsum([0] + [stage.tasks for stage in job.stages])
     durations: list[float] = []
     demands: list[Vector] = []
-    alike: list[int] = []  # how many tasks in a row have these
+    alike_tasks: list[int] = []
     for position, stage in enumerate(job.stages):
         place = f"stages[{position}].demand"
         if stage.overrides:
             durations.extend([stage.duration_of(i) for i in range(stage.tasks)])
             demands.extend([types.vector(stage.demand_of(i), place) for i in range(stage.tasks)])
-            alike.extend([1] * stage.tasks)
+            alike_tasks.extend([1] * stage.tasks)
         else:
             durations.append(stage.duration_s)
             demands.append(types.vector(stage.demand, place))
-            alike.append(stage.tasks)
+            alike_tasks.append(stage.tasks)
     rows = np.array(demands, dtype=np.float64).reshape(-1, len(types))
     edges = tuple(
         _stage_edge(parent, child, edge, first)
@@ -135,8 +139,8 @@ def dag_of_job(job: Job, types: ResourceTypes) -> Dag:
         resources=types.names,
         stage_names=tuple(stage.name for stage in job.stages),
         first=first.astype(np.int64),
-        duration_s=np.repeat(np.array(durations, dtype=np.float64), alike),
-        demand=np.repeat(rows, alike, axis=0),
+        duration_s=np.repeat(np.array(durations, dtype=np.float64), alike_tasks),
+        demand=np.repeat(rows, alike_tasks, axis=0),
         edges=edges,
     )
 

@@ -1,7 +1,8 @@
 """Errors that a user can act on: one clear line that says what is wrong and where."""
 
-_LENGTH_MAX = 400  # characters of a message
-_PLACE_MAX = 250  # ... of where the problem is, so that a long path hides no problem
+_MESSAGE_CHARS_MAX = 400
+# It leaves room for the problem behind a long path.
+_PLACE_CHARS_MAX = 250
 
 
 class WeftError(Exception):
@@ -14,7 +15,7 @@ class InputError(WeftError):
     def __init__(self, place: str, problem: str) -> None:
         self.place = place
         self.problem = problem
-        where = place if len(place) <= _PLACE_MAX else f"{place[: _PLACE_MAX - 4]} ..."
+        where = place if len(place) <= _PLACE_CHARS_MAX else f"{place[: _PLACE_CHARS_MAX - 4]} ..."
         super().__init__(_one_line(f"{where}: {problem}" if place else problem))
 
     def __reduce__(self) -> tuple[type["InputError"], tuple[str, str]]:
@@ -24,7 +25,7 @@ class InputError(WeftError):
 
 def _one_line(text: str) -> str:
     """Return a short printable line: quotes of a file's content never flood the screen."""
-    short = text if len(text) <= _LENGTH_MAX else f"{text[: _LENGTH_MAX - 4]} ..."
+    short = text if len(text) <= _MESSAGE_CHARS_MAX else f"{text[: _MESSAGE_CHARS_MAX - 4]} ..."
     return " ".join("".join(c if c.isprintable() else " " for c in short).split())
 
 

@@ -12,12 +12,14 @@ from weft.model.errors import InputError
 AppId = int
 AttemptId = int
 ContainerId = int
-NodeId = str  # the host's name, unique in the cluster
+# A node's id is its host's name, unique in the cluster.
+NodeId = str
 
 ATTEMPT_BITS = 8
 CONTAINER_BITS = 32
-EPOCH_BITS = 24  # below them a container's number in one life of the Resource Manager
-EPOCHS = 1 << 8  # its lives are counted modulo this
+# Above EPOCH_BITS a container's number has the life of the manager that granted it, modulo EPOCHS.
+EPOCH_BITS = 24
+EPOCHS = 1 << 8
 
 
 def attempt_id(app: AppId, attempt: int) -> AttemptId:
@@ -70,7 +72,8 @@ def granted_before(container: ContainerId, epoch: int) -> bool:
 
     Lives are counted modulo `EPOCHS`, so what is fewer than half of them behind is earlier.
     """
-    behind = (epoch - (container >> EPOCH_BITS)) % EPOCHS  # as `life_of_container`, by one call
+    # This is `life_of_container` written out, which saves two calls.
+    behind = (epoch - (container >> EPOCH_BITS)) % EPOCHS
     return 0 < behind < EPOCHS // 2
 
 
@@ -102,7 +105,8 @@ def format_container(cluster_ts: int, container: ContainerId) -> str:
 def format_containers(cluster_ts: int, first: ContainerId, count: int) -> list[str]:
     """Return `format_container` of so many containers of one attempt, in a row."""
     begin, number = format_container(cluster_ts, first)[:-6], number_of_container(first)
-    if number + count > 1_000_000:  # more digits
+    if number + count > 1_000_000:
+        # Seven digits and more are no longer padded to one length.
         return [format_container(cluster_ts, first + place) for place in range(count)]
     return [f"{begin}{each:06d}" for each in range(number, number + count)]
 

@@ -17,12 +17,17 @@ from weft.model.resources import read_amount
 
 
 class EdgeKind(StrEnum):
-    """How a child stage depends on a parent stage."""
+    """How a child stage depends on a parent stage.
 
-    ALL_TO_ALL = "all_to_all"  # a barrier: every child task needs every parent task
-    ONE_TO_ONE = "one_to_one"  # contiguous blocks: see `one_to_one_parents`
-    BROADCAST = "broadcast"  # as a barrier for scheduling; the parent's output goes to every child
-    PAIRS = "pairs"  # exactly the listed pairs of tasks, see `TaskPairs`
+    ALL_TO_ALL is a barrier: every child task needs every parent task. ONE_TO_ONE joins contiguous
+    blocks (`one_to_one_parents`), PAIRS exactly the listed pairs of tasks (`TaskPairs`). BROADCAST
+    is scheduled as a barrier, and the parent's output goes to every child.
+    """
+
+    ALL_TO_ALL = "all_to_all"
+    ONE_TO_ONE = "one_to_one"
+    BROADCAST = "broadcast"
+    PAIRS = "pairs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,21 +135,27 @@ NO_OVERRIDE = TaskOverride()
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Tasks that run the same code. `demand` is of ONE task, in absolute units by resource name."""
+    """Tasks that run the same code. `demand` is of ONE task, in absolute units by resource name.
+
+    An `actual_duration_s` that is a tuple has one entry per task; `overrides` are empty or one per
+    task. Tasks need a node with `label`; an empty one means nodes without a label. The tasks of a
+    `gang` are started all at once or not at all. Tasks save their work every `checkpoint_s`; 0 is
+    never.
+    """
 
     name: str
     tasks: int
     duration_s: float
     demand: Mapping[str, float]
     parents: tuple[Edge, ...] = ()
-    actual_duration_s: float | tuple[float, ...] | None = None  # a tuple has one entry per task
+    actual_duration_s: float | tuple[float, ...] | None = None
     actual_demand: Mapping[str, float] | None = None
     prefer: Preference = NO_PREFERENCE
     command: tuple[str, ...] = ()
-    label: str = ""  # node label that the tasks need; empty: nodes without a label
-    gang: bool = False  # its tasks are started all at once or not at all
-    overrides: tuple[TaskOverride, ...] = ()  # empty, or one per task
-    checkpoint_s: float = 0.0  # its tasks save their work every so many s; 0: never
+    label: str = ""
+    gang: bool = False
+    overrides: tuple[TaskOverride, ...] = ()
+    checkpoint_s: float = 0.0
 
     @property
     def together(self) -> bool:
@@ -194,15 +205,20 @@ class MasterSpec:
     """An Application Master that a job brings along instead of Weft's own (Spark's, Flink's).
 
     Its job is *open*: it has no stages of its own, and what it asks for is known when it asks.
+
+    `demand` is that of the master's own container. `command` is what the node runs, with
+    `environment`, on a node with `label`. Weft's own master repeats a `recorded` attempt, and then
+    there is no command. With neither command nor recording the master is unmanaged: it runs
+    elsewhere. `max_attempts` are those of the application, within the manager's own limit; 0 is
+    that limit.
     """
 
-    demand: Mapping[str, float]  # of the master's own container
-    # what the node runs; neither this nor `recorded`: an unmanaged master, run elsewhere
+    demand: Mapping[str, float]
     command: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
-    label: str = ""  # node label that the master needs
-    max_attempts: int = 0  # of the application; 0: the manager's own limit, which always holds
-    recorded: Recording | None = None  # done again by Weft's own master; no command then
+    label: str = ""
+    max_attempts: int = 0
+    recorded: Recording | None = None
 
 
 # The only stage of an open job: containers are counted under it, tasks are not known.
@@ -211,7 +227,13 @@ OPEN_STAGE = Stage("containers", 0, 0.0, {})
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A DAG of stages, checked: names are unique, parents exist, there is no cycle."""
+    """A DAG of stages, checked: names are unique, parents exist, there is no cycle.
+
+    It is killed `lifetime_s` after its submission; 0 is its queue's. `input_mb` normalises the
+    history of a recurring job; 0 is unknown. `resources` are the types that it uses, where they
+    differ from the default. `kind` is YARN's application type, as SPARK. `master` is that of an
+    open job.
+    """
 
     name: str
     stages: tuple[Stage, ...]
@@ -220,13 +242,13 @@ class Job:
     priority: int = 0
     arrival_s: float = 0.0
     max_task_attempts: int = 4
-    lifetime_s: float = 0.0  # from its submission on, then it is killed; 0: its queue's
+    lifetime_s: float = 0.0
     history_key: str = ""
-    input_mb: float = 0.0  # input size, 0 unknown; normalises the history of a recurring job
-    resources: tuple[str, ...] = ()  # resource types used, where they differ from the default
-    kind: str = "WEFT"  # YARN's application type, as SPARK
+    input_mb: float = 0.0
+    resources: tuple[str, ...] = ()
+    kind: str = "WEFT"
     tags: tuple[str, ...] = ()
-    master: MasterSpec | None = None  # of an open job
+    master: MasterSpec | None = None
     _index: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -292,7 +314,8 @@ def parents_first(parents: Sequence[Sequence[int]]) -> list[int]:
             children[parent].append(child)
     missing = [len(above) for above in parents]
     order = [i for i, count in enumerate(missing) if count == 0]
-    for position in order:  # grows while it is read
+    # The list grows while it is read.
+    for position in order:
         for child in children[position]:
             missing[child] -= 1
             if missing[child] == 0:

@@ -28,10 +28,11 @@ from weft.model.reading import read_word as _word
 from weft.model.recording import read_recording, recording_to_dict
 from weft.model.resources import read_amount
 
-TASKS_MAX = 10_000_000  # of a job: a master holds all of them in memory
-PAIRS_MAX = 10_000_000  # of one edge
-STAGES_MAX = 10_000
-EDGES_MAX = 200_000  # of a job between its stages: its report must fit one message
+# A master holds all tasks of a job in memory, and the report of its edges must fit one message.
+TASKS_MAX = 10_000_000
+EDGE_PAIRS_MAX = 10_000_000
+JOB_STAGES_MAX = 10_000
+JOB_EDGES_MAX = 200_000
 _JOB_KEYS = {
     "name",
     "queue",
@@ -49,7 +50,7 @@ _JOB_KEYS = {
     "master",
 }
 _MASTER_KEYS = {"demand", "command", "environment", "label", "max_attempts", "recorded"}
-ATTEMPTS_MAX = 255  # of an application
+ATTEMPTS_MAX = 255
 _TASK_KEYS = {"duration_s", "demand", "actual_duration_s", "actual_demand", "prefer", "command"}
 _STAGE_KEYS = _TASK_KEYS | {"name", "tasks", "parents", "label", "gang", "checkpoint_s"}
 
@@ -62,9 +63,9 @@ def job_from_dict(data: object, place: str = "") -> Job:
     stages = table.get("stages", [] if master is not None else None)
     if not isinstance(stages, list) or not (stages or master is not None):
         raise InputError(f"{prefix}stages", "expected a list of at least one stage")
-    if len(stages) > STAGES_MAX:
+    if len(stages) > JOB_STAGES_MAX:
         raise InputError(
-            f"{prefix}stages", f"{len(stages)} are more than the limit of {STAGES_MAX}"
+            f"{prefix}stages", f"{len(stages)} are more than the limit of {JOB_STAGES_MAX}"
         )
     resources = table.get("resources", [])
     if not isinstance(resources, list) or not all(isinstance(r, str) for r in resources):
@@ -73,7 +74,7 @@ def job_from_dict(data: object, place: str = "") -> Job:
         read = tuple(_stage(s, f"{prefix}stages[{i}]") for i, s in enumerate(stages))
         for what, count, most in (
             ("tasks", sum(stage.tasks for stage in read), TASKS_MAX),
-            ("edges", sum(len(stage.parents) for stage in read), EDGES_MAX),
+            ("edges", sum(len(stage.parents) for stage in read), JOB_EDGES_MAX),
         ):
             if count > most:
                 text = f"{count} {what} are more than the limit of {most} of a job"
@@ -277,8 +278,8 @@ def _pairs(table: Table, kind: str, place: str) -> TaskPairs:
     rows = table.get("pairs")
     if not isinstance(rows, list):
         raise InputError(place, "expected a list of [parent task, child task]")
-    if len(rows) > PAIRS_MAX:
-        raise InputError(place, f"{len(rows)} are more than the limit of {PAIRS_MAX}")
+    if len(rows) > EDGE_PAIRS_MAX:
+        raise InputError(place, f"{len(rows)} are more than the limit of {EDGE_PAIRS_MAX}")
     for i, row in enumerate(rows):
         if not (isinstance(row, list) and len(row) == 2 and all(_is_index(task) for task in row)):
             raise InputError(

@@ -8,7 +8,10 @@ defaults of what takes them have said of which kind each is (`weft.policies.para
 from collections.abc import Mapping
 from typing import Any
 
-Table = Mapping[str, Any]  # an object of JSON or YAML, to be read
-Json = dict[str, Any]  # one that is being made
-Arguments = dict[str, Any]  # parameters once they were read: each of the kind of its default
-Options = Mapping[str, object]  # parameters as they were given, often texts
+# A Table is an object of JSON or YAML to be read, Json one that is being made.
+Table = Mapping[str, Any]
+Json = dict[str, Any]
+# Options are parameters as they were given, often as texts. Once read they are Arguments, each of
+# the type of its default.
+Arguments = dict[str, Any]
+Options = Mapping[str, object]

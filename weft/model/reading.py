@@ -8,8 +8,10 @@ from weft.model.errors import InputError
 from weft.model.json_types import Table
 
 NAME_BYTES_MAX = 1024
-WORD_BYTES_MAX = 128 * 1024 - 1  # what Linux takes as one argument of a command
-# control characters (C0, DEL, C1), and halves of UTF-16 pairs, which no encoding can carry
+# Linux takes no longer argument of a command.
+ARGUMENT_BYTES_MAX = 128 * 1024 - 1
+# A name has no control characters (C0, DEL, C1), and no halves of UTF-16 pairs, which no encoding
+# can carry.
 _NO_NAME = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _HALF = re.compile("[\ud800-\udfff]")
 
@@ -40,7 +42,7 @@ def read_word(value: object, place: str) -> str:
         raise InputError(
             place, f"must not contain half a UTF-16 pair (U+{ord(found[0]):04X} at {found.start()})"
         )
-    if len(text) * 4 > WORD_BYTES_MAX and (size := len(text.encode())) > WORD_BYTES_MAX:
+    if len(text) * 4 > ARGUMENT_BYTES_MAX and (size := len(text.encode())) > ARGUMENT_BYTES_MAX:
         raise InputError(place, f"{size} bytes are more than a command's word may have")
     return text
 

@@ -13,7 +13,7 @@ from weft.model.json_types import Json, Table
 from weft.model.reading import read_name, read_table
 from weft.model.resources import read_amount
 
-ROWS_MAX = 100_000  # of each list of a recording
+LIST_ROWS_MAX = 100_000
 _KEYS = {"lasted_s", "tail_s", "succeeded", "requests", "asks", "told"}
 _REQUEST_KEYS = {"demand", "label", "nodes", "racks", "strict", "held_s"}
 
@@ -31,33 +31,44 @@ class Request:
 
 
 class Asked(NamedTuple):
-    """A request as it was said at a time."""
+    """A request as it was said at a time.
 
-    at_s: float  # from the start of the master's container
-    request: int  # position
-    total: int  # wanted ever, as a master's asks count
-    duration_s: float  # how long one is expected to be held
-    pri_score: float  # in (0, 1]
+    `at_s` counts from the start of the master's container. `request` is a position in
+    `Recording.requests`, `total` how many were ever wanted, as a master's asks count. One is
+    expected to be held for `duration_s`. `pri_score` lies in (0, 1].
+    """
+
+    at_s: float
+    request: int
+    total: int
+    duration_s: float
+    pri_score: float
 
 
 class Told(NamedTuple):
-    """What the master told of its job at a time."""
+    """What the master told of its job at a time.
+
+    `progress` goes from 0 to 1, `work_s` is the remaining work and `path_s` the remaining path.
+    """
 
     at_s: float
-    progress: float  # 0 to 1
-    work_s: float  # remaining work
-    path_s: float  # remaining path
+    progress: float
+    work_s: float
+    path_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One attempt, from the start of its master's container (0 s) to its end."""
+    """One attempt, from the start of its master's container (0 s) to its end.
+
+    `asks` are in order of time. `tail_s` is from the end of its last container to its own.
+    """
 
     lasted_s: float
     requests: tuple[Request, ...] = ()
-    asks: tuple[Asked, ...] = ()  # in the order of times
+    asks: tuple[Asked, ...] = ()
     told: tuple[Told, ...] = ()
-    tail_s: float = 0.0  # from the end of its last container to its own
+    tail_s: float = 0.0
     succeeded: bool = True
 
     @property
@@ -124,7 +135,8 @@ def _check_totals(requests: tuple[Request, ...], asks: list[Asked], place: str) 
     """Raise unless what was granted was asked for: else it would be waited for without end."""
     most = [0] * len(requests)
     for ask in asks:
-        most[ask.request] = ask.total  # the last word counts
+        # A later ask replaces an earlier one.
+        most[ask.request] = ask.total
     for i, request in enumerate(requests):
         if len(request.held_s) > most[i]:
             text = f"{len(request.held_s)} containers were held, {most[i]} asked for"
@@ -176,8 +188,8 @@ def _list(table: Table, key: str, place: str) -> list[object]:
     found = table.get(key, [])
     if not isinstance(found, list):
         raise InputError(f"{place}.{key}", "expected a list")
-    if len(found) > ROWS_MAX:
-        raise InputError(f"{place}.{key}", f"{len(found)} rows are more than {ROWS_MAX}")
+    if len(found) > LIST_ROWS_MAX:
+        raise InputError(f"{place}.{key}", f"{len(found)} rows are more than {LIST_ROWS_MAX}")
     return found
 
 

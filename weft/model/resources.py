@@ -7,9 +7,12 @@ from enum import StrEnum
 
 from weft.model.errors import InputError
 
-Vector = tuple[float, ...]  # one absolute amount per declared resource type
-TOLERANCE = 1e-7  # of a capacity, for rounding; docs/rules.md rule 2
-AMOUNT_MAX = 2**53  # beyond it whole numbers are not told apart as float64
+# A vector has one absolute amount per declared resource type.
+Vector = tuple[float, ...]
+# Rounding may exceed a capacity by this fraction of it (docs/rules.md rule 2).
+TOLERANCE = 1e-7
+# Beyond it float64 does not hold every whole number.
+AMOUNT_MAX = 2**53
 
 
 class Kind(StrEnum):
@@ -100,7 +103,7 @@ def read_amount(value: object, place: str, *, positive: bool = False) -> float:
         raise InputError(place, f"expected a number, got {value!r}")
     try:
         number = float(value)
-    except OverflowError:  # an integer over 1.8e308
+    except OverflowError:  # It is an integer over 1.8e308.
         number = math.inf
     if not math.isfinite(number):
         raise InputError(place, f"expected a finite number, got {_shown(value)}")

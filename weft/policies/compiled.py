@@ -108,7 +108,8 @@ def direct(function: Kernel, *arguments: object) -> Kernel:
     like its example: type, number of dimensions, order in memory, writable or not.
     """
     dispatcher: Any = function
-    if not hasattr(dispatcher, "overloads"):  # NUMBA_DISABLE_JIT: plain Python
+    if not hasattr(dispatcher, "overloads"):
+        # NUMBA_DISABLE_JIT leaves plain Python.
         return function
     typeof: Any = numba.typeof
     return cast(Kernel, dispatcher.compile(tuple(typeof(value) for value in arguments)))

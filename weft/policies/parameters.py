@@ -20,10 +20,12 @@ def known_parameters(target: Callable[..., object]) -> Arguments:
     """Return name -> default of what `target` takes by name, without those that have no default."""
     try:
         found = inspect.signature(target).parameters.values()
-    except ValueError:  # a compiled class that takes nothing tells nothing
+    except ValueError:
+        # A compiled class that takes no arguments has no signature.
         return {}
     if is_dataclass(target):
-        made = target()  # its factories are called
+        # Defaults that a factory makes are known only from an instance.
+        made = target()
         return {each.name: getattr(made, each.name) for each in found}
     return {
         each.name: each.default for each in found if each.default is not inspect.Parameter.empty

@@ -30,13 +30,14 @@ MATCHERS, PLANNERS, ASKERS, IMPORTERS = (
 )
 T = TypeVar("T")
 P = ParamSpec("P")
-_NONE: Any = object()  # what is not there
+_MISSING: Any = object()
 _KINDS = {MATCHERS: "matcher", PLANNERS: "planner", ASKERS: "asker", IMPORTERS: "format"}
 
 
 @cache
 def _declared(group: str) -> "Mapping[str, EntryPoint]":
-    from importlib.metadata import entry_points  # takes longer to load than a small command
+    # This import takes longer than a small command.
+    from importlib.metadata import entry_points
 
     return {each.name: each for each in entry_points(group=group)}
 
@@ -57,10 +58,12 @@ def find(group: str, name: str) -> object:
     place = f"{_KINDS[group]} {name!r}"
     module, _, attribute = (declared.value if declared else name).partition(":")
     if "" not in sys.path:
-        sys.path.append("")  # the folder that the command runs in
+        # The empty path is the folder that the command runs in.
+        sys.path.append("")
     try:
         found = import_module(module)
-    except BaseException as error:  # whatever a stranger's module does when it is loaded
+    except BaseException as error:
+        # A module of another package may raise anything when it is loaded.
         if not _is_broken(error):
             raise
         reason = f"{type(error).__name__}: {error}"
@@ -68,13 +71,13 @@ def find(group: str, name: str) -> object:
     look_up = _told(group, name, _attribute)
     for part in attribute.split(".") if attribute else ():
         found = look_up(found, part)
-        if found is _NONE:
+        if found is _MISSING:
             raise InputError(place, f"{module} has no {attribute!r}")
     return found
 
 
 def _attribute(of: object, name: str) -> Any:
-    return getattr(of, name, _NONE)
+    return getattr(of, name, _MISSING)
 
 
 def unknown(group: str, name: str, own: Iterable[str]) -> InputError:
@@ -115,7 +118,8 @@ class Contained:
         self._group, self._name, self._policy = group, name, policy
 
     def __getattr__(self, attribute: str) -> Any:
-        if attribute == "_policy":  # of a copy that is just being made
+        if attribute == "_policy":
+            # A copy that is just being made has no attributes yet.
             raise AttributeError(attribute)
         found = contained(self._group, self._name, getattr)(self._policy, attribute)
         if callable(found):

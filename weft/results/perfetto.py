@@ -20,7 +20,8 @@ def check_trace(path: Path | str) -> None:
     target = Path(path)
     if not target.name or target.is_dir():
         raise InputError("--trace", f"{target} is a folder, not a file")
-    if target.exists() and not target.is_file():  # a device, a pipe: it would be replaced
+    if target.exists() and not target.is_file():
+        # A device or a pipe would be replaced by a file.
         raise InputError("--trace", f"{target} is no regular file")
     if not target.parent.is_dir():
         raise InputError("--trace", f"{target}: there is no folder {target.parent}")
@@ -57,18 +58,18 @@ def _write(file: TextIO, tasks: Iterable[Sequence[Any]], jobs: Mapping[int, str]
         events: list[dict[str, Any]] = [named | {"args": {"name": node}}]
         rows.sort(key=lambda row: (float(row[7]), float(row[8])))
         free: list[int] = []
-        busy: list[tuple[int, int]] = []  # end, us; lane
+        busy_until_us: list[tuple[int, int]] = []
         lanes = 0
         for row in rows:
             begin, end = round(float(row[7]) * _US), round(float(row[8]) * _US)
-            while busy and busy[0][0] <= begin:
-                heapq.heappush(free, heapq.heappop(busy)[1])
+            while busy_until_us and busy_until_us[0][0] <= begin:
+                heapq.heappush(free, heapq.heappop(busy_until_us)[1])
             if free:
                 lane = heapq.heappop(free)
             else:
                 lanes += 1
                 lane = lanes
-            heapq.heappush(busy, (max(end, begin + 1), lane))
+            heapq.heappush(busy_until_us, (max(end, begin + 1), lane))
             events.append(_slice(row, number, lane, begin, end, jobs))
         count += len(rows)
         for event in events:

@@ -16,17 +16,22 @@ from typing import Any, Protocol
 
 from weft.tape.streams import Source, Streams, fold, put_int, put_uint, unfold
 
-TICKS = float(1 << 20)  # of a second: times on this grid, and differences of them, are exact
-TIMES = float(1 << 14)  # of a second: the clock's steps
-TABLE_MAX = 1 << 14  # values that are known by number; then the table begins anew
-SENDERS_MAX = 1 << 16  # whose last message is kept to compare with
-LARGE = float(1 << 40)  # beyond it floats are told as they are
-OFF_MAX = 1 << 20  # units in the last place
-_PARTS_MAX = 1 << 20  # of a whole
-_MEAN_UNITS, _MEAN_MAX = 10_000, float(1 << 30)  # of what means are of; and how large one may be
-_PARTS_TRIED, _MEAN_OFF = 32, 4  # numbers in a mean; units in the last place
-_LOW = 32  # bits of a container's number in its attempt
-_LOW_MASK = (1 << _LOW) - 1
+# Times on this grid, and differences of them, are exact.
+TICKS_PER_S = float(1 << 20)
+CLOCK_STEPS_PER_S = float(1 << 14)
+# When so many values are known by number, the table begins anew.
+TABLE_VALUES_MAX = 1 << 14
+# The last message of so many senders is kept to compare with.
+SENDERS_MAX = 1 << 16
+# Larger floats are written as they are.
+GRID_FLOAT_MAX = float(1 << 40)
+OFF_ULPS_MAX = 1 << 20
+_DENOMINATOR_MAX = 1 << 20
+# A mean is of whole multiples of 1 / _MEAN_UNITS_PER_1, and at most _MEAN_MAX.
+_MEAN_UNITS_PER_1, _MEAN_MAX = 10_000, float(1 << 30)
+_MEAN_COUNT_MAX, _MEAN_OFF_ULPS_MAX = 32, 4
+_CONTAINER_BITS = 32
+_CONTAINER_MASK = (1 << _CONTAINER_BITS) - 1
 _DOUBLE, _LONG = struct.Struct("<d"), struct.Struct("<q")
 
 
@@ -56,7 +61,7 @@ class Table:
         number = self._numbers.get(key)
         if number is not None:
             return number
-        if len(self._numbers) >= TABLE_MAX:
+        if len(self._numbers) >= TABLE_VALUES_MAX:
             self._numbers.clear()
         self._numbers[key] = len(self._numbers) + 1
         return 0
@@ -79,7 +84,7 @@ class Table:
 
     def learn(self, value: Any) -> Any:
         """Give a value the next number."""
-        if len(self._values) >= TABLE_MAX:
+        if len(self._values) >= TABLE_VALUES_MAX:
             self._values.clear()
         self._values.append(value)
         return value
@@ -170,7 +175,7 @@ class IdColumn:
         self._high, self._low = high, self._last.get(high, 0)
 
     def put(self, out: bytearray, value: int) -> None:
-        high, low = value >> _LOW, value & _LOW_MASK
+        high, low = value >> _CONTAINER_BITS, value & _CONTAINER_MASK
         if high != self._high:
             out.append(1)
             self._names.put(out, high)
@@ -188,7 +193,7 @@ class IdColumn:
             self._turn(self._names.get(source))
             step = source.uint()
         self._low += unfold(step >> 1)
-        return self._high << _LOW | self._low
+        return self._high << _CONTAINER_BITS | self._low
 
 
 class FloatColumn:
@@ -207,14 +212,14 @@ class FloatColumn:
         self._table = table or Table()
 
     def put(self, out: bytearray, value: float) -> None:
-        if -LARGE < value < LARGE and (value or str(value)[0] != "-"):
-            scaled = value * TICKS
+        if -GRID_FLOAT_MAX < value < GRID_FLOAT_MAX and (value or str(value)[0] != "-"):
+            scaled = value * TICKS_PER_S
             whole = int(scaled)
             on_grid = whole == scaled
             if not (on_grid and self._times):
                 near = round(value * 1000.0)
                 off = 0 if near / 1000.0 == value else bits_of(value) - bits_of(near / 1000.0)
-                if -OFF_MAX < off < OFF_MAX and not (off and on_grid):
+                if -OFF_ULPS_MAX < off < OFF_ULPS_MAX and not (off and on_grid):
                     put_uint(out, fold(near - self._thousandths) << 2 | (3 if off else 2))
                     self._thousandths = near
                     if off:
@@ -240,11 +245,11 @@ class FloatColumn:
         """
         if not -_MEAN_MAX < value < _MEAN_MAX or value == 0.0:
             return False
-        for parts in range(1, _PARTS_TRIED + 1):
-            units = _MEAN_UNITS * parts
+        for parts in range(1, _MEAN_COUNT_MAX + 1):
+            units = _MEAN_UNITS_PER_1 * parts
             whole = round(value * units)
             off = bits_of(value) - bits_of(whole / units)
-            if -_MEAN_OFF <= off <= _MEAN_OFF:
+            if -_MEAN_OFF_ULPS_MAX <= off <= _MEAN_OFF_ULPS_MAX:
                 put_uint(out, 1 << 2)
                 put_uint(out, parts)
                 put_int(out, whole - round(self._mean * units))
@@ -254,7 +259,7 @@ class FloatColumn:
         return False
 
     def _get_mean(self, source: Source) -> float:
-        units = _MEAN_UNITS * source.uint()
+        units = _MEAN_UNITS_PER_1 * source.uint()
         whole = round(self._mean * units) + source.signed()
         self._mean = of_bits(bits_of(whole / units) + source.signed())
         return self._mean
@@ -271,7 +276,7 @@ class FloatColumn:
             return float(_DOUBLE.unpack(data)[0])
         if kind == 1:
             self._ticks += unfold(number)
-            return self._ticks / TICKS
+            return self._ticks / TICKS_PER_S
         self._thousandths += unfold(number)
         near = self._thousandths / 1000.0
         if kind == 2:
@@ -290,7 +295,8 @@ class FractionColumn:
 
     def __init__(self, context: "Context") -> None:
         self._context = context
-        self._last: dict[Any, tuple[int, int]] = {}  # parts, and how many of them
+        # The last value of each sender is (denominator, numerator).
+        self._last: dict[Any, tuple[int, int]] = {}
 
     def _before(self) -> tuple[int, int]:
         if len(self._last) > SENDERS_MAX:
@@ -305,13 +311,13 @@ class FractionColumn:
             return
         number = round(value * parts)
         if number / parts != value:
-            found = Fraction(value).limit_denominator(_PARTS_MAX)
+            found = Fraction(value).limit_denominator(_DENOMINATOR_MAX)
             if found.numerator / found.denominator != value:
                 out += b"\0\0"
                 out += _DOUBLE.pack(value)
                 return
             parts, last = lcm(parts, found.denominator), 0
-            if parts > _PARTS_MAX:
+            if parts > _DENOMINATOR_MAX:
                 parts = found.denominator
             number = round(value * parts)
             out.append(0)
@@ -397,7 +403,8 @@ class PlainColumn:
         number = self._table.number(text)
         put_uint(out, number)
         if not number:
-            put_uint(out, len(text))  # ASCII: JSON escapes the rest
+            # The text is ASCII, as JSON escapes the rest.
+            put_uint(out, len(text))
             out += text.encode()
 
     def get(self, source: Source) -> Any:
@@ -440,7 +447,7 @@ class EnumColumn:
 
 
 class TimeColumn:
-    """Times that seldom go back, on a grid of TIMES: the steps; others follow as 8 bytes."""
+    """Times that seldom go back, as steps of the clock; those off its grid follow as 8 bytes."""
 
     zero = 0.0
 
@@ -448,8 +455,8 @@ class TimeColumn:
         self._last = 0
 
     def put(self, out: bytearray, value: float) -> None:
-        scaled = value * TIMES
-        whole = int(scaled) if -LARGE < scaled < LARGE else 0
+        scaled = value * CLOCK_STEPS_PER_S
+        whole = int(scaled) if -GRID_FLOAT_MAX < scaled < GRID_FLOAT_MAX else 0
         step = whole - self._last
         if step >= 0 and whole == scaled and (whole or str(value)[0] != "-"):
             self._last = whole
@@ -463,7 +470,7 @@ class TimeColumn:
         if not step:
             return float(_DOUBLE.unpack(source.take(8))[0])
         self._last += step - 1
-        return self._last / TIMES
+        return self._last / CLOCK_STEPS_PER_S
 
 
 class Context:

@@ -29,10 +29,14 @@ class ManyColumn:
         return tuple([get(source) for _ in range(source.uint())])
 
 
-REPEATS_MAX = 1 << 12  # records that are known by number, as they may come again
-_KNOWN = 1  # bit of a list's head: some were said before
-_ONES, _RUNS, _MIXED = 0, 1, 2  # a list's records are told one by one, as runs, or some by number
-_RECORD = 4  # values: what a record of a run takes
+# So many records are known by number, as they may come again.
+NUMBERED_RECORDS_MAX = 1 << 12
+# A list's head has this bit where some of its records were written before.
+_HAS_REPEATS_BIT = 1
+# A list's records are written one by one, as runs, or some of them by number.
+_SINGLE_RECORDS, _RUNS, _MIXED = 0, 1, 2
+# A record of a run counts as so many values.
+_RECORD_VALUES = 4
 
 
 class IntsColumn:
@@ -80,14 +84,15 @@ class RepeatColumn:
         self._item, self._same = item, same
         self._numbers: dict[Any, int] = {}
         self._values: list[Any] = []
-        self._next = 0  # after the last stretch
+        # A stretch is written relative to the number behind the last one.
+        self._next = 0
 
     def put(self, out: bytearray, value: tuple[Any, ...]) -> None:
         size = len(value)
         if not size:
             out.append(0)
             return
-        if len(self._values) >= REPEATS_MAX:
+        if len(self._values) >= NUMBERED_RECORDS_MAX:
             self._numbers.clear()
             self._values.clear()
             self._next = 0
@@ -97,7 +102,7 @@ class RepeatColumn:
             for one in value:
                 self._new(out, one)
             return
-        put_uint(out, size << 1 | _KNOWN)
+        put_uint(out, size << 1 | _HAS_REPEATS_BIT)
         at = 0
         while at < size:
             first, end = known[at], at + 1
@@ -134,13 +139,13 @@ class RepeatColumn:
         if not head:
             return ()
         values, get = self._values, self._item.get
-        if len(values) >= REPEATS_MAX:
+        if len(values) >= NUMBERED_RECORDS_MAX:
             values.clear()
             self._next = 0
         size = head >> 1
         source.allowance.take(size)
         found: list[Any] = []
-        if not head & _KNOWN:
+        if not head & _HAS_REPEATS_BIT:
             found = [get(source) for _ in range(size)]
             values += found
             return tuple(found)
@@ -181,17 +186,20 @@ class RunsColumn:
         and else like the first, and whether they are of the next task each (1) or the same (0).
         """
         self._item, self._same, self._run_of = item, same, run_of
-        self._runs: dict[int, tuple[int, Any, int, int]] = {}  # by its first container
-        self._count = 0  # records that have a number
-        self._values: list[Any] = []  # of the reader: records by number
-        self._next = 0  # after the last run that was told by number
+        # Runs are found by their first container.
+        self._runs: dict[int, tuple[int, Any, int, int]] = {}
+        self._count = 0
+        # The reader's list has the records by number.
+        self._values: list[Any] = []
+        # A run is written relative to the number behind the last one.
+        self._next = 0
 
     def put(self, out: bytearray, value: tuple[Any, ...]) -> None:
         size = len(value)
         if not size:
             out.append(0)
             return
-        if self._count >= REPEATS_MAX:
+        if self._count >= NUMBERED_RECORDS_MAX:
             self._runs.clear()
             self._count = self._next = 0
         parts, how = self._parts(value, size)
@@ -202,7 +210,7 @@ class RunsColumn:
                 put_uint(out, 0 if number < 0 else count)
             if number < 0:
                 put(out, value[at])
-                if how != _ONES:
+                if how != _SINGLE_RECORDS:
                     put_uint(out, count - 1 << 1 | step)
             else:
                 put_int(out, number - self._next)
@@ -213,7 +221,7 @@ class RunsColumn:
         """Return the runs of a list: each known one's number (-1: new), how many, which step."""
         runs, run_of, same = self._runs, self._run_of, self._same
         parts = list[tuple[int, int, int]]()
-        at, how = 0, _ONES
+        at, how = 0, _SINGLE_RECORDS
         while at < size:
             one = value[at]
             run = runs.get(one.container_id)
@@ -239,7 +247,7 @@ class RunsColumn:
         if not head:
             return ()
         values = self._values
-        if len(values) >= REPEATS_MAX:
+        if len(values) >= NUMBERED_RECORDS_MAX:
             values.clear()
             self._next = 0
         size, how = head >> 2, head & 3
@@ -253,7 +261,7 @@ class RunsColumn:
                 more = values[first : self._next]
             else:
                 one = self._item.get(source)
-                more = [one] if how == _ONES else self._run(source, one)
+                more = [one] if how == _SINGLE_RECORDS else self._run(source, one)
                 values += more
             if not more or len(found) + len(more) > size:
                 raise ValueError("the tape repeats what was not said")
@@ -262,7 +270,7 @@ class RunsColumn:
 
     def _run(self, source: Source, first: Any) -> list[Any]:
         tag = source.uint()
-        source.allowance.take((tag >> 1) * _RECORD)
+        source.allowance.take((tag >> 1) * _RECORD_VALUES)
         step, number, task = tag & 1, first.container_id, first.task if tag > 1 else 0
         more = [
             changed(first, container_id=number + place, task=task + step * place)

@@ -55,14 +55,19 @@ from weft.tape.compound import (
 from weft.tape.streams import Source, Streams, put_uint
 from weft.tape.vectors import SumColumn, VectorColumn
 
-_IDS = frozenset({"container_id", "containers", "releases", "stop", "spare", "container"})
-_NAMES = frozenset({"attempt_id", "app_id", "boot", "token", "cluster_ts", "seed", "life", "over"})
-_NUMBERS = frozenset({"request_id", "response_id", "acks"})  # counted by each sender
-_OWN = frozenset({"use", "share"})  # vectors that are like the last one of their sender
-_SUMS = _OWN | {"headroom"}  # of demands
+_CONTAINER_FIELDS = frozenset(
+    {"container_id", "containers", "releases", "stop", "spare", "container"}
+)
+_REPEATED_FIELDS = frozenset(
+    {"attempt_id", "app_id", "boot", "token", "cluster_ts", "seed", "life", "over"}
+)
+_COUNTER_FIELDS = frozenset({"request_id", "response_id", "acks"})
+# These vectors mostly equal the last one of their sender.
+_STEADY_VECTOR_FIELDS = frozenset({"use", "share"})
+_DEMAND_SUM_FIELDS = _STEADY_VECTOR_FIELDS | {"headroom"}
 _EXACT = frozenset({int, str, bool, tuple[int, ...], tuple[str, ...], Outcome, AskType})
 _TIMES = "actual_duration_s"
-_KEYS = ("node_id", "attempt_id")  # fields that say whose message it is
+_SENDER_FIELDS = ("node_id", "attempt_id")
 
 
 class _Record:
@@ -82,7 +87,7 @@ class _Record:
         self.zero: Any = None
         self._key = -1
         if context is not None:
-            self._key = next((i for i, name in enumerate(columns) if name in _KEYS), -1)
+            self._key = next((i for i, name in enumerate(columns) if name in _SENDER_FIELDS), -1)
         self._context = context or Context()
         self._last: dict[Any, tuple[Any, ...]] = {}
         self.put = self._put_of(list(columns))
@@ -124,7 +129,8 @@ class _Record:
         space |= {f"o{i}": stream.out for i, stream in enumerate(self._streams)}
         space |= {"masks": self._masks.out}
         space |= {"before_of": self._before, "put_uint": put_uint, "last": self._last}
-        exec("\n".join(lines), space)  # of field names only
+        # The code is made of field names only.
+        exec("\n".join(lines), space)
         made: Callable[[bytearray, Any], None] = space["put"]
         return made
 
@@ -172,8 +178,8 @@ def codec_of(kind: Any, name: str = "", context: Context | None = None) -> Codec
         if arguments[-1] is not ...:
             return PairColumn([codec_of(one, name, context) for one in arguments])
         if arguments[0] is float:
-            vectors = SumColumn if name in _SUMS else VectorColumn
-            return vectors(context if name in _OWN else None)
+            vectors = SumColumn if name in _DEMAND_SUM_FIELDS else VectorColumn
+            return vectors(context if name in _STEADY_VECTOR_FIELDS else None)
         item = codec_of(arguments[0], name, context)
         if context is not None and _is_record(arguments[0]):
             run_of = _run_of(arguments[0])
@@ -302,7 +308,8 @@ def _run_of(kind: Any) -> Callable[[Sequence[Any], int, int], tuple[int, int]] |
         lines += [f"        c = b.{name}", f"        if c is not {left} and not ({test}): break"]
     lines += ["        at += 1", "    return at, step if at > first else 0"]
     space: dict[str, Any] = {"copysign": copysign}
-    exec("\n".join(lines), space)  # of field names only
+    # The code is made of field names only.
+    exec("\n".join(lines), space)
     made: Callable[[Sequence[Any], int, int], tuple[int, int]] = space["run_of"]
     return made
 
@@ -315,11 +322,11 @@ def _named(kind: type) -> list[str]:
 
 
 def _int_codec(name: str, context: Context | None) -> Codec:
-    if name in _IDS:
+    if name in _CONTAINER_FIELDS:
         return IdColumn()
-    if name in _NAMES:
+    if name in _REPEATED_FIELDS:
         return NameColumn()
-    if name in _NUMBERS and context is not None:
+    if name in _COUNTER_FIELDS and context is not None:
         return SenderIntColumn(context)
     return IntColumn()
 
@@ -344,7 +351,8 @@ class _Plan:
         bits, first, numbers = np.unique(
             scores.view(np.int64), return_index=True, return_inverse=True
         )
-        rank = np.argsort(first)  # scores are said in the order in which they come
+        # Scores are written in order of their first occurrence.
+        rank = np.argsort(first)
         place = np.empty_like(rank)
         place[rank] = np.arange(rank.size)
         head = {"planner": plan.planner, "makespan_s": plan.makespan_s, "made": plan.candidates}
@@ -397,7 +405,8 @@ class _JobCodec:
         for stage in data.get("stages", ()):
             count = stage.get(_TIMES)
             if isinstance(count, int):
-                if not 0 <= count <= len(source.data) - source.at:  # a time takes a byte at least
+                if not 0 <= count <= len(source.data) - source.at:
+                    # A time takes at least one byte.
                     raise ValueError("the tape has a stage without end")
                 stage[_TIMES] = [self._times.get(source) for _ in range(count)]
         return job_from_dict(data)

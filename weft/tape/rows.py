@@ -26,7 +26,7 @@ from weft.protocol.messages import MANAGER, Address, Container, ContainerEnd, en
 from weft.protocol.requests import READS, ClientRequest
 from weft.tape.columns import Codec, Context, TimeColumn
 from weft.tape.records import codec_of, hints_of, record_of
-from weft.tape.streams import FREE_A_BYTE, RAW_BYTES, Stream, Streams, put_uint
+from weft.tape.streams import BYTES_PER_VALUE, VALUES_PER_BYTE_MAX, Stream, Streams, put_uint
 
 _FIRST: Final[tuple[type, ...]] = (
     effects.TimerFired,
@@ -73,9 +73,12 @@ DAMAGES = (
     struct.error,
 )
 _LENGTH, _SUM = struct.Struct("<I"), struct.Struct("<I")
-FORMAT = 5  # changes with the way in which values are written
-CHECK_EVERY = 16  # events with effects: so often what a core ordered is summed up ...
-CHECKED_MAX = 8  # ... all of it, or so many orders of a longer answer
+# The number changes with the way in which values are written.
+FORMAT = 5
+# What a core ordered is summed up after every so many events with effects: all of it, or so many
+# orders of a longer answer.
+SUMMED_EVERY_EVENTS = 16
+SUMMED_ORDERS_MAX = 8
 
 
 class Placing(NamedTuple):
@@ -140,8 +143,8 @@ Row = CoreAdded | CoreRemoved | Given | Handled | Ended
 def check_of(orders: Sequence[Effect]) -> int:
     """Return a sum over what a core ordered: the same for the same orders, in any process.
 
-    Of a long answer, and of long lists in a message, it covers how many there are and CHECKED_MAX
-    all over it.
+    Of a long answer, and of long lists in a message, it covers how many there are and
+    SUMMED_ORDERS_MAX all over it.
     """
     sizes = [count_of(order.fact) if type(order) is Note else 1 for order in orders]
     count, few = _few(orders, sizes, _order_at)
@@ -151,12 +154,12 @@ def check_of(orders: Sequence[Effect]) -> int:
 def _few(
     runs: Sequence[Any], sizes: Sequence[int], one_at: Callable[[Any, int], Any]
 ) -> tuple[int, list[Any]]:
-    """Return how many there are in runs of some sizes, and at most CHECKED_MAX, each by itself."""
+    """Return how many there are in runs of some sizes, and SUMMED_ORDERS_MAX of them alone."""
     ends = list(accumulate(sizes))
     count = ends[-1] if ends else 0
     wanted: Sequence[int] = range(count)
-    if count > CHECKED_MAX:
-        wanted = [i * count // CHECKED_MAX for i in range(CHECKED_MAX)]
+    if count > SUMMED_ORDERS_MAX:
+        wanted = [i * count // SUMMED_ORDERS_MAX for i in range(SUMMED_ORDERS_MAX)]
     places = [bisect_right(ends, number) for number in wanted]
     return count, [
         one_at(runs[place], number - ends[place] + sizes[place])
@@ -188,7 +191,7 @@ def _brief(message: Any) -> Any:
                 value = _few(value, [one.count for one in value], _container_at)
             elif what is ContainerEnd:
                 value = _few(value, [len(one.tasks) or 1 for one in value], _end_at)
-            elif len(value) > CHECKED_MAX:
+            elif len(value) > SUMMED_ORDERS_MAX:
                 value = _few(value, [1] * len(value), _itself)
         said.append(value)
     return said
@@ -288,7 +291,7 @@ class _Columns:
 class TapeWriter:
     """Rows in, blocks of bytes out."""
 
-    def __init__(self, check_every: int = CHECK_EVERY) -> None:
+    def __init__(self, check_every: int = SUMMED_EVERY_EVENTS) -> None:
         """`check_every` 1: every answer is summed up."""
         self._columns = columns = _Columns()
         self._kinds, self._cores = columns.kinds.out, columns.cores.out
@@ -299,7 +302,8 @@ class TapeWriter:
         self._puts = [codec.put for codec in columns.events]
         self._numbers: dict[Address, int] = {}
         self._free: list[int] = []
-        self._check_every, self._unchecked = check_every, check_every - 1  # the first one is
+        # The first answer is summed up.
+        self._check_every, self._unchecked = check_every, check_every - 1
         self.events = 0
 
     @property
@@ -347,7 +351,8 @@ class TapeWriter:
             return
         self._event(address, event, now)
         if orders:
-            if address == MANAGER:  # nobody else places
+            if address == MANAGER:
+                # The manager alone places containers.
                 self._placed(_placed_runs(orders))
             self._unchecked += 1
             if self._unchecked >= self._check_every:
@@ -365,7 +370,8 @@ class TapeWriter:
         self._kinds.append(place)
         self._columns.time.put(self._times, now)
         put_uint(self._cores, self._numbers[address])
-        self._puts[place](self._kinds, event)  # its columns have streams of their own
+        # A kind's columns have streams of their own.
+        self._puts[place](self._kinds, event)
         self.events += 1
 
     def _placed(self, placed: Sequence[tuple[ContainerId, int, NodeId, int, int]]) -> None:
@@ -405,7 +411,7 @@ class TapeReader:
         They were `taken` bytes before they were unpacked.
         """
         allowance = self._columns.streams.allowance
-        allowance.left += FREE_A_BYTE * taken
+        allowance.left += VALUES_PER_BYTE_MAX * taken
         data = self._rest + data
         at, columns = 0, self._columns
         while len(data) - at >= _LENGTH.size:
@@ -416,7 +422,7 @@ class TapeReader:
             block = data[at : at + size]
             at += size
             try:
-                allowance.take(size // RAW_BYTES)
+                allowance.take(size // BYTES_PER_VALUE)
                 columns.streams.read(block)
                 for kind in bytes(columns.kinds.source.data):
                     yield from self._row(kind)

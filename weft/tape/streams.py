@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 
-_BITS_MAX = 4096  # of a number: to read a much longer one takes time like its square
-FREE_MAX = 1 << 24  # values of lists that a few bytes tell: so many anyway ...
-FREE_A_BYTE = 64  # ... and for each byte of the tape (one of very short tasks has 10)
-RAW_BYTES = 4  # unpacked ones that count as a value
+# Reading a number takes time like the square of its length.
+_NUMBER_BITS_MAX = 4096
+# A few bytes may announce long lists, so a tape unpacks to at most so many values and so many more
+# for each of its bytes (one of very short tasks has 10 a byte).
+UNPACKED_VALUES_MAX = 1 << 24
+VALUES_PER_BYTE_MAX = 64
+BYTES_PER_VALUE = 4
 
 
 class Allowance:
@@ -14,7 +17,7 @@ class Allowance:
     __slots__ = ("left",)
 
     def __init__(self) -> None:
-        self.left = FREE_MAX
+        self.left = UNPACKED_VALUES_MAX
 
     def take(self, values: int) -> None:
         """Use it up; raises ValueError where too little is left."""
@@ -50,7 +53,7 @@ class Source:
                 self.at = at
                 return number
             shift += 7
-            if shift > _BITS_MAX:
+            if shift > _NUMBER_BITS_MAX:
                 raise ValueError("the tape has a number without end")
 
     def signed(self) -> int:
@@ -96,7 +99,8 @@ class Stream:
 
     def __init__(self, allowance: Allowance) -> None:
         self.out = bytearray()
-        self.told = 0  # of `out`: bytes that were handed out before the block was closed
+        # So many bytes of `out` were handed out before the block was closed.
+        self.told = 0
         self.source = Source(b"", allowance)
 
 
@@ -108,7 +112,8 @@ class Streams:
 
     def __init__(self) -> None:
         self._all: list[Stream] = []
-        self.allowance = Allowance()  # of whoever reads
+        # The reader uses this up.
+        self.allowance = Allowance()
 
     def new(self) -> Stream:
         """Return one more column."""

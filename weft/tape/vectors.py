@@ -6,8 +6,8 @@ import struct
 from typing import Any
 
 from weft.tape.columns import (
-    LARGE,
-    OFF_MAX,
+    GRID_FLOAT_MAX,
+    OFF_ULPS_MAX,
     SENDERS_MAX,
     Context,
     FloatColumn,
@@ -57,13 +57,15 @@ class VectorColumn:
 
     def _get_places(self, source: Source) -> tuple[float, ...]:
         size = source.uint()
-        if size > len(source.data) - source.at:  # an amount takes a byte at least
+        if size > len(source.data) - source.at:
+            # An amount takes at least one byte.
             raise ValueError("the tape has a vector without end")
         places = self._places(size)
         return tuple([places[i].get(source) for i in range(size)])
 
 
-_AGO, _EXACT, _OFF = 0, 1, 2  # a vector that is known; a step, to the last bit or nearly
+# A vector is known, or follows as a step that is exact to the last bit or nearly.
+_AGO, _EXACT, _OFF = 0, 1, 2
 
 
 class SumColumn(VectorColumn):
@@ -146,13 +148,13 @@ def _step(
     step, offs = [], []
     for before, after in zip(last, value, strict=True):
         change = (after - before) * 1000.0
-        if not -LARGE < change < LARGE:
+        if not -GRID_FLOAT_MAX < change < GRID_FLOAT_MAX:
             return None
         amount = round(change)
         near = before + amount / 1000.0
         exact = near == after and (after or str(after) == str(near))
         off = 0 if exact else bits_of(after) - bits_of(near)
-        if not -OFF_MAX < off < OFF_MAX:
+        if not -OFF_ULPS_MAX < off < OFF_ULPS_MAX:
             return None
         step.append(amount)
         offs.append(off)
