@@ -81,8 +81,9 @@ class Keeper:
             await asyncio.sleep(min(SWEEP_S, max(1.0, self._log_retain_s / 10)))
             self._over.difference_update(running())
             ready = sorted(self._over)
-            gone = await self._loop.run_in_executor(self._thread, self._expire, ready)
-            self._over.difference_update(gone)
+            with contextlib.suppress(RuntimeError):  # no thread can be started: later, then
+                gone = await self._loop.run_in_executor(self._thread, self._expire, ready)
+                self._over.difference_update(gone)
 
     async def finish(self) -> None:
         """Wait until all that was to be cleaned so far is."""

@@ -280,7 +280,12 @@ class NodeService(Outside):
         """Have a node without room for what tasks write start none, until there is room again."""
         loop = asyncio.get_running_loop()
         while True:
-            look = loop.run_in_executor(None, disk.look)
+            try:
+                look = loop.run_in_executor(None, disk.look)
+            except RuntimeError:  # no thread can be started
+                self._at_fault("this host has no process or thread left")
+                await asyncio.sleep(MEASURE_S)
+                continue
             done, _ = await asyncio.wait([look], timeout=LOOK_S)
             self._health.say("disk", look.result() if done else "its disk does not answer")
             if loop.time() >= self._faulty_until_s:

@@ -474,3 +474,25 @@ def test_health_and_reflection_are_on() -> None:
                 assert {"weft.ResourceManagerClient", "weft.NodeTracker"} <= names
 
     asyncio.run(main())
+
+
+def test_connections_that_say_nothing_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever opened them holds descriptors that others need."""
+    quick = dict(channel.SERVER_OPTIONS) | {"grpc.server_handshake_timeout_ms": 300}
+    assert dict(channel.SERVER_OPTIONS)["grpc.server_handshake_timeout_ms"] <= 10_000
+    monkeypatch.setattr("weft.wire.server.SERVER_OPTIONS", list(quick.items()))
+
+    async def main() -> None:
+        server = Server("127.0.0.1", 0)
+        address = await server.start()
+        host, _, port = address.rpartition(":")
+        silent = [await asyncio.open_connection(host, int(port)) for _ in range(5)]
+        async with asyncio.timeout(20):
+            for reader, writer in silent:
+                with contextlib.suppress(ConnectionError):
+                    await reader.read()
+                    assert reader.at_eof()
+                writer.close()
+        await server.stop(0.1)
+
+    asyncio.run(main())

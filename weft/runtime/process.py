@@ -19,6 +19,7 @@ from weft.protocol.facts import Fact, RunFact, facts_of
 from weft.runtime import bind_check as exposure
 from weft.runtime import log
 from weft.runtime.clock import Clock
+from weft.runtime.descriptors import LOOK_S, Descriptors, in_use
 from weft.runtime.exposition import Exposition
 from weft.runtime.factlines import EventLog
 from weft.runtime.settings import ProcessSettings, TapedSettings, fail
@@ -192,9 +193,28 @@ class Process:
             self.spawn(self._flush())
         if tls.current() is not None:
             self.spawn(self._follow_identity())
+        self.spawn(self._count_descriptors())
         await self._ended.wait()
         if self._error is not None:
             raise self._error
+
+    async def _count_descriptors(self) -> None:
+        """Tell when this process may open hardly a file or connection more."""
+        seen = Descriptors()
+        while True:
+            used, most = in_use()
+            self.exposition.gauge("weft_descriptors_open", "Open files and connections", used)
+            self.exposition.gauge("weft_descriptors_max", "Of so many that it may have", most)
+            said = seen.judge(used, most)
+            if said == "short":
+                self.log.warning(
+                    "descriptors run out: soon nobody can connect and no file be opened",
+                    open=used,
+                    most=most,
+                )
+            elif said:
+                self.log.info("there are enough descriptors again", open=used, most=most)
+            await asyncio.sleep(LOOK_S)
 
     def _heed_signals(self) -> None:
         loop = asyncio.get_running_loop()

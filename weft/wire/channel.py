@@ -15,6 +15,8 @@ from weft.wire.addresses import places
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024  # of one message: a job of 100,000 told tasks is about 15 MB
 SPARE_BYTES = 1024  # of it, for what gRPC and the enclosing message add
+HANDSHAKE_MS = 10_000  # from a connection to its first words of HTTP/2, TLS included
+IDLE_MS = 300_000  # a connection without a call is closed; its client opens another at the next
 OLD_S = 600.0  # calls over a connection with an identity that was renewed end by then
 BACKOFF_S = 0.05  # before the first retry; doubles up to BACKOFF_S_MAX
 BACKOFF_S_MAX = 2.0
@@ -62,6 +64,9 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_ping_strikes", 0),  # a quiet connection is no hostile one
     ("grpc.so_reuseport", 0),  # a port in use is an error, never shared by accident
+    # who connects and says nothing is let go, and so is who has had no call for long
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+    ("grpc.max_connection_idle_ms", IDLE_MS),
 ]
 
 
