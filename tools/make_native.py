@@ -18,7 +18,8 @@ from tools.native_sources import enums_of, fix_constants, write_out_records
 ROOT = Path(__file__).resolve().parents[1]
 # What every event of a simulation or a service passes through. Kernels stay numba's.
 MODULES = {
-    "weft": "effects facts ids job lifecycle messages outbox",
+    "weft/model": "ids job",
+    "weft/protocol": "effects facts lifecycle messages outbox",
     "rm": "applications containers core settings",
     "rm/masters": "accepting asking ending",
     "rm/nodes": "registering reporting silence",
@@ -30,7 +31,8 @@ MODULES = {
     "am": "asking core demands estimates failures gangs job_state launching pool progress"
     " recorded reuse settings single takeover task_groups work",
     "nm": "containers core emulation runner settings",
-    "sim": "cluster engine fork idle measured network predict recorder turns",
+    "sim": "cluster engine heartbeat_elision heartbeat_order network recorder",
+    "sim/replay": "fork predict recorded_delays",
 }
 BUILD = """
 import sys

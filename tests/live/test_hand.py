@@ -305,3 +305,19 @@ def test_a_trace_of_ten_thousand_live_tasks_is_what_ran(tmp_path: Path) -> None:
         for r in rows
     )
     assert run.jobs["state"].to_pylist() == ["SUCCEEDED"]
+
+
+def test_a_shell_completes_what_the_cluster_has(address: str) -> None:
+    with Client(address) as client:
+        app = client.submit(job_from_dict(job("completed", "true")))
+        client.wait([app])
+
+    def completed(*words: str) -> list[str]:
+        asked = {"_WEFT_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(("weft", *words))}
+        env = os.environ | asked | {"COMP_CWORD": str(len(words)), "WEFT_RM_ADDRESS": address}
+        done = subprocess.run(WEFT, env=env, capture_output=True, text=True, check=True)
+        return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+    assert str(app) in completed("kill", str(app))
+    assert "graphene" in completed("simulate", "--scheduler", "graph")
+    assert "root.default" in completed("submit", "--queue", "root")

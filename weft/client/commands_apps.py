@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from weft.client import show
+from weft.client import completing, show
 from weft.client.api import DEFAULT_ADDRESS, Client
 from weft.client.interrupts import InterruptedWait
 from weft.client.naming import app_number, app_states, check_address, find_app, known_queue
@@ -103,7 +103,12 @@ def json_option(command: F) -> F:
 @click.argument("jobs", nargs=-1, required=True, metavar="JOB...", type=click.Path(path_type=Path))
 @click.option("--wait", is_flag=True, help="Show progress until all jobs ended; exit 1 on failure.")
 @click.option("--replay", is_flag=True, help="Submit each job at its arrival_s, not at once.")
-@click.option("--queue", default="", help="Use this queue instead of the job's own.")
+@click.option(
+    "--queue",
+    default="",
+    shell_complete=completing.queues,
+    help="Use this queue instead of the job's own.",
+)
 @click.option(
     "--lifetime",
     type=float,
@@ -175,7 +180,9 @@ def _say_ids(ids: list[str], names: list[str]) -> None:
 
 
 @click.command()
-@click.argument("apps", nargs=-1, required=True, metavar="APP...")
+@click.argument(
+    "apps", nargs=-1, required=True, metavar="APP...", shell_complete=completing.applications
+)
 @manager_option
 def kill(apps: tuple[str, ...], address: str) -> None:
     """Kill applications."""
@@ -188,8 +195,8 @@ def kill(apps: tuple[str, ...], address: str) -> None:
 
 
 @click.command()
-@click.argument("app")
-@click.argument("queue")
+@click.argument("app", shell_complete=completing.applications)
+@click.argument("queue", shell_complete=completing.queues)
 @manager_option
 def move(app: str, queue: str, address: str) -> None:
     """Move an application to another leaf queue."""
@@ -198,7 +205,7 @@ def move(app: str, queue: str, address: str) -> None:
 
 
 @click.command()
-@click.argument("app")
+@click.argument("app", shell_complete=completing.applications)
 @click.argument("priority", type=int)
 @manager_option
 def priority(app: str, priority: int, address: str) -> None:
@@ -214,7 +221,7 @@ _SORT = "One of {}; with - before it the largest first."
 
 @click.command()
 @click.option("--state", "states", multiple=True, help="Only these states (may be repeated).")
-@click.option("--queue", default="", help="Only this queue.")
+@click.option("--queue", default="", shell_complete=completing.queues, help="Only this queue.")
 @click.option("--user", default="", help="Only this user.")
 @click.option(
     "--limit", default=0, type=click.IntRange(min=0), metavar="N", help="Only the newest N; 0: all."
@@ -251,7 +258,7 @@ def apps(
 
 
 @click.command()
-@click.argument("app")
+@click.argument("app", shell_complete=completing.applications)
 @click.option("--containers", is_flag=True, help="List its containers as well.")
 @manager_option
 @json_option
@@ -276,7 +283,7 @@ def app(app: str, containers: bool, address: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("app")
+@click.argument("app", shell_complete=completing.applications)
 @manager_option
 @json_option
 def explain(app: str, address: str, as_json: bool) -> None:
@@ -293,7 +300,7 @@ def explain(app: str, address: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("app")
+@click.argument("app", shell_complete=completing.applications)
 @click.option("--stage", default="", help="Only this stage.")
 @click.option(
     "--task", type=click.IntRange(min=0), default=None, help="Only this task of the stage."

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from weft.client import show
+from weft.client import completing, show
 from weft.client.api import DEFAULT_ADDRESS, Client
 from weft.client.commands_apps import positive
 from weft.client.detached import say_ready, start_detached, stop_detached
@@ -81,7 +81,11 @@ def cluster_options(command: F) -> F:
             ),
             click.option("--cluster", default="", help="Cluster file or short form, for --nodes."),
             click.option(
-                "--scheduler", default="capacity", show_default=True, help=" ".join(PRESETS)
+                "--scheduler",
+                default="capacity",
+                show_default=True,
+                shell_complete=completing.presets,
+                help=" ".join(PRESETS),
             ),
             click.option("--matcher", default="", help="Exchange the preset's matcher."),
             click.option("--planner", default="", help="Exchange the preset's planner."),
