@@ -9,6 +9,7 @@ import yaml
 from click.testing import CliRunner
 
 from lab.cli import weft
+from weft.client.commands_yarn import take_yarn
 from weft.model.errors import InputError
 from weft.workloads.cluster_file import load_cluster
 from weft.workloads.yarn_config import read_yarn
@@ -385,3 +386,26 @@ def test_the_sample_configuration_of_the_load_simulator(tmp_path):
     assert runner.manager == {"heartbeat_s": 1.0, "master_heartbeat_s": 1.0}
     assert runner.nodes[1]["capacity"] == {"vcores": 10.0, "memory_mb": 10240.0}
     assert "yarn.sls.runner.pool.size" in runner.left_out
+
+
+def test_a_cluster_is_started_from_a_folder_of_yarns_files(tmp_path):
+    """What the files say reaches the options of `weft up`, and what an option says counts."""
+    (tmp_path / "capacity-scheduler.xml").write_text(
+        xml(**{P + "root.queues": "a", P + "root.a.capacity": 100, P + "node-locality-delay": 7})
+    )
+    site = {"yarn.resourcemanager.max-completed-applications": 9}
+    (tmp_path / "yarn-site.xml").write_text(xml(**site))
+    plain = {"nodes": 3, "cluster": "", "pace": "prompt", "scheduler": "capacity", "options": ()}
+    options = plain | {"rm_set": ()}
+    take_yarn(tmp_path, options, tmp_path / "kept")
+    assert options["options"] == ("matcher.node_locality_delay=7",)
+    assert (options["scheduler"], options["pace"]) == ("yarn", "yarn")
+    spec = load_cluster(options["cluster"])
+    assert len(spec.nodes) == 3
+    assert [path for path, _ in spec.queues.leaves()] == ["root.a"]
+    chosen = plain | {"rm_set": (), "scheduler": "drf"}
+    take_yarn(tmp_path, chosen, None)
+    assert (chosen["scheduler"], chosen["options"]) == ("drf", ())
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InputError, match="holds neither"):
+        take_yarn(tmp_path / "none", dict(chosen), None)

@@ -13,6 +13,7 @@ import click
 from weft.client import completing, show
 from weft.client.api import DEFAULT_ADDRESS, Client
 from weft.client.commands_apps import positive
+from weft.client.commands_yarn import take_yarn
 from weft.client.detached import say_ready, start_detached, stop_detached
 from weft.client.local import EMULATED_NODES, LocalCluster, LocalSettings
 from weft.model.errors import InputError, WeftError
@@ -233,14 +234,28 @@ def demo(keep: bool, as_json: bool, trace: Path | None, **options: Any) -> None:
     metavar="etcd://HOST:PORT,...",
     help="That etcd; without it one is started here.",
 )
+@click.option(
+    "--yarn-conf",
+    default=None,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="Queues, nodes and settings of YARN's own files there; --nodes of its size if none lists.",
+)
 @click.option("--detach", is_flag=True, help="Return when it serves; `weft down` ends it.")
 def up(
-    folder: Path | None, any_ports: bool, trace: Path | None, detach: bool, **options: Any
+    folder: Path | None,
+    any_ports: bool,
+    trace: Path | None,
+    detach: bool,
+    yarn_conf: Path | None,
+    **options: Any,
 ) -> None:
     """Start a local cluster and keep it until Ctrl-C, or with --detach until `weft down`."""
     _check_trace(trace)
     options["events"] = options["events"] or trace is not None
     _end_on_sigterm()
+    if yarn_conf is not None:
+        take_yarn(yarn_conf, options, folder)
     settings = _settings(options, fixed_ports=not any_ports, state=folder is not None)
     click.echo("starting a cluster on this machine ...", err=True)
     if detach:

@@ -3,12 +3,15 @@
 import json
 import shlex
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import click
 
+from weft.client.local import EMULATED_NODES
 from weft.model.cluster import cluster_from_dict
 from weft.model.errors import InputError
+from weft.runtime.role_settings import RmSettings
 from weft.workloads.yarn_config import YarnConfig, read_yarn
 
 
@@ -48,6 +51,36 @@ def import_yarn(sources: tuple[Path, ...], out: Path, nodes: int, as_json: bool)
     click.echo(
         f"simulate with: weft simulate JOBS --cluster {shlex.quote(str(out))} {flags}".rstrip()
     )
+
+
+def take_yarn(conf: Path, options: dict[str, Any], folder: Path | None) -> None:
+    """Put what YARN's files in a folder say into the options of `weft up`; raises InputError.
+
+    What an option says itself counts. The cluster file is kept in `folder`, or a temporary one.
+    """
+    sources = sorted([*conf.glob("*.xml"), *conf.glob("*.json")])
+    if not sources:
+        raise InputError("--yarn-conf", f"{conf} holds neither .xml nor .json files")
+    found = read_yarn(sources, options["nodes"] or EMULATED_NODES)
+    for name, why in found.left_out.items():
+        click.echo(f"left out: {name}: {why}", err=True)
+    where = folder if folder is not None else Path(mkdtemp(prefix="weft-yarn-"))
+    where.mkdir(parents=True, exist_ok=True)
+    out = where / "cluster.yaml"
+    _write(out, found.cluster())
+    options["cluster"], options["pace"] = options["cluster"] or str(out), "yarn"
+    if found.scheduler and options["scheduler"] == "capacity":
+        options["scheduler"] = found.scheduler
+    if options["scheduler"] == "yarn":
+        said = tuple(f"matcher.{key}={_said(value)}" for key, value in found.matcher.items())
+        options["options"] = (*said, *options["options"])
+    known = set(RmSettings.model_fields)
+    manager = tuple(f"{k}={_said(v)}" for k, v in found.manager.items() if k in known)
+    options["rm_set"] = (*manager, *options["rm_set"])
+
+
+def _said(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value}"
 
 
 def _flags(found: YarnConfig) -> str:
