@@ -40,6 +40,7 @@ check: $(VENV)/.dev ## format, lint, types, walls, stubs, diagrams
 	$(BIN)/python tools/make_proto.py --check
 	$(BIN)/python -m tools.draw_lifecycles --check
 	$(BIN)/python -m tools.draw_settings --check
+	$(BIN)/python -m tools.draw_yarn --check
 	$(BIN)/python tools/make_dashboards.py --check
 
 mutants: $(VENV)/.dev ## ten minutes of mutation testing of the code that decides; prints survivors
@@ -68,6 +69,7 @@ gangs: $(VENV)/.dev ## does every gang start whole? 1,000 random workloads under
 diagrams: $(VENV)/.dev ## redraw the life cycles and the settings in docs/
 	$(BIN)/python -m tools.draw_lifecycles
 	$(BIN)/python -m tools.draw_settings
+	$(BIN)/python -m tools.draw_yarn
 
 dashboards: $(VENV)/.dev ## rewrite the Grafana dashboards
 	$(BIN)/python tools/make_dashboards.py

@@ -264,6 +264,11 @@ public final class Driver {
       return;
     }
     tell(new AppAttemptAddedSchedulerEvent(job.attempt, false));
+    // a fair order goes by the time of a start before all that is left equal: no two have the same
+    long now = System.currentTimeMillis();
+    while (System.currentTimeMillis() == now) {
+      Thread.onSpinWait();
+    }
     if (told.has("am")) {
       JsonNode am = told.get("am");
       List<ResourceRequest> first = new ArrayList<>();

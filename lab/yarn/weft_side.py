@@ -129,7 +129,7 @@ class Loop:
         ended = [c for at, c in self._runs[node] if at <= number]
         self._runs[node] = [one for one in self._runs[node] if one[0] > number]
         ends = [ContainerEnd(c, Outcome.SUCCEEDED) for c in ended]
-        effects = self._tell(self._beat(node, tuple(ends)))
+        effects = self.tell_beat(self._beat(node, tuple(ends)))
         rows = [
             self._placed(number, node, fact)
             for effect in effects
@@ -162,6 +162,10 @@ class Loop:
                 if self.case.data.get("tells_headroom") or self.case.data.get("headroom"):
                     vector = self._headroom.get(self._attempts[told["id"]], ())
                     self.answer.headroom.append((number, told["id"], *map(int, vector)))
+
+    def tell_beat(self, event: NodeHeartbeated) -> list[Effect]:
+        """Hand in a node's heartbeat."""
+        return self._tell(event)
 
     # -- inside ------------------------------------------------------------------------------------
 

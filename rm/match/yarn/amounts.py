@@ -7,20 +7,18 @@ number counts; `dominant` is DominantResourceCalculator.
 
 import math
 import operator
-from struct import Struct
+from array import array
 from typing import Any, Protocol
 
 Amount = Any  # an int with `memory`, a tuple of ints with `dominant`
-_SINGLE = Struct("f")
+_EXACT = 1 << 24  # whole numbers below are the same in single precision
+_cell = array("f", (0.0,))
 
 
 def single(value: float) -> float:
     """Return a number rounded to single precision."""
-    try:
-        rounded: float = _SINGLE.unpack(_SINGLE.pack(value))[0]
-    except OverflowError:
-        return math.copysign(math.inf, value)
-    return rounded
+    _cell[0] = value
+    return _cell[0]
 
 
 def _up(value: int, step: int) -> int:
@@ -130,6 +128,8 @@ class _Memory:
     def ratio(self, a: Amount, b: Amount) -> float:
         if not b:
             return 0.0 if not a else math.inf
+        if a < _EXACT and b < _EXACT:
+            return single(a / b)
         return single(single(a) / single(b))
 
     def divide(self, total: Amount, a: Amount, b: Amount) -> float:

@@ -253,19 +253,23 @@ class Walk:
         limits.set_headroom_limit(rules, leaf, state.cluster, room.limit)
         if respects and not self._accessible(leaf, partition):
             return NOTHING
-        if not calc.positive(leaf.by[partition.at if respects else 0].pending):
+        asked = partition.at if respects else 0
+        if not calc.positive(leaf.by[asked].pending):
             return NOTHING
-        check, none = True, calc.none
+        check, none, each = True, calc.none, None
         for app in self._in_turn(leaf):
             reserved = app.reserved[0]
             if check:
                 if not self._may_hold(leaf, partition, room, reserved, respects=respects):
                     return NOTHING
                 check = rules.reservations_continue_look_all_nodes and reserved != none
-            limit = limits.user_limit(rules, leaf, partition, respects=respects)
-            limit = limits.limit_of(rules, app.user, limit)
-            leaf.current_limit = leaf.headroom_limit
+            if each is None:
+                each = limits.user_limit(rules, leaf, partition, respects=respects)
+                leaf.current_limit = leaf.headroom_limit
             app.told = True
+            if app.pending[asked] == none:
+                continue
+            limit = limits.limit_of(rules, app.user, each)
             if not self._user_may(app, partition, room, limit):
                 continue
             found = self._application(app, machine, partition, room, respects=respects)
