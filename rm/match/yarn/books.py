@@ -13,14 +13,13 @@ NONE = ""  # the partition of nodes without a label
 class Partition:
     """The nodes with one label; those without are one as well."""
 
-    __slots__ = ("at", "exclusive", "label", "total", "used")
+    __slots__ = ("at", "exclusive", "label", "total")
 
     def __init__(self, at: int, label: str, none: Amount, exclusive: bool) -> None:
         self.at = at
         self.label = label
         self.exclusive = exclusive
         self.total = none
-        self.used = none
 
 
 class InPartition:
@@ -139,6 +138,7 @@ class Application:
         "master",
         "master_partition",
         "number",
+        "partitions",
         "ordered_by",
         "pending",
         "priority",
@@ -166,6 +166,7 @@ class Application:
         # what a fair order goes by, as it was when its containers last gave reason to look again
         self.ordered_by = 0.0
         self.unordered = True
+        self.partitions: set[int] = set()  # ever asked for
         self.told = False  # whether its headroom was ever worked out
         self.requests: list[Request] = []  # with something pending, in order
         self.pending: list[Amount] = [none] * partitions

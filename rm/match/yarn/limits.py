@@ -83,11 +83,21 @@ def set_headroom_limit(rules: Rules, leaf: Leaf, cluster: Amount, limit: Amount)
     leaf.headroom_limit = most if calc.compare(cluster, most, limit) <= 0 else limit
 
 
-def headroom(rules: Rules, app: Application, partition: Partition, cluster: Amount) -> Amount:
-    """Return what an application may count on: by its user's limit, its queue's, what is free."""
-    calc, leaf, user, at = rules.calculator, app.leaf, app.user, partition.at
+def headroom(rules: Rules, app: Application, partitions: list[Partition]) -> Amount:
+    """Return what an application may count on: by its user's limit, its queue's, what is free.
+
+    The sum over the partitions that it ever asked for.
+    """
+    calc, room = rules.calculator, rules.calculator.none
     if not app.told:
-        return calc.none
+        return room
+    for at in app.partitions or (0,):
+        room = calc.add(room, _headroom(rules, app, partitions[at]))
+    return calc.floored(room)
+
+
+def _headroom(rules: Rules, app: Application, partition: Partition) -> Amount:
+    calc, leaf, user, at = rules.calculator, app.leaf, app.user, partition.at
     limit = limit_of(rules, user, user_limit(rules, leaf, partition))
     queue = leaf.current_limit if at == 0 else leaf.by[at].most
     room = calc.least(
@@ -95,7 +105,10 @@ def headroom(rules: Rules, app: Application, partition: Partition, cluster: Amou
         calc.floored(calc.sub(queue, leaf.by[at].used)),
     )
     room = calc.down(room, rules.minimum_allocation)
-    free = calc.sub(partition.total, partition.used)
+    root: Queue = leaf
+    while root.parent is not None:
+        root = root.parent
+    free = calc.sub(partition.total, root.by[at].used)
     return free if calc.compare(partition.total, free, room) <= 0 else room
 
 

@@ -181,7 +181,7 @@ class YarnMatcher(BaseMatcher):
         known = state.apps.get(app)
         if known is None:
             return None
-        amount = limits.headroom(state.rules, known, state.partitions[0], state.cluster)
+        amount = limits.headroom(state.rules, known, state.partitions)
         if self.memory_only:
             free = view.total - view.by_queue.held[0]
             free[self._memory_at(view.types)] = amount

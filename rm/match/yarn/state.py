@@ -239,6 +239,8 @@ class State:
         while queue is not None:
             queue.by[at].pending = calc.add(queue.by[at].pending, change)
             queue = queue.parent
+        if count > 0:
+            app.partitions.add(at)
         if count > 0 and before <= 0:
             app.requests.append(request)
             app.requests.sort(key=lambda one: one.key)
@@ -275,8 +277,6 @@ class State:
         """Count a container on a node; below 0: one that ended; `kept`: it is used already."""
         calc = self.rules.calculator
         machine.free = calc.sub(machine.free, amount)
-        partition = self.partitions[machine.partition]
-        partition.used = calc.add(partition.used, amount)
         if app is not None:
             app.used[machine.partition] = calc.add(app.used[machine.partition], amount)
             if not kept:
