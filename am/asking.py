@@ -12,7 +12,8 @@ from weft.model.ids import ContainerId, NodeId
 from weft.protocol.messages import Ask, AskType, ContainersAsked
 from weft.protocol.outbox import Outbox
 
-BLACKLIST = 0  # the outbox key of the blacklist; asks are keyed by id, releases by container
+# The outbox keys asks by id, releases by container, and the blacklist by this.
+BLACKLIST = 0
 
 
 class AskTable:
@@ -22,7 +23,8 @@ class AskTable:
 
     def __init__(self, resend_after_s: float, *, lossless: bool = False) -> None:
         self._lossless = lossless
-        self.epoch = 0  # of the manager that knows these rows
+        # The epoch of the manager that knows these rows.
+        self.epoch = 0
         self.rows: dict[int, AskRow] = {}
         self._dirty: dict[int, AskRow] = {}
         self._outbox: Outbox[int, Ask | ContainerId | tuple[NodeId, ...]] = Outbox(

@@ -166,7 +166,8 @@ class ApplicationMaster:
             return
         state = JobState(self.attempt_id, settings, event)
         work: JobExecution | PoolExecution
-        if hasattr(asker, "hold") and isinstance(asker, HoldAsker):  # the latter looks at it all
+        # The protocol's check inspects every attribute, so ask for one before.
+        if hasattr(asker, "hold") and isinstance(asker, HoldAsker):
             work = PoolExecution(state, asker, self._rng)
         else:
             work = JobExecution(state, asker, self._rng)
@@ -203,7 +204,8 @@ class ApplicationMaster:
             work.state.finish_early(FinishedTask(*done))
         known = {number for number, _ in work.holdings()}
         for container in event.held:
-            if container.container_id not in known:  # to be taken over, and is not
+            if container.container_id not in known:
+                # It was held for a takeover that does not happen.
                 work.book.release(container.container_id)
         if self._verdict is not None:
             self._send(self._verdict)
@@ -262,7 +264,8 @@ class ApplicationMaster:
         if event.resync:
             known = self._work is not None and self._work.book.epoch == event.epoch
             if known or self._registering:
-                return  # doubled or late
+                # The message was doubled or late.
+                return
             if MASTER.allows(self.state, MasterEvent.RESYNC):
                 self._step(MasterEvent.RESYNC)
             return
@@ -276,7 +279,8 @@ class ApplicationMaster:
             work.take(event.containers, now)
         if event.ended:
             work.ended(event.ended, now)
-        if event.containers and work.state.gangs.stages:  # what ended already spoils a gang's start
+        # A gang is taken after the ends, as what ended spoils its start.
+        if event.containers and work.state.gangs.stages:
             work.take(event.containers, now)
         if event.preempt:
             work.preempted(event.preempt)
@@ -315,7 +319,7 @@ class ApplicationMaster:
 
     def _stopped(self, event: AttemptStopped, now: float) -> None:
         if event.attempt_id == self.attempt_id and MASTER.allows(self.state, MasterEvent.STOP):
-            # the manager stops what it holds, or lets it go on for the next attempt
+            # The manager stops what this attempt holds, or keeps it for the next attempt.
             self._leave(MasterEvent.STOP, event.reason)
 
     def _stop_requested(self, event: StopRequested, now: float) -> None:

@@ -10,7 +10,8 @@ from am.sizes import Machines, held_by_some
 from am.task_groups import TaskGroup
 from weft.model.resources import Vector
 
-MEASURED_MIN = 3  # "the first few executions" (COBRA section VI-B)
+# "The first few executions" of COBRA, section VI-B.
+MEASURED_MIN = 3
 
 
 class Demands:
@@ -28,7 +29,8 @@ class Demands:
         self._room = room
         self._over = over_estimate
         self._believed: dict[int, Vector] = {}
-        self._seen: dict[int, tuple[int, Vector]] = {}  # tasks measured, the most of each resource
+        # By group: how many tasks were measured, and the most that one used of each resource.
+        self._seen: dict[int, tuple[int, Vector]] = {}
 
     def of(self, group: TaskGroup) -> Vector:
         """Return what one task of a group is believed to need, absolute."""
@@ -49,7 +51,8 @@ class Demands:
         found = tuple(m if m >= 0 else d for m, d in zip(seen, group.demand, strict=True))
         if held_by_some(found, machines):
             return found
-        rows = zip(found, group.demand, room, strict=True)  # else one would never come
+        # No machine would hold such a container, so one would never come.
+        rows = zip(found, group.demand, room, strict=True)
         return tuple(max(d, min(m, limit)) for m, d, limit in rows)
 
     def follow(self) -> None:

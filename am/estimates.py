@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from weft.model.job import Job, Stage
 from weft.model.json_types import Json, Table
 
-History = Mapping[str, Mapping[str, Mapping[str, float]]]  # history_key -> stage -> PastStage data
+# From a job's history key, by stage name, to the fields of a `PastStage`.
+History = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,8 @@ class Estimates:
         self.factor: list[float] = []
         self.finished = [0] * len(job.stages)
         self.runs_s = [0.0] * len(job.stages)
-        self._spent: list[float] = []  # sum of observed ratios, prior included
+        # Sums of observed ratios, with the prior's.
+        self._spent: list[float] = []
         self._weight: list[float] = []
         for stage in job.stages:
             self._begin(stage, past.get(stage.name))

@@ -5,8 +5,10 @@ from collections.abc import Set
 from weft.model.ids import NodeId
 from weft.protocol.messages import Outcome
 
-FAULTS = 5  # times as many faults of nodes are a task's, if all are of few nodes
-REFUSED_MIN = 10  # fewer starts refused in a row say nothing, however long they take
+# Where few nodes fail a task again and again, so many times the limit is the task's own fault.
+NODE_FAULTS_FACTOR = 5
+# Fewer refused starts in a row say nothing, however long they take.
+REFUSED_MIN = 10
 
 
 class NodeFailures:
@@ -81,10 +83,10 @@ class Refusals:
 class NodeEnds:
     """Counts how often the node that ran a task ended under it: a task may be what ends them."""
 
-    __slots__ = ("_ends", "_faults", "_most")
+    __slots__ = ("_ends", "_ends_max", "_faults")
 
     def __init__(self, most: int) -> None:
-        self._most = most  # 0: any number
+        self._ends_max = most
         self._ends: dict[tuple[int, int], list[NodeId]] = {}
         self._faults: dict[tuple[int, int], list[NodeId]] = {}
 
@@ -92,7 +94,7 @@ class NodeEnds:
         """Count one more node that ended under a task; return the nodes when they are too many."""
         nodes = self._ends.setdefault((stage, task), [])
         nodes.append(node)
-        return tuple(nodes) if 0 < self._most <= len(nodes) else ()
+        return tuple(nodes) if 0 < self._ends_max <= len(nodes) else ()
 
     def fault(self, stage: int, task: int, node: NodeId) -> tuple[NodeId, ...]:
         """Count one more node that failed a task for reasons of its own; return them when too many.
@@ -102,9 +104,11 @@ class NodeEnds:
         """
         nodes = self._faults.setdefault((stage, task), [])
         nodes.append(node)
-        most = self._most
+        most = self._ends_max
         found = tuple(dict.fromkeys(nodes))
-        return found if 0 < most <= len(found) or 0 < FAULTS * most <= len(nodes) else ()
+        return (
+            found if 0 < most <= len(found) or 0 < NODE_FAULTS_FACTOR * most <= len(nodes) else ()
+        )
 
 
 def blame(

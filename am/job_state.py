@@ -40,6 +40,10 @@ class JobState:
     order, and a container may be used once. `review`: the asker has to look again although no task
     became ready or ended; where it does not follow the share (`follows_share`), only what a new
     plan or its own alarm changes is a reason.
+
+    A plan is being made for the machines `planning_for`. `racks` has the nodes whose rack is known;
+    where it is empty, there is one rack. `planned` says that there are groups, of a plan or breadth
+    first, so that tasks may be asked for.
     """
 
     def __init__(
@@ -54,7 +58,7 @@ class JobState:
         self.machines = accepted.machines
         self.speeds = accepted.speeds
         self.labels = accepted.labels
-        self.planning_for: Machines | None = None  # a plan is being made for these
+        self.planning_for: Machines | None = None
         self.capacity: Vector = totals(accepted.machines, len(accepted.types))
         self.share: Vector = accepted.share
         self.estimates = Estimates(job, settings.history, settings.estimates)
@@ -67,10 +71,10 @@ class JobState:
         self.nodes = NodeFailures(nodes, settings.node_failures_max, settings.avoided_share_max)
         self.node_ends = NodeEnds(settings.node_ends_max)
         self.refusals = Refusals(settings.refused_wait_s)
-        self.racks: dict[NodeId, str] = dict(accepted.racks)  # where known; none: there is one
+        self.racks: dict[NodeId, str] = dict(accepted.racks)
         self.notes: list[Fact] = []
         self.verdict: tuple[bool, str] | None = None
-        self.planned = False  # there are groups, of a plan or breadth first: tasks may be asked for
+        self.planned = False
         self.review = False
         self.seen: set[ContainerId] = set()
         self.ended_first: set[ContainerId] = set()
@@ -115,7 +119,8 @@ class JobState:
         self.capacity = totals(machines, len(self.accepted.types))
         avoided = self.nodes.avoided
         self.nodes.grow(count)
-        if self.nodes.avoided != avoided:  # so many were bad that it was not their fault
+        if self.nodes.avoided != avoided:
+            # So many nodes were bad that it was not their fault.
             self.blacklist_again()
         _weigh(self.progress, self.capacity)
         self.review = self.review or self.follows_share
@@ -203,7 +208,8 @@ class JobState:
     ) -> None:
         """Finish running tasks of a stage that have no copies, as `succeeded` would each."""
         self.progress.finish_run(stage, tasks)
-        own = group.declared_s  # one and the same for all groups of a stage
+        # All groups of a stage share one value.
+        own = group.declared_s
         declared = [own] * len(tasks) if isinstance(own, float) else [own[task] for task in tasks]
         self._measured(stage, declared, runs_s)
         self.review = self.review or self.follows_share

@@ -29,6 +29,9 @@ class LaunchedTask:
     and attempt. With `tasks` it is a run of like ones that began together on one node, in
     containers with consecutive ids, of which nothing has befallen one alone; what else it says is
     of the first.
+
+    `boot` is the life of the node's process on which the container was granted. Its order was last
+    sent again at `repeated_s` (0: never). `stopping`: the task is no longer wanted here.
     """
 
     container_id: ContainerId
@@ -38,11 +41,11 @@ class LaunchedTask:
     task: int
     attempt: int
     launched_s: float
-    boot: int = 0  # of the node's process that the container was granted on
+    boot: int = 0
     size: Vector = ()
     tasks: tuple[int, ...] = ()
-    repeated_s: float = 0.0  # when its order was last sent again; 0: never
-    stopping: bool = False  # its task is no longer wanted here
+    repeated_s: float = 0.0
+    stopping: bool = False
 
     @property
     def key(self) -> Hashable:
@@ -75,9 +78,11 @@ class Truth:
         self._stage = stage
         self._types = types
         several = stage.overrides or isinstance(stage.actual_duration_s, tuple)
-        self.plain = not several  # every launch looks alike: nodes tell commands their tasks
+        # Every launch looks alike, so nodes can tell commands their tasks.
+        self.plain = not several
         self.duration_s = stage.actual_duration_of(0) if self.plain else 0.0
-        self.durations_s: tuple[float, ...] = ()  # by task, where nothing else differs
+        # By task, where the tasks differ in nothing else.
+        self.durations_s: tuple[float, ...] = ()
         if isinstance(stage.actual_duration_s, tuple) and not stage.overrides:
             self.durations_s = stage.actual_duration_s
         self.demand = types.vector(stage.actual_demand_of(0)) if not stage.overrides else ()
@@ -148,7 +153,7 @@ class Launcher:
 
     __slots__ = (
         "_attempt",
-        "_batches",
+        "_batches_by_node_and_boot",
         "_queries",
         "_runs",
         "_stops",
@@ -163,20 +168,24 @@ class Launcher:
 
     def __init__(self, attempt_id: AttemptId, *, lossless: bool = False) -> None:
         self._attempt = attempt_id
-        self.lossless = lossless  # then a node answers for reusable containers, and refusals
+        # On lossless links a node answers only for reusable containers, and with refusals.
+        self.lossless = lossless
         self.truths: list[Truth] = []
-        # a run is here under the id of each of its containers; who handles runs looks here, others
-        # in `held`
+        # Code that handles runs looks in `by_key`, which has a run under the id of each of its
+        # containers; other code looks in `held`.
         self.by_key: dict[Hashable, LaunchedTask] = {}
-        self._unanswered: dict[Hashable, LaunchedTask] = {}  # in the order of sending
-        self._runs: dict[ContainerId, LaunchedTask] = {}  # by the first id: what is not taken apart
+        # In the order of sending.
+        self._unanswered: dict[Hashable, LaunchedTask] = {}
+        # Runs that were not taken apart, by their first id.
+        self._runs: dict[ContainerId, LaunchedTask] = {}
         # stops and queries that no node has answered yet: the node, when it was told last
         self.stopped: dict[ContainerId, tuple[NodeId, float]] = {}
         self.asked: dict[ContainerId, tuple[NodeId, float]] = {}
-        self._batches: dict[tuple[NodeId, int], list[Order]] = {}  # by node and process
+        self._batches_by_node_and_boot: dict[tuple[NodeId, int], list[Order]] = {}
         self._queries: dict[NodeId, list[ContainerId]] = {}
         self._stops: dict[NodeId, list[ContainerId]] = {}
-        self.due = False  # `flush` has something to send
+        # `flush` has something to send.
+        self.due = False
 
     def prepare(self, job: Job, types: ResourceTypes) -> None:
         """Read the truth of every stage."""
@@ -262,9 +271,9 @@ class Launcher:
                 self._unanswered.update(members)
             self.due = True
             to = (held.node, held.boot)
-            batch = self._batches.get(to)
+            batch = self._batches_by_node_and_boot.get(to)
             if batch is None:
-                self._batches[to] = [[held]]
+                self._batches_by_node_and_boot[to] = [[held]]
             else:
                 batch.append([held])
 
@@ -282,9 +291,9 @@ class Launcher:
     def _order(self, held: LaunchedTask) -> None:
         self.due = True
         to = (held.node, held.boot)
-        batch = self._batches.get(to)
+        batch = self._batches_by_node_and_boot.get(to)
         if batch is None:
-            self._batches[to] = [[held]]
+            self._batches_by_node_and_boot[to] = [[held]]
         elif self.truths[held.group.stage].plain and _takes(batch[-1], held):
             batch[-1].append(held)
         else:
@@ -354,9 +363,9 @@ class Launcher:
     def flush(self, effects: list[Effect]) -> None:
         """Turn the collected orders into one message per node."""
         self.due = False
-        if self._batches:
+        if self._batches_by_node_and_boot:
             truths = self.truths
-            for (node, boot), batch in self._batches.items():
+            for (node, boot), batch in self._batches_by_node_and_boot.items():
                 items: tuple[TaskLaunch, ...]
                 if len(batch) == 1:
                     items = (truths[batch[0][0].group.stage].launch(batch[0]),)
@@ -364,7 +373,7 @@ class Launcher:
                     items = tuple([truths[one[0].group.stage].launch(one) for one in batch])
                 message = StartContainers(self._attempt, node, items, boot)
                 effects.append(Send(node_address(node), message))
-            self._batches = {}
+            self._batches_by_node_and_boot = {}
         if self._stops:
             for node, containers in self._stops.items():
                 stop = StopContainers(self._attempt, node, tuple(containers))

@@ -29,11 +29,15 @@ class MasterEvent(Enum):
 
 
 class MasterAction(Enum):
-    """What a master does at a step."""
+    """What a master does at a step.
 
-    REGISTER = auto()  # until it is accepted
-    REPORT = auto()  # stop what it holds and say how the job ended, until that is heard
-    LEAVE = auto()  # wait for nothing any more
+    REGISTER repeats until the master is accepted. REPORT stops what it holds and says how the job
+    ended, until that is heard. LEAVE waits for nothing any more.
+    """
+
+    REGISTER = auto()
+    REPORT = auto()
+    LEAVE = auto()
 
 
 _S, _E, _A = MasterState, MasterEvent, MasterAction

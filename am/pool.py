@@ -8,7 +8,13 @@ from weft.model.resources import Vector
 
 
 class Pooled:
-    """A reusable container that the job holds."""
+    """A reusable container that the job holds.
+
+    The node has `label`, which the tasks in the container need; `boot` is the life of the node's
+    process on which it was granted. `tasks` and `needs`, what was believed when they started, are
+    by (stage, task). `notice`: it is about to be taken back; `confirmed`: its node has started
+    something in it. An earlier attempt used the try numbers below `first_try`.
+    """
 
     __slots__ = (
         "before",
@@ -38,21 +44,21 @@ class Pooled:
         label: str = "",
     ) -> None:
         self.container_id = container_id
-        self.label = label  # of its node, that the tasks in it need
+        self.label = label
         self.node = node
-        self.boot = boot  # of the node's process that it was granted on
+        self.boot = boot
         self.size = size
         self.free = list(size)
-        self.tasks: dict[tuple[int, int], LaunchedTask] = {}  # by stage and task
-        self.needs: dict[tuple[int, int], Vector] = {}  # what was believed when they started
+        self.tasks: dict[tuple[int, int], LaunchedTask] = {}
+        self.needs: dict[tuple[int, int], Vector] = {}
         # tasks that failed here: an answer may be to their first order, so it does not count
         self.before: set[tuple[int, int]] = set()
         self.idle_since_s = now
         self.use_sum = [0.0] * len(size)
         self.use_count = 0
-        self.notice = False  # it is about to be taken back
-        self.confirmed = False  # its node has started something in it
-        self.first_try = 0  # of a task started in it: an earlier attempt used the numbers below
+        self.notice = False
+        self.confirmed = False
+        self.first_try = 0
 
     @property
     def busy(self) -> int:
@@ -71,7 +77,8 @@ class Pooled:
         need = self.needs.pop((stage, task))
         self.free = [f + n for f, n in zip(self.free, need, strict=True)]
         if not self.tasks:
-            self.free = list(self.size)  # no drift over thousands of tasks
+            # Set it anew, so that it does not drift over thousands of tasks.
+            self.free = list(self.size)
 
 
 def check_pool(
@@ -85,7 +92,8 @@ def check_pool(
     for pooled in pool.values():
         used = [0.0] * len(pooled.size)
         for key, held in pooled.tasks.items():
-            tasks += held.stage.state[held.task] == RUNNING  # not one that finished elsewhere
+            # A task that finished elsewhere does not count.
+            tasks += held.stage.state[held.task] == RUNNING
             used = [u + d for u, d in zip(used, pooled.needs[key], strict=True)]
         for u, f, s in zip(used, pooled.free, pooled.size, strict=True):
             if abs(u + f - s) > 1e-6 * (1.0 + s):

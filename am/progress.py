@@ -27,6 +27,13 @@ class StageProgress:
       while a copy of it is wanted (`copies`);
     * `work` is the declared duration x L1(demand / C) of WAITING and READY tasks together, summed
       in the order of events, so it may be off by rounding (`Progress.remaining_work` cuts at 0).
+
+    `running` counts tasks, however many copies of each; `barriers` the unfinished parents that all
+    tasks wait for, `missing` the unfinished parent tasks of each task, barriers aside. `ready_at`
+    is by task, if kept. By task: `tries` has the launches of tasks launched more than once,
+    `failures` those that count towards max_task_attempts, `copies` the live copies of tasks that
+    were speculated on. `work` is the sum over unstarted tasks of declared duration x L1 norm.
+    Without `group_of` there is one group whose ranks are the task numbers.
     """
 
     __slots__ = (
@@ -55,23 +62,19 @@ class StageProgress:
         self.tasks = tasks
         self.state = bytearray(tasks)
         self.finished = 0
-        self.running = 0  # tasks, however many copies of each
-        self.barriers = 0  # unfinished parents that all tasks wait for
-        self.missing: list[int] | None = (
-            None  # unfinished parent tasks of each task, barriers aside
-        )
+        self.running = 0
+        self.barriers = 0
+        self.missing: list[int] | None = None
         self.barrier_children: list[int] = []
         self.chain_children: list[int] = []
         self.pair_children: list[tuple[int, TaskPairs]] = []
-        self.ready_at: list[float] | None = None  # by task, if kept
-        self.tries: dict[int, int] = {}  # launches so far, for tasks launched more than once
-        self.failures: dict[int, int] = {}  # failures that count towards max_task_attempts
-        self.copies: dict[int, int] = {}  # live copies, for tasks that were speculated on
-        self.work = 0.0  # unstarted tasks: declared duration x L1 norm
+        self.ready_at: list[float] | None = None
+        self.tries: dict[int, int] = {}
+        self.failures: dict[int, int] = {}
+        self.copies: dict[int, int] = {}
+        self.work = 0.0
         self.groups: Sequence[TaskGroup] = ()
-        self.group_of: list[TaskGroup] | None = (
-            None  # None: one group whose ranks are the task numbers
-        )
+        self.group_of: list[TaskGroup] | None = None
         self.rank_of: list[int] | None = None
 
     @property
@@ -121,6 +124,10 @@ class Progress:
     `changed` is what the asker has not looked at yet: whoever changes how many tasks of a group are
     ready puts it there, and only the asker's next look empties it, so no change is ever missed.
     `version` grows with every change of a task's state, for askers that keep what they computed.
+
+    `factor` is belief over declaration, by stage. `failed` counts failures of whatever task,
+    `completed` the stages that ended while this attempt knew the job; `version` grows with every
+    change. Those who need `ready_at` keep `now`. For `work` see `remaining_work`.
     """
 
     __slots__ = (
@@ -144,16 +151,16 @@ class Progress:
         finished: Iterable[FinishedTask] = (),
         factor: Sequence[float] = (),
     ) -> None:
-        self.factor = factor or [1.0] * len(job.stages)  # belief over declaration, by stage
+        self.factor = factor or [1.0] * len(job.stages)
         self.stages = [StageProgress(i, stage.tasks) for i, stage in enumerate(job.stages)]
         self.tasks = job.task_count
         self.finished = 0
         self.running = 0
-        self.failed = 0  # failures, of whatever task
-        self.completed = 0  # stages that ended while this attempt knew the job
-        self.version = 0  # grows with every change
-        self.now = 0.0  # kept by those who need `ready_at`
-        self.work = 0.0  # srpt, see `remaining_work`
+        self.failed = 0
+        self.completed = 0
+        self.version = 0
+        self.now = 0.0
+        self.work = 0.0
         self.groups: list[TaskGroup] = []
         self.changed: dict[int, TaskGroup] = {}
         for child, stage in enumerate(self.stages):
@@ -167,7 +174,8 @@ class Progress:
             self.finish_early(done.stage, done.task)
         for position in job.topological_order():
             if self.stages[position].complete and not self.stages[position].finished:
-                self._completed(self.stages[position])  # a stage without tasks
+                # A stage without tasks is complete from the start.
+                self._completed(self.stages[position])
         for stage in self.stages:
             if stage.barriers == 0:
                 self._open(stage)
@@ -214,7 +222,8 @@ class Progress:
     def rescale(self, stage: StageProgress, changes: Sequence[float]) -> None:
         """Apply changes of the belief about a stage's durations, in parts of the declared ones."""
         left, work = stage.work, self.work
-        for change in changes:  # one by one, as each rounds by itself
+        # Add one by one, as each addition rounds by itself.
+        for change in changes:
             work += change * left
         self.work = work
 
@@ -245,7 +254,8 @@ class Progress:
         rank = heappop(ready)
         task = group.tasks[rank]
         stage = self.stages[group.stage]
-        if stage.state[task] == RUNNING:  # a copy of a straggler
+        if stage.state[task] == RUNNING:
+            # This is a copy of a straggler.
             stage.copies[task] += 1
             stage.tries[task] = stage.tries.get(task, 0) + 1
             return rank
@@ -270,7 +280,8 @@ class Progress:
         for task in tasks:
             state[task] = RUNNING
         if isinstance(own, float):
-            work = -own * norm  # summed one by one, as each rounds by itself
+            # Add one by one, as each addition rounds by itself.
+            work = -own * norm
             change = work * factor
             for _ in tasks:
                 unstarted_s -= own
@@ -492,7 +503,8 @@ class RemainingPath:
             for parent, _ in job.parents_of(child):
                 children[parent].append(child)
         self._order = [(at, children[at]) for at in reversed(job.topological_order())]
-        self._completed = -1  # stages, when it was worked out last; one that ended stays so
+        # How many stages had ended when the path was worked out last; an ended stage stays ended.
+        self._completed = -1
         self._factor: list[float] = []
         self._value = 0.0
 

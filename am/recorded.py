@@ -39,11 +39,18 @@ from weft.protocol.messages import (
 )
 from weft.protocol.outbox import Outbox
 
-_NO_TASK: Final = -1  # what runs in an open job's container is nobody's task
+# What runs in an open job's container is nobody's task.
+_NO_TASK: Final = -1
 
 
 class RequestRow:
-    """One request, and what was granted under it."""
+    """One request, and what was granted under it.
+
+    `place` is its index among the requests; `holds` are the holding times, s, of containers that
+    were not granted yet. The recorded master wanted `total` by now, and `lost` more in place of
+    lost ones. `granted` counts all lives of the manager, `base` of those the earlier ones, which
+    this life does not count.
+    """
 
     __slots__ = (
         "base",
@@ -59,15 +66,15 @@ class RequestRow:
     )
 
     def __init__(self, place: int, request: Request, types: ResourceTypes) -> None:
-        self.place = place  # among the requests
+        self.place = place
         self.request = request
         self.demand: Vector = types.vector(request.demand)
-        self.holds = deque(request.held_s)  # of containers that were not granted yet
+        self.holds = deque(request.held_s)
         self.said: Asked | None = None
-        self.total = 0  # as the recorded master wanted by now
-        self.lost = 0  # wanted beyond that, in place of lost ones
-        self.granted = 0  # ever
-        self.base = 0  # of those, in earlier lives of the manager, which does not count them
+        self.total = 0
+        self.lost = 0
+        self.granted = 0
+        self.base = 0
         self.told = -1
 
     @property
@@ -107,10 +114,12 @@ class RecordedLauncher:
     def __init__(self, attempt_id: AttemptId, *, lossless: bool) -> None:
         self._attempt, self._lossless = attempt_id, lossless
         self.held: dict[ContainerId, Running] = {}
-        self._unanswered: dict[ContainerId, float] = {}  # when they were ordered last
+        # When each container was last ordered, s.
+        self._unanswered: dict[ContainerId, float] = {}
         self._starts: list[ContainerId] = []
         self._stops: list[tuple[NodeId, ContainerId]] = []
-        self.due = True  # `flush` looks for itself
+        # `flush` itself looks whether there is something to send.
+        self.due = True
 
     @property
     def waits(self) -> bool:
@@ -163,23 +172,24 @@ class RequestTable:
     """Requests by ask id, and what is owed to the Resource Manager."""
 
     def __init__(self, rows: list[RequestRow], resend_s: float, *, lossless: bool) -> None:
-        self.epoch = 0  # of the manager that knows these asks
+        # The epoch of the manager that knows these asks.
+        self.epoch = 0
         self.rows = rows
         self.outbox: Outbox[int, Ask | ContainerId] = Outbox(resend_s, lossless=lossless)
         self._lossless = lossless
-        self._first = 1  # ask id of the first request
+        self._first_ask_id = 1
         self._acks: list[int] = []
 
     def row(self, ask_id: int) -> RequestRow | None:
         """Return the request of an ask id; None for an earlier life of the manager."""
-        place = ask_id - self._first
+        place = ask_id - self._first_ask_id
         return self.rows[place] if 0 <= place < len(self.rows) else None
 
     def say(self, row: RequestRow) -> None:
         """Tell a request whose total or estimates changed."""
         assert row.said is not None
         row.told = row.wanted
-        number, request = self._first + row.place, row.request
+        number, request = self._first_ask_id + row.place, row.request
         ask = Ask(
             number,
             row.told,
@@ -210,7 +220,7 @@ class RequestTable:
         """Ask under new ids for what is outstanding, as a restarted manager knows nothing."""
         self.outbox.clear()
         self._acks.clear()
-        self._first += len(self.rows)
+        self._first_ask_id += len(self.rows)
         for row in self.rows:
             row.base = row.granted
             if row.said is not None and row.wanted:
@@ -273,7 +283,8 @@ class RecordedExecution:
         self.launcher = RecordedLauncher(attempt_id, lossless=settings.lossless)
         self.progress = Counts(recording.containers)
         self.state = RecordedState()
-        self._began_s = self._ended_s = now  # the last container's end
+        # `_ended_s` is the last container's end.
+        self._began_s = self._ended_s = now
         self._asks = deque(recording.asks)
         self._told = deque(recording.told)
         self._now_told = Told(0.0, 0.0, 0.0, 0.0)

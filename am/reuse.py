@@ -45,14 +45,18 @@ from weft.protocol.messages import (
 
 
 class _Part:
-    """The part of a pool that stands on the nodes of one label, decided about by itself."""
+    """The part of a pool that stands on the nodes of one label, decided about by itself.
+
+    No task needs a container larger than `size`. `most` has how many containers of a size fit,
+    until there are more machines.
+    """
 
     __slots__ = ("holder", "most", "size")
 
     def __init__(self, holder: HoldAsker, size: Vector) -> None:
         self.holder = holder
-        self.size = size  # of a container that no task needs larger
-        self.most: dict[Vector, int] = {}  # containers of a size, until there are more machines
+        self.size = size
+        self.most: dict[Vector, int] = {}
 
 
 class PoolExecution:
@@ -64,7 +68,8 @@ class PoolExecution:
     def __init__(self, state: JobState, asker: HoldAsker, rng: np.random.Generator) -> None:
         accepted, settings = state.accepted, state.settings
         self.state = state
-        # by label: what stands on nodes with it serves the tasks that need it, and no others
+        # The parts by label: containers on labelled nodes serve the tasks that need the label, and
+        # no others.
         self._parts: dict[str, _Part] = {}
         for label in dict.fromkeys(stage.label for stage in state.job.stages):
             own = deepcopy(asker) if self._parts else asker
@@ -77,12 +82,11 @@ class PoolExecution:
         self.estimates = state.estimates
         self.demands = Demands(asker.over_estimate, self._room_for)
         self.pool: dict[ContainerId, Pooled] = {}
-        self._leaving: dict[ContainerId, NodeId] = {}  # given back, their ends not heard yet
-        self._sizes: dict[
-            tuple[Vector, str], TaskGroup
-        ] = {}  # what is asked for, by size and label
+        # Containers that were given back and whose ends were not heard yet.
+        self._leaving: dict[ContainerId, NodeId] = {}
+        self._requested_by_size_and_label: dict[tuple[Vector, str], TaskGroup] = {}
         self._waiting: dict[int, TaskGroup] = {}
-        self._due = True  # the asker must look again
+        self._asker_is_due = True
         self.takeover = PoolTakeover(
             accepted.held,
             settings.takeover_wait_s,
@@ -92,7 +96,8 @@ class PoolExecution:
             len(accepted.types),
             self.gangs.stages,
         )
-        self.single = SingleTasks(state, self.takeover)  # of gangs
+        # Tasks of gangs.
+        self.single = SingleTasks(state, self.takeover)
 
     def adopt(self, plan: Plan | None) -> None:
         """Begin, in the order in which tasks become ready."""
@@ -107,7 +112,7 @@ class PoolExecution:
             part.size = self._size_for(part.holder, label)
             part.most.clear()
         self.demands.follow()
-        self._due = True
+        self._asker_is_due = True
         return False
 
     def _size_for(self, asker: HoldAsker, label: str) -> Vector:
@@ -127,7 +132,7 @@ class PoolExecution:
 
     def wake(self) -> None:
         """Have `settle` consult the asker, whose time has come."""
-        self._due = True
+        self._asker_is_due = True
 
     def settle(self, now: float) -> float | None:
         """Let the asker decide if anything changed; return when it wants to look again.
@@ -146,7 +151,7 @@ class PoolExecution:
                 return again_s
         for kept in self.takeover.decide() if self.takeover.kept else ():
             self._go_on(kept, now)
-        if not (self._due or progress.changed):
+        if not (self._asker_is_due or progress.changed):
             return None
         self.gangs.ask()
         for number, group in progress.changed.items():
@@ -155,7 +160,7 @@ class PoolExecution:
             else:
                 self._waiting.pop(number, None)
         progress.changed = {}
-        self._due = self.state.review = False
+        self._asker_is_due = self.state.review = False
         waits = [self._settle(label, part, now) for label, part in self._parts.items()]
         return min((wait_s for wait_s in waits if wait_s is not None), default=None)
 
@@ -168,10 +173,11 @@ class PoolExecution:
             self._start(self.pool[container_id], self.progress.groups[number], now)
         target, give_back = wish.target, wish.give_back
         if self.gangs.stages and not self._waiting and self.gangs.waiting:
-            # what stands idle may be just the room that the gang waits for
+            # The gang may wait for exactly the room that idle containers take.
             target, give_back = 0, [p.container_id for p in here if not p.tasks]
         gone: list[ContainerId] = []
-        if len(view.containers) < len(here):  # some are about to be taken back
+        if len(view.containers) < len(here):
+            # Some containers are about to be taken back.
             gone = [p.container_id for p in here if p.notice and not p.tasks]
         for container_id in dict.fromkeys((*give_back, *gone)):
             self._give_back(self.pool[container_id])
@@ -192,10 +198,15 @@ class PoolExecution:
             waiting.append(WaitingTasks(group, since, duration, demand))
             larger = at_least(size, demand)
             if larger == size or held_by_some(larger, machines):
-                size = larger  # else no machine serves both: this one's turn comes
+                # If no machine serves both, this group waits for its turn.
+                size = larger
             elif not waiting[1:]:
                 size = demand if held_by_some(demand, machines) else larger
-        wanted = [group.rows[0] for (_, name), group in self._sizes.items() if name == label]
+        wanted = [
+            group.rows[0]
+            for (_, name), group in self._requested_by_size_and_label.items()
+            if name == label
+        ]
         pending = sum(row.wanted for row in wanted if row)
         if size not in part.most:
             part.most[size] = pool_max(size, machines)
@@ -206,13 +217,13 @@ class PoolExecution:
         """Ask for what is missing on the nodes of a label, of the size that serves all there."""
         here = [p for p in self.pool.values() if p.label == label and not p.notice]
         missing = max(0, target - len(here))
-        if missing and (size, label) not in self._sizes:
+        if missing and (size, label) not in self._requested_by_size_and_label:
             first = next((g for g in self._waiting.values() if g.label == label), None)
             stage = first.stage if first is not None else 0
             wanted = TaskGroup(stage, (), size, NO_PREFERENCE, 1.0)
             wanted.label = label
-            self._sizes[size, label] = wanted
-        for key, group in self._sizes.items():
+            self._requested_by_size_and_label[size, label] = wanted
+        for key, group in self._requested_by_size_and_label.items():
             if key[1] == label:
                 self.book.want(group, AskType.DEFAULT, missing if key == (size, label) else 0)
 
@@ -260,11 +271,12 @@ class PoolExecution:
                 container_id, node, group, stage, task, attempt, now, boot, kept.size
             )
             self.launcher.held[held.key] = held
-            # the earlier attempt may have known better what it needs
+            # The earlier attempt may have known better what the task needs.
             pooled.put(held, tuple(map(min, self.demands.of(group), pooled.free)))
-        self._due = True
+        self._asker_is_due = True
         if not kept.tasks and len(self._parts) > 1:
-            self._give_back(pooled)  # nobody says which label its node has
+            # Nobody says which label its node has.
+            self._give_back(pooled)
 
     def _give_back(self, pooled: Pooled) -> None:
         """Return a container; whatever ran in it is ready again."""
@@ -280,7 +292,7 @@ class PoolExecution:
             self.progress.give_back(held.stage, held.task)
         pooled.tasks.clear()
         pooled.needs.clear()
-        self._due = True
+        self._asker_is_due = True
 
     def _forget(self, held: LaunchedTask) -> None:
         self.launcher.held.pop(held.key, None)
@@ -296,7 +308,7 @@ class PoolExecution:
     @property
     def silent(self) -> bool:
         """Whether the next heartbeat would say nothing that the manager does not know."""
-        return self.book.silent and not (self.launcher.waits or self._due)
+        return self.book.silent and not (self.launcher.waits or self._asker_is_due)
 
     def message(self, now: float) -> ContainersAsked:
         """Return the next request; remaining work and path are of the available stages only."""
@@ -356,7 +368,7 @@ class PoolExecution:
             if pooled.tasks:
                 self.launcher.query(pooled.node, pooled.container_id, now)
         self.state.blacklist_again()
-        self._due = True
+        self._asker_is_due = True
 
     # -- grants ------------------------------------------------------------------------------------
 
@@ -368,7 +380,7 @@ class PoolExecution:
             own = [c for c in containers if self._is_gangs(c.ask_id)]
             self.single.take(tuple(own), now)
             containers = tuple(c for c in containers if not self._is_gangs(c.ask_id))
-            self._due = True
+            self._asker_is_due = True
         for container in containers:
             container_id, node, ask_id = container.container_id, container.node_id, container.ask_id
             if container_id in self.state.seen:
@@ -376,7 +388,7 @@ class PoolExecution:
                 continue
             self.state.seen.add(container_id)
             row = self.book.granted(ask_id)
-            self._due = True
+            self._asker_is_due = True
             if row is None or self.state.verdict is not None or node in self.state.nodes.avoided:
                 self.book.release(container_id)
                 continue
@@ -394,7 +406,7 @@ class PoolExecution:
         elif container_id in self.state.ended_first:
             self.state.ended_first.discard(container_id)
             self.book.granted(ask_id)
-            self._due = True
+            self._asker_is_due = True
 
     def start_answered(self, event: StartAnswered, now: float) -> None:
         """Note what a node runs; give up a container that it refuses."""
@@ -446,8 +458,9 @@ class PoolExecution:
         """Handle ends of containers, or of runs of them (tasks of a gang)."""
         for end in ends:
             if end.tasks:
-                self.progress.now = now  # when what waited for them became ready
-                self._due = True
+                # What waited for these tasks became ready now.
+                self.progress.now = now
+                self._asker_is_due = True
             if not end.tasks or not self.single.run_succeeded(end):
                 for one in ends_of(end):
                     self._container_ended(one, now)
@@ -455,11 +468,12 @@ class PoolExecution:
     def _container_ended(self, end: ContainerEnd, now: float) -> None:
         """Handle the end of a container, or of one of its tasks if the end names it."""
         self.progress.now = now
-        if end.container_id in self.launcher.held:  # of a gang
+        if end.container_id in self.launcher.held:
+            # A task of a gang ended.
             self.single.one_ended(end, now)
-            self._due = True
+            self._asker_is_due = True
             return
-        # a lost node takes the whole container along, whatever task its end names
+        # A lost node takes the whole container along, whatever task its end names.
         number, apart = end.container_id, end.stage in self.gangs.stages
         known = number in self.state.seen or (self.takeover.knows(number) and not apart)
         if end.stage >= 0 and end.outcome is not Outcome.LOST and known:
@@ -492,13 +506,14 @@ class PoolExecution:
     def _task_ended(self, end: TaskEnd, now: float) -> None:
         key = (end.container_id, end.stage, end.task, end.attempt)
         held = self.launcher.held.get(key)
-        if held is None:  # known, or its container was given up before its end was heard of
+        if held is None:
+            # It is known, or its container was given up before its end was heard of.
             self.takeover.task_ended(end.container_id, key[1:])
             if end.outcome is Outcome.SUCCEEDED:
                 self.state.finish_early(FinishedTask(end.stage, end.task, end.run_s))
             return
         self._forget(held)
-        self._due = True
+        self._asker_is_due = True
         pooled = self.pool[end.container_id]
         pooled.confirmed = True
         pooled.drop(end.stage, end.task)
@@ -528,7 +543,8 @@ class PoolExecution:
             self.progress.give_back(held.stage, held.task)
             if end.exit_code == NODE_FAULT:
                 self.state.node_failed(held, end.message)
-                pooled.notice = True  # nothing more is started there
+                # Nothing more is started there.
+                pooled.notice = True
 
     def preempted(self, notices: tuple[Preemption, ...]) -> None:
         """Start no task in a container that is taken back; one that is idle goes at once."""
@@ -536,7 +552,7 @@ class PoolExecution:
             pooled = self.pool.get(notice.container_id)
             if pooled is not None:
                 pooled.notice = True
-                self._due = True
+                self._asker_is_due = True
 
     def speculate(self, now: float) -> None:
         """Do nothing: a task in a pool cannot be stopped alone, so no copy could win."""
@@ -556,7 +572,8 @@ class PoolExecution:
         self.book.check()
         self.progress.check()
         alone = self._alone()
-        runs = sum(not held.stopping for held in alone)  # else its task ended elsewhere
+        # A task whose copy is being stopped ended elsewhere.
+        runs = sum(not held.stopping for held in alone)
         check_pool(self.pool, self.progress, self.state.verdict is None, runs)
         held = len(alone) + sum(len(pooled.tasks) for pooled in self.pool.values())
         if held != len(self.launcher.held):

@@ -20,6 +20,9 @@ class MasterSettings:
     start nothing for `refused_wait_s`, for want of tokens, has failed. With `speculate`, a
     task that runs `straggler_factor` times longer than expected gets a second copy once nothing
     else of its stage waits and `straggler_finished_min` of the stage is done.
+
+    `buggify` takes rare paths on purpose (`weft.protocol.buggify`). `lossless` links lose and delay
+    nothing, so nothing is acknowledged.
     """
 
     planner: str = "bfs"
@@ -34,10 +37,12 @@ class MasterSettings:
     avoided_share_max: float = 0.33
     takeover_wait_s: float = 10.0
     refused_wait_s: float = 600.0
-    node_ends_max: int = 4  # times that a task may end with its node; 0: any number
-    node_ends_within_s: float = 3600.0  # of its start; later its node ended by itself
+    # A task may end with its node so many times; 0 means any number.
+    node_ends_max: int = 4
+    # A node that ends later after the task's start ended by itself.
+    node_ends_within_s: float = 3600.0
     speculate: bool = False
-    buggify: Callable[[str], bool] | None = None  # rare paths on purpose (`weft.protocol.buggify`)
-    lossless: bool = False  # links lose and delay nothing, so nothing is acknowledged
+    buggify: Callable[[str], bool] | None = None
+    lossless: bool = False
     straggler_factor: float = 1.5
     straggler_finished_min: float = 0.75

@@ -95,7 +95,8 @@ class SingleTasks:
             book.release(container_id)
             return
         if row.surplus:
-            progress.mark(group)  # used all the same: less is wanted under its other row
+            # The container is used all the same, and less is wanted under its other row.
+            progress.mark(group)
         task = group.tasks[rank]
         stage = progress.stages[group.stage]
         tries = stage.tries.get(task, 0) if stage.tries else 0
@@ -165,7 +166,8 @@ class SingleTasks:
         """Return another group of the stage that the container serves as well; the same if none."""
         for other in self.progress.stages[group.stage].groups:
             if other.ready and other.demand == group.demand:
-                self.progress.mark(other)  # less is wanted there now
+                # Less is wanted there now.
+                self.progress.mark(other)
                 return other
         return group
 
@@ -267,7 +269,8 @@ class SingleTasks:
                 return None
             launcher.drop(number, 1)
             return held
-        if held.tasks != tasks or held.container_id != number:  # a part, or taken apart before
+        if held.tasks != tasks or held.container_id != number:
+            # It is part of a run, or the run was taken apart before.
             held = launcher.one(number)
             if held is None or not self._are_held(held, tasks):
                 return None

@@ -15,9 +15,12 @@ from weft.model.ids import ContainerId
 from weft.model.resources import Vector
 from weft.protocol.messages import Container, ItemAnswer, StartAnswered
 
-Found = Mapping[int, list[tuple[Container, int]]]  # by stage: containers and the tasks they run
-TRIES_MAX = 1_000_000  # of a task: a node that tells of more leaves no numbers for those to come
-TaskTry = tuple[int, int, int]  # stage, task, number of the try
+# By stage: containers and the tasks that they run.
+Found = Mapping[int, list[tuple[Container, int]]]
+# A node that reports a higher try would leave no numbers for the tries to come.
+TRIES_MAX = 1_000_000
+# (stage, task, number of the try).
+TaskTry = tuple[int, int, int]
 
 
 class Takeover:
@@ -43,7 +46,8 @@ class Takeover:
         self._book = book
         self._launcher = launcher
         self._wait_s = wait_s
-        self._since_s = inf  # when the nodes were asked; not yet. A clock put back may be below 0
+        # When the nodes were asked; infinite before, as a clock that was put back may be below 0.
+        self._since_s = inf
 
     def step(self, now: float) -> float | None:
         """Ask the nodes; when that took too long, go on without. Return when to look again, s."""
@@ -84,7 +88,8 @@ class Takeover:
 
     def _may_run(self, told: Sequence[ItemAnswer], stage: int, task: int) -> bool:
         """Return whether a container is for a single task that is still to be run."""
-        reusable = any(item.granted for item in told)  # an asker of another kind left it
+        # An asker of another kind left a reusable container.
+        reusable = any(item.granted for item in told)
         return not reusable and self.state_of(stage, task) == READY
 
     def ended(self, container_id: ContainerId) -> None:
@@ -109,11 +114,15 @@ class Takeover:
 
 
 class Kept(NamedTuple):
-    """A reusable container of an earlier attempt, as its node describes it."""
+    """A reusable container of an earlier attempt, as its node describes it.
+
+    Whatever is started in it from now on has a try number of at least `first_try`, as those below
+    are taken.
+    """
 
     container: Container
     size: Vector
-    first_try: int  # of whatever is started in it from now on: those below are taken
+    first_try: int
     tasks: tuple[TaskTry, ...]
 
 
@@ -140,8 +149,10 @@ class PoolTakeover(Takeover):
         super().__init__(held, wait_s, progress, book, launcher)
         self._types = types
         self.kept: dict[ContainerId, Kept] = {}
-        self._gangs = gangs  # stages whose tasks have containers of their own
-        self._ended: set[tuple[ContainerId, TaskTry]] = set()  # told before the answer was
+        # Stages whose tasks have containers of their own.
+        self._gangs = gangs
+        # Ends that came before the node's answer did.
+        self._ended: set[tuple[ContainerId, TaskTry]] = set()
 
     def answered(self, event: StartAnswered) -> Found:
         """Note what reusable containers run. Return the tasks of gangs to follow, by stage."""
@@ -150,7 +161,9 @@ class PoolTakeover(Takeover):
             if first is None or container_id in self.refused:
                 continue
             if len(first.granted) != self._types or first.attempt > TRIES_MAX:
-                continue  # no size of this cluster, or no number is left for a task: refused below
+                # Its size is not one of this cluster, or no number is left for a task, so the base
+                # class refuses it.
+                continue
             tasks = tuple((item.stage, item.task, item.attempt) for item in told if item.stage >= 0)
             container = self.waiting.pop(container_id)
             self.kept[container_id] = Kept(container, first.granted, first.attempt, tasks)

@@ -30,6 +30,10 @@ class TaskGroup:
 
     `ready` is a heap of ranks that may start now. `unstarted_s` sums the declared durations of the
     tasks that did not start; `norm` is the L1 norm of demand / capacity (docs/rules.md, rule 37).
+
+    `number` is its position among all groups of the job, -1 before it has one. A container for one
+    of its tasks is asked to hold `grant`. `rows` has the ask of each kind (`am.asking`).
+    `declared_s` is one duration for every task, or one by task number.
     """
 
     __slots__ = (
@@ -59,11 +63,11 @@ class TaskGroup:
         prefer: Preference,
         pri_score: float,
     ) -> None:
-        self.number = -1  # position among all groups of the job
+        self.number = -1
         self.stage = stage
         self.tasks = tasks
         self.demand = demand
-        self.grant = demand  # what a container for one of its tasks is asked to hold
+        self.grant = demand
         self.nodes = prefer.nodes
         self.racks = prefer.racks
         self.pri_score = pri_score
@@ -71,10 +75,10 @@ class TaskGroup:
         self.gang = False
         self.norm = 0.0
         self.ready: list[int] = []
-        self.rows: list[AskRow | None] = [None, None]  # the ask of each kind (`am.asking`)
+        self.rows: list[AskRow | None] = [None, None]
         self.unstarted = 0
         self.unstarted_s = 0.0
-        self.declared_s: float | Sequence[float] = 0.0  # of each task, or by task number
+        self.declared_s: float | Sequence[float] = 0.0
 
     def weigh(self, capacity: Vector) -> None:
         """Set the norm of its demand for a cluster of this capacity."""
@@ -87,7 +91,10 @@ class TaskGroup:
 
 
 class AskRow:
-    """One ask: containers of one kind for one group."""
+    """One ask: containers of one kind for one group.
+
+    `told` is the total last sent; `surplus`: the last grant came when no more was wanted.
+    """
 
     __slots__ = ("ask_id", "granted", "group", "kind", "surplus", "told", "wanted")
 
@@ -97,8 +104,8 @@ class AskRow:
         self.kind = kind
         self.granted = 0
         self.wanted = 0
-        self.told = 0  # the total last sent
-        self.surplus = False  # the last grant came when no more was wanted
+        self.told = 0
+        self.surplus = False
 
 
 def build_groups(

@@ -31,8 +31,10 @@ from weft.protocol.messages import (
     TasksEnded,
 )
 
-_BY_TASK = (EdgeKind.ONE_TO_ONE, EdgeKind.PAIRS)  # a task waits for tasks, not for a stage
-TELL_BELOW = 0.9  # remaining work is told again when it fell below this part of the last told
+# Edges by which a task waits for tasks, not for a stage.
+_TASK_EDGES = (EdgeKind.ONE_TO_ONE, EdgeKind.PAIRS)
+# Remaining work is told again once it fell below this part of what was told last.
+RETELL_FRACTION = 0.9
 
 
 class JobExecution:
@@ -55,7 +57,7 @@ class JobExecution:
         self._container: Wanted = getattr(asker, "container", "task")
         self._told_work = 0.0
         self._parents = [
-            [(parent, kind not in _BY_TASK) for parent, kind in job.parents_of(stage)]
+            [(parent, kind not in _TASK_EDGES) for parent, kind in job.parents_of(stage)]
             for stage in range(len(job.stages))
         ]
         self._pairs = {
@@ -96,10 +98,11 @@ class JobExecution:
         if self.takeover.waiting:
             return self.book.owes
         if self.state.refusals.count:
-            return False  # asking again at once would be refused as fast
+            # Asking again at once would be refused as fast.
+            return False
         if self.state.review or progress.changed or self.book.owes:
             return True
-        return progress.remaining_work < TELL_BELOW * self._told_work
+        return progress.remaining_work < RETELL_FRACTION * self._told_work
 
     @property
     def silent(self) -> bool:

@@ -15,7 +15,8 @@ from weft.client.numeric_options import finite
 from weft.client.text import safe
 from weft.model.errors import InputError, PolicyError, WeftError
 
-PIPE_CLOSED = 141  # as a shell says of a command that SIGPIPE ended
+# A shell gives this exit code to a command that SIGPIPE ended.
+PIPE_CLOSED = 141
 # By section of the help: command -> (module that holds it in its list `commands`, its line).
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Run a cluster here": {
@@ -151,7 +152,9 @@ class _StandardOutput(io.FileIO):
 
     def write(self, data: Any, /) -> int:
         size = memoryview(data).nbytes
-        if self._over or not size:  # kept for it, as the process ends; a look at what it takes
+        if self._over or not size:
+            # The buffered writer must see success as the process ends; an empty write only
+            # asks what it takes.
             return size
         try:
             return super().write(data)
@@ -170,7 +173,8 @@ def _name_output() -> None:
     raw = _StandardOutput(own.fileno(), "wb", closefd=False)
     kept = isinstance(own.buffer, io.BufferedWriter)
     sys.stdout = io.TextIOWrapper(
-        io.BufferedWriter(raw) if kept else raw,  # `python -u` has it so
+        # `python -u` leaves the buffer out.
+        io.BufferedWriter(raw) if kept else raw,
         encoding=own.encoding,
         errors=own.errors,
         line_buffering=own.line_buffering,
@@ -183,7 +187,7 @@ def main() -> None:
     _name_output()
     output = sys.stdout
     try:
-        # a shell that completes a word asks with this in the environment
+        # A completing shell asks with this variable in the environment.
         code = weft.main(
             prog_name="weft",
             standalone_mode=False,
@@ -204,7 +208,8 @@ def main() -> None:
         _fail("interrupted", 130)
     except BrokenPipeError:
         sys.exit(PIPE_CLOSED)
-    except SystemExit as error:  # click ends with 1 at a closed pipe, and puts the output aside
+    except SystemExit as error:
+        # At a closed pipe, click replaces the output and exits with 1.
         sys.exit(error.code if sys.stdout is output else PIPE_CLOSED)
     except (UnicodeError, RecursionError, MemoryError) as error:
         _fail(f"{type(error).__name__}: {error}", 1)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("weft", "rm", "am", "nm", "sim", "lab")
-STAMP = "SOURCES"  # the digest of the sources that were compiled
+# The file with the digest of the sources that were compiled.
+STAMP = "SOURCES"
 
 
 def sources_digest(root: Path) -> str:

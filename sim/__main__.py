@@ -40,7 +40,8 @@ def gangs(first: int, last: int) -> None:
 def _gangs(seed: int) -> tuple[dict[str, int], str]:
     try:
         rows = gang_walk(seed).recorder.jobs
-    except Exception as error:  # told with its seed, and the other seeds go on
+    except Exception as error:
+        # Report the error with its seed, and go on with the other seeds.
         return {"walks": 1}, f"{type(error).__name__}: {error}"
     refused = sum(row.state == "REFUSED" for row in rows)
     whole = sum(stage.gang for row in rows if row.state == "FINISHED" for stage in row.job.stages)

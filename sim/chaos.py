@@ -8,7 +8,8 @@ from sim.faults import Fault, FaultKind, Faults
 from weft.model.ids import NodeId
 from weft.protocol.effects import SetTimer, Started, TimerFired
 
-REPEAT = "repeat"  # key of the timer after which an operator's order is given again
+# The key of the timer after which an operator's order is given again.
+REPEAT = "repeat"
 _WAYS = {
     FaultKind.PARTITION: {"inwards": True, "outwards": True},
     FaultKind.DEAF: {"inwards": True, "outwards": False},

@@ -44,7 +44,8 @@ class Checkers:
         self._done: dict[AppId, dict[int, Counter[int]]] = {}
         self._held: dict[str, list[float]] = {}
         self._limits = _queue_limits(cluster)
-        self._out_of_service: dict[NodeId, str] = {}  # node -> state
+        # The state of each node that is out of service.
+        self._out_of_service: dict[NodeId, str] = {}
         self._watch: Mapping[type, Callable[[Any], None]] = {
             Placed: self._on_placed,
             NodeChanged: self._on_node_changed,
@@ -62,12 +63,15 @@ class Checkers:
     def restarted(self) -> None:
         """Note that the Resource Manager starts again: it may hear of the same ends once more."""
         self._restarted = True
-        self._limits = {}  # what ended while it was away is told by no fact: nothing adds up now
+        # No fact tells of what ended while the manager was away, so limits can no longer be
+        # checked.
+        self._limits = {}
 
     def crashed(self, node: NodeId) -> None:
         """Note that all that ran on a node is gone, unreported."""
         self._running.pop(node, None)
-        self._started.pop(node, None)  # the orders are repeated to the node that comes back
+        # The orders are repeated to the node that comes back.
+        self._started.pop(node, None)
         self._containers.pop(node, None)
 
     def finish(self, ended: Iterable[tuple[AppId, str]]) -> None:
@@ -93,7 +97,8 @@ class Checkers:
 
     def _on_node_changed(self, fact: NodeChanged) -> None:
         if fact.node not in self._capacity:
-            self._limits = {}  # somebody made it up, and queues may have a part of it, too
+            # Somebody made the node up, and queues may have a part of it, too.
+            self._limits = {}
         if fact.state == "RUNNING":
             self._out_of_service.pop(fact.node, None)
         else:
@@ -112,7 +117,7 @@ class Checkers:
         held = self._held.setdefault(fact.queue, [0.0] * len(fact.demand))
         for r, amount in enumerate(fact.demand):
             held[r] += amount
-            # a queue may pass its limit by one container, as in YARN
+            # A queue may pass its limit by one container, as in YARN.
             if held[r] - amount > limit[r] * (1 + SLACK):
                 raise InvariantError(f"queue {fact.queue} holds {held[r]} over its limit {limit}")
 
@@ -121,11 +126,13 @@ class Checkers:
         if before is not None:
             if before is not Outcome.LOST and not self._restarted:
                 raise InvariantError(f"container {fact.container} was closed twice")
-            return  # given up with its node, kept in the books until the node confirmed its end
+            # It was given up with its node, and kept in the books until the node confirmed its end.
+            return
         self._closed[fact.container] = Outcome(fact.outcome)
         placed = self._placed.get(fact.container)
         if placed is None:
-            return  # a master's container, or one of an earlier life of the manager
+            # It is a master's container, or one of an earlier life of the manager.
+            return
         if placed.node != fact.node:
             raise InvariantError(f"container {fact.container} moved from its node")
         held = self._held.get(placed.queue)

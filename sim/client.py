@@ -10,7 +10,8 @@ from weft.protocol.effects import ClientRequested, Send, SetTimer, Started, Time
 from weft.protocol.messages import MANAGER, Address, client_address
 from weft.protocol.requests import ApplicationAccepted, Refused, SubmitApplication
 
-RETRY_S = 5.0  # a client that is not answered asks again
+# A client that is not answered asks again after so long.
+RETRY_S = 5.0
 
 
 class Client:
@@ -19,7 +20,8 @@ class Client:
     def __init__(self, jobs: Sequence[Job], recorder: Recorder, *, repeat: bool) -> None:
         self._recorder = recorder
         self._repeat = repeat
-        self.named = "job-"  # submissions of this client begin with it
+        # Submissions of this client begin with it.
+        self.token_prefix = "job-"
         recorder.jobs = [JobRow(job, number) for number, job in enumerate(jobs)]
         recorder.open_jobs = len(jobs)
 
@@ -32,7 +34,7 @@ class Client:
         row = rows[number]
         if row.app or row.finish_s >= 0:
             return []
-        request = SubmitApplication(row.job, f"{self.named}{number}")
+        request = SubmitApplication(row.job, f"{self.token_prefix}{number}")
         effects: Effects = [Send(MANAGER, ClientRequested(str(number), request))]
         if self._repeat:
             effects.append(SetTimer(RETRY_S, number))
@@ -42,7 +44,8 @@ class Client:
         """Take the Resource Manager's answer to a submission."""
         token = to.removeprefix(client_address(""))
         if not token.isdecimal():
-            return  # another client's
+            # Another client asked.
+            return
         row = self._recorder.jobs[int(token)]
         if isinstance(answer, ApplicationAccepted):
             self._recorder.accepted(row, answer.app_id, now)

@@ -19,8 +19,8 @@ from rm.state.lifecycle import LEAVING
 from sim.checkers import Checkers
 from sim.client import Client
 from sim.engine import Actor, Engine
-from sim.fault_executor import OPERATOR, Breakdown
-from sim.heartbeat_elision import AT_END, IdleBeats
+from sim.fault_executor import OPERATOR, FaultExecutor
+from sim.heartbeat_elision import AT_END, HeartbeatElision
 from sim.network import Network
 from sim.process_faults import Die
 from sim.recorder import Recorder
@@ -67,15 +67,15 @@ class Simulation:
         "_breakdown",
         "_checks",
         "_client",
-        "_hosts",
         "_idle",
         "_launched",
         "_listeners",
-        "_lives",
         "_lossless",
         "_machines",
+        "_manager_lives",
         "_master_settings",
         "_masters",
+        "_node_of_master",
         "_node_settings",
         "_outside",
         "_plans",
@@ -110,12 +110,14 @@ class Simulation:
         self.engine = self._make_engine()
         self.engine.events_max = settings.events_max
         self.recorder = recorder or Recorder()
-        self.watchers: list[Callable[[float, Fact], None]] = []  # beside the recorder
+        # They hear of every fact beside the recorder.
+        self.watchers: list[Callable[[float, Fact], None]] = []
         self.network = self._make_network()
         self.actors: dict[Address, Actor] = {}
-        self._taps: list[Callable[[Address, object], None]] = []  # told of every message
+        # They hear of every message.
+        self._taps: list[Callable[[Address, object], None]] = []
         skip = settings.skip_idle and not self._lossy
-        self._idle = IdleBeats(self.engine, self._hand_over, skip=skip)
+        self._idle = HeartbeatElision(self.engine, self._hand_over, skip=skip)
         if skip:
             idle = self._idle
             self.engine.left_out = {
@@ -130,29 +132,31 @@ class Simulation:
         self._lossless = skip
         self._master_settings = master_settings(settings, lossless=skip)
         self._specs = {spec.node_id: spec for spec in cluster.nodes}
-        self._hosts: dict[Address, NodeId] = {}  # masters -> the node that they run on
+        self._node_of_master: dict[Address, NodeId] = {}
         self._masters: dict[ContainerId, Actor] = {}
         self._launched: dict[Address, ContainerId] = {}
         self._records: list[Table] = []
         self._plans: dict[Hashable, Plan] = {}
         self._shelf = PlanShelf()
         self._machines: tuple[object, Machines] = ((), Machines(np.zeros((0, len(cluster.types)))))
-        self._lives = 0  # of the manager
+        self._manager_lives = 0
         self._boots: dict[NodeId, int] = {}
         self._rare: dict[type, Callable[[Actor, Any, float], None]] = {
             MakePlan: self._make_plan,
             Launch: self._launch,
             Kill: self._kill,
-            Clean: lambda actor, effect, now: None,  # simulated hosts have no files
+            # Simulated hosts have no files.
+            Clean: lambda actor, effect, now: None,
             Persist: self._persist,
             Stop: self._stopped,
             Die: lambda actor, effect, now: effect.act(),
         }
         self._client = Client(jobs, self.recorder, repeat=self._lossy)
         self._outside = Actor("client", self._client)
-        self._breakdown = Breakdown(self, settings.faults)
+        self._breakdown = FaultExecutor(self, settings.faults)
         chosen = settings.scheduler
-        if chosen.planner:  # an unknown name or parameter is bad input
+        if chosen.planner:
+            # An unknown name or parameter is bad input.
             planner_parameters(chosen.planner, chosen.planner_options)
         asker(settings.scheduler.asker, settings.scheduler.asker_options)
         self.recorder.on_done = self.engine.stop
@@ -214,7 +218,8 @@ class Simulation:
         row = self.recorder.by_app.get(app)
         if row is not None:
             return row.job
-        known = self.manager.books.apps.get(app)  # its client has not heard of it yet
+        # The application's client has not heard of it yet.
+        known = self.manager.books.apps.get(app)
         return None if known is None else known.job
 
     @property
@@ -230,7 +235,9 @@ class Simulation:
     def _hand_over(self, actor: Actor, event: object, now: float) -> None:
         """Let a core take an event in, and carry out its effects in order."""
         for effect in actor.handle(event, now):
-            if type(effect) is Note:  # which compiled code knows to be one then
+            # Compiled code knows the effect's type after this comparison, but not after
+            # `isinstance`.
+            if type(effect) is Note:
                 fact = effect.fact
                 listen = self._listeners.get(type(fact))
                 if listen is not None:
@@ -248,7 +255,8 @@ class Simulation:
             elif type(effect) is Send:
                 target = self.actors.get(effect.to)
                 if target is not None and self.network.perfect:
-                    self.engine.ready.append((target, effect.message, 0))  # as `soon`, by no call
+                    # This is `Engine.soon` without the call.
+                    self.engine.ready.append((target, effect.message, 0))
                 else:
                     self._send(actor, effect.to, effect.message, now)
             else:
@@ -277,7 +285,7 @@ class Simulation:
         if self.network.perfect:
             self.engine.soon(target, message)
             return
-        hosts = self._hosts
+        hosts = self._node_of_master
         here, there = hosts.get(source.address, ""), hosts.get(to, "")
         for delay_s in self.network.delays(source.address, to, here, there):
             if delay_s:
@@ -303,10 +311,11 @@ class Simulation:
     def start_manager(self) -> None:
         """Start (or restart) the Resource Manager from what it persisted."""
         if MANAGER in self.actors:
-            return  # two restarts that overlap are one
+            # Two restarts that overlap are one.
+            return
         self.network.manager_down(False)
-        self._lives += 1
-        manager = self.make_manager(self._lives)
+        self._manager_lives += 1
+        manager = self.make_manager(self._manager_lives)
         self.manager = manager
         self._idle.watch(manager.books)
         self.actors[MANAGER] = actor = Actor(MANAGER, manager)
@@ -346,7 +355,7 @@ class Simulation:
         address = node_address(spec.node_id)
         self.actors[address] = actor = Actor(address, node, spec.node_id)
         self._breakdown.dress(actor, spec.node_id)
-        self._hosts[address] = spec.node_id
+        self._node_of_master[address] = spec.node_id
         self._idle.join(actor, spec.node_id, node)
         return actor
 
@@ -376,7 +385,7 @@ class Simulation:
         self.actors[address] = master
         self._breakdown.dress(master, actor.name)
         self._idle.join(master, item.attempt_id, core)
-        self._hosts[address] = actor.name
+        self._node_of_master[address] = actor.name
         self._masters[item.container_id] = master
         self._launched[address] = item.container_id
         return master
@@ -395,7 +404,7 @@ class Simulation:
         if master is None:
             return
         self._forget(master)
-        node = self.actors.get(node_address(self._hosts.pop(master.address)))
+        node = self.actors.get(node_address(self._node_of_master.pop(master.address)))
         if node is not None and node.alive:
             self.engine.soon(node, ProcessEnded(container, outcome, int(outcome)))
 
@@ -464,9 +473,9 @@ class Simulation:
         if self.checkers is not None:
             self.checkers.crashed(node)
         for container, master in list(self._masters.items()):
-            if self._hosts.get(master.address) == node:
+            if self._node_of_master.get(master.address) == node:
                 del self._masters[container]
-                del self._hosts[master.address]
+                del self._node_of_master[master.address]
                 self._forget(master)
 
     def masters_of(self, number: int) -> list[tuple[ContainerId, Actor]]:
@@ -476,7 +485,7 @@ class Simulation:
 
     def actors_on(self, node: NodeId) -> list[Actor]:
         """Return a node's processes: its node manager and masters."""
-        return [a for a in self.actors.values() if self._hosts.get(a.address) == node]
+        return [a for a in self.actors.values() if self._node_of_master.get(a.address) == node]
 
     def spec_of(self, node: NodeId) -> NodeSpec:
         """Return a node as the cluster's file describes it."""

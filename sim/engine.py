@@ -18,10 +18,13 @@ from weft.model.errors import InvariantError
 from weft.model.ids import AttemptId, NodeId
 from weft.protocol.effects import TimerFired
 
-SLICES = 16  # of the calendar, a second
-HEAP_FROM = 4096  # entries of the present slice: so many make it a heap, which a list in order is
-Effects = list[Any]  # of a core, and of `sim.process_faults`, which puts one of its own among them
-Key = NodeId | AttemptId  # of what beats
+SLICES_PER_S = 16
+# With so many entries the present slice becomes a heap; below, a sorted list is faster.
+HEAP_ENTRIES_MIN = 4096
+# The effects of a core, or of `sim.process_faults`, which adds one kind of its own.
+Effects = list[Any]
+# Identifies a core that sends heartbeats.
+Key = NodeId | AttemptId
 Door = Callable[[Any, float], Effects]
 
 
@@ -40,7 +43,7 @@ class Beating(Protocol):
         """Whether a heartbeat now would say nothing."""
 
 
-class Ending(Beating, Protocol):
+class HasNextEnd(Beating, Protocol):
     """One in which tasks end by themselves."""
 
     @property
@@ -49,7 +52,11 @@ class Ending(Beating, Protocol):
 
 
 class Actor:
-    """A core with an address and its timers; one that is not `alive` hears nothing."""
+    """A core with an address and its timers; one that is not `alive` hears nothing.
+
+    While it is `parked`, its heartbeats are left out (`sim.heartbeat_elision`); `beat` says when
+    they fall due. `timers` has the serial number of each key's entry in the calendar.
+    """
 
     __slots__ = ("address", "alive", "beat", "core", "handle", "name", "parked", "timers")
 
@@ -59,13 +66,19 @@ class Actor:
         self.core = core
         self.handle: Door = core.handle
         self.alive = True
-        self.parked = False  # its heartbeats are left out (`sim.heartbeat_elision`)
-        self.beat: Beat | None = None  # when they fall due
-        self.timers: dict[Hashable, int] = {}  # key -> serial of its entry in the heap
+        self.parked = False
+        self.beat: Beat | None = None
+        self.timers: dict[Hashable, int] = {}
 
 
 class Beat:
-    """When one core's heartbeats fall due."""
+    """When one core's heartbeats fall due.
+
+    A negative `rank` goes before all else at the same time. `interval_s` is 0 before the second
+    beat; `number` is that of the next beat on the grid. A master's beat was last left out at
+    `left_out_s`; a node has its `slot`, and beats at `told_s` at the latest, as something ends
+    then.
+    """
 
     __slots__ = (
         "actor",
@@ -86,14 +99,14 @@ class Beat:
         self.actor = actor
         self.core = core
         self.key = key
-        self.rank = rank  # negative: before all else at the same time
+        self.rank = rank
         self.phase_s = first_s
-        self.interval_s = 0.0  # unknown before the second beat
-        self.number = 0  # of the next beat on the grid
+        self.interval_s = 0.0
+        self.number = 0
         self.parked = False
-        self.left_out_s = -1.0  # when a master's was left out last
-        self.slot = -1  # of a node
-        self.told_s = -1.0  # when a node beats at least, as something ends then
+        self.left_out_s = -1.0
+        self.slot = -1
+        self.told_s = -1.0
         self.offset_s = 0.0
 
     @property
@@ -113,13 +126,20 @@ class Beat:
         return phase + number * interval
 
 
-Entry = tuple[float, int, Actor, object]  # time in s, serial, who is told what
+# (time in s, serial number, recipient, event).
+Entry = tuple[float, int, Actor, object]
 Deliver = Callable[[Actor, object, float], None]
 LeftOut = Callable[[Actor], bool]
 
 
 class Engine:
-    """The calendar of future events and the queue of present ones."""
+    """The calendar of future events and the queue of present ones.
+
+    Where a timer of a key in `left_out` is due, its function says whether to leave it out. What is
+    due before the end of the present slice, `_end_s`, is in `_near`, in a heap's order if
+    `_heaped`, else sorted; what is due after it is in `_later`, by slice, and `_slices` is a heap
+    of these slices.
+    """
 
     __slots__ = (
         "_end_s",
@@ -144,13 +164,13 @@ class Engine:
         self.events_max = inf
         # told where time is about to move; answers whether it did something before
         self.before: Callable[[float], bool] | None = None
-        self.left_out: dict[Hashable, LeftOut] = {}  # asked where a timer of that key is due
-        self._near: list[Entry] = []  # what is due before the end of the present slice, in order
-        self._heaped = False  # or in a heap's order
+        self.left_out: dict[Hashable, LeftOut] = {}
+        self._near: list[Entry] = []
+        self._heaped = False
         self._end_s = 0.0
-        self._later: dict[int, list[Entry]] = {}  # what is due after it, by slice
-        self._slices: list[int] = []  # a heap of those slices
-        # what is still to be delivered at the present instant
+        self._later: dict[int, list[Entry]] = {}
+        self._slices: list[int] = []
+        # Events that are still to be delivered at the present instant.
         self.ready: deque[tuple[Actor, object, int]] = deque()
         self._serial = 0
         self._keys: dict[Hashable, TimerFired] = {}
@@ -185,7 +205,8 @@ class Engine:
         elif time_s < self._end_s:
             self._put((time_s, rank, actor, event))
         elif time_s < inf:
-            entries = self._later.get(int(time_s * SLICES))  # as `_put` does, by no call
+            # This is `_put` without the call.
+            entries = self._later.get(int(time_s * SLICES_PER_S))
             if entries is None:
                 self._put((time_s, rank, actor, event))
             else:
@@ -199,9 +220,9 @@ class Engine:
                 heappush(self._near, entry)
             else:
                 insort(self._near, entry)
-                self._heaped = len(self._near) > HEAP_FROM
+                self._heaped = len(self._near) > HEAP_ENTRIES_MIN
         elif time_s < inf:
-            number = int(time_s * SLICES)
+            number = int(time_s * SLICES_PER_S)
             if number not in self._later:
                 self._later[number] = []
                 heappush(self._slices, number)
@@ -212,9 +233,9 @@ class Engine:
         if not self._slices:
             return False
         number = heappop(self._slices)
-        self._end_s = (number + 1) / SLICES
+        self._end_s = (number + 1) / SLICES_PER_S
         self._near += sorted(self._later.pop(number))
-        self._heaped = len(self._near) > HEAP_FROM
+        self._heaped = len(self._near) > HEAP_ENTRIES_MIN
         return True
 
     def _event_of(self, key: Hashable) -> TimerFired:
@@ -230,7 +251,8 @@ class Engine:
         near, ready, before, left_out = self._near, self.ready, self.before, self.left_out
         now, events_max = self.now, self.events_max
         self._stopped = False
-        if not near and not self._turn():  # what is put at this instant is due before the ready
+        # What is put at this instant is due before the ready events.
+        if not near and not self._turn():
             self._end_s = nextafter(now, inf)
             self._stopped = not ready
         while not self._stopped:
@@ -241,7 +263,8 @@ class Engine:
                 if time_s > now:
                     limit_s = time_s if time_s < until_s else until_s
                     if before is not None and limit_s > now and before(limit_s):
-                        now = self.now  # it put something before it
+                        # It put an event before the next one.
+                        now = self.now
                         continue
                     if time_s > until_s:
                         self.now = until_s
@@ -255,7 +278,8 @@ class Engine:
             if type(event) is TimerFired:
                 key, timers = event.key, actor.timers
                 if timers.get(key) != serial:
-                    continue  # replaced or cancelled
+                    # The timer was replaced or cancelled.
+                    continue
                 del timers[key]
                 events = self.events = self.events + 1
                 if key in left_out and left_out[key](actor):

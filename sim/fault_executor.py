@@ -20,10 +20,14 @@ from weft.protocol.effects import ClientRequested, NodeExamined, NodeSlowed, Tim
 from weft.protocol.messages import MANAGER, Address, Outcome, node_address
 from weft.protocol.requests import DecommissionNode, RecommissionNode, Refused
 
-OPERATOR = "operator"  # token of the requests about nodes
-REPEAT_S = 5.0  # an order that is refused is given again after so long
-BACK_S = 0.3  # a process that died amid its effects is back after so long, if not later
-SENT_MAX = 2000  # messages that may arrive once more
+# The token of requests about nodes.
+OPERATOR = "operator"
+# An order that is refused is given again after so long.
+REPEAT_S = 5.0
+# A process that died amid its effects is back after so long, if not later.
+BACK_S = 0.3
+# Only the last messages may arrive once more.
+REPLAYABLE_MESSAGES_MAX = 2000
 
 
 class Breakable(Protocol):
@@ -86,7 +90,7 @@ class _Later:
         return []
 
 
-class Breakdown:
+class FaultExecutor:
     """The hand of chaos on one simulation."""
 
     def __init__(self, simulation: Breakable, faults: Faults) -> None:
@@ -97,16 +101,18 @@ class Breakdown:
         self._later = _Later()
         self._clerk = Actor("later", self._later)
         self._pauses = Pauses(self._engine)
-        self._ahead_s: dict[NodeId, float] = {}  # clocks; "": the manager's
+        # By how much clocks are ahead; "" stands for the manager's.
+        self._ahead_s: dict[NodeId, float] = {}
         self._full_until_s = -1.0
         self._disk_fails = any(f.kind is FaultKind.DISK_FULL for f in faults.script)
         listens = {FaultKind.REPLAY, FaultKind.HOSTILE}
         listening = any(f.kind in listens for f in faults.script)
-        self._sent: deque[tuple[Address, object]] = deque(maxlen=SENT_MAX)
+        self._sent: deque[tuple[Address, object]] = deque(maxlen=REPLAYABLE_MESSAGES_MAX)
         if listening:
             simulation.listen(lambda to, message: self._sent.append((to, message)))
-        self._orders: deque[DecommissionNode | RecommissionNode] = deque()  # of an operator
-        self.out_of_service: set[NodeId] = set()  # of this the operator was told
+        self._operator_orders: deque[DecommissionNode | RecommissionNode] = deque()
+        # The operator was told that these nodes are out of service.
+        self.out_of_service: set[NodeId] = set()
         self._calls = 0
 
     def dress(self, actor: Actor, host: NodeId) -> None:
@@ -263,26 +269,26 @@ class Breakdown:
         self._order([RecommissionNode(node) for node in nodes])
 
     def _order(self, requests: Sequence[DecommissionNode | RecommissionNode]) -> None:
-        self._orders.extend(requests)
-        if len(self._orders) == len(requests):
+        self._operator_orders.extend(requests)
+        if len(self._operator_orders) == len(requests):
             self.give_order()
 
     def give_order(self) -> None:
         """Give the operator's orders one after the other, each until it is answered."""
         manager = self._simulation.actors.get(MANAGER)
-        if not self._orders:
+        if not self._operator_orders:
             return
         self._engine.set_timer(self.actor, REPEAT, REPEAT_S)
-        if isinstance(self._orders[0], RecommissionNode):
-            self.out_of_service.discard(self._orders[0].node_id)
+        if isinstance(self._operator_orders[0], RecommissionNode):
+            self.out_of_service.discard(self._operator_orders[0].node_id)
         if manager is not None:
-            self._engine.soon(manager, ClientRequested(OPERATOR, self._orders[0]))
+            self._engine.soon(manager, ClientRequested(OPERATOR, self._operator_orders[0]))
 
     def operator_answered(self, answer: object) -> None:
         """Take the manager's answer to an order; one that names an unknown node is given again."""
-        if isinstance(answer, Refused) or not self._orders:
+        if isinstance(answer, Refused) or not self._operator_orders:
             return
-        order = self._orders.popleft()
+        order = self._operator_orders.popleft()
         # said again to a manager that stood still, one order is answered for another
         if isinstance(order, DecommissionNode) and self._simulation.leaves(order.node_id):
             self.out_of_service.add(order.node_id)

@@ -17,49 +17,71 @@ from weft.model.resources import read_amount
 class FaultKind(StrEnum):
     """What can break."""
 
-    CRASH = "crash"  # nodes lose all that runs on them, and come back empty after `for_s`
-    SLOW = "slow"  # nodes run at `speed` for `for_s`
-    PARTITION = "partition"  # nobody reaches the nodes for `for_s`; what runs there runs on
-    DEAF = "deaf"  # nodes hear nothing for `for_s`, but are heard
-    MUTE = "mute"  # nodes are not heard for `for_s`, but hear
-    PAUSE = "pause"  # nodes, and the masters there, stand still for `for_s`, then hear what came
-    LOSE_MASTER = "lose_master"  # a job's master dies
-    RESTART_MANAGER = "restart_manager"  # the Resource Manager is gone for `for_s`
-    PAUSE_MANAGER = "pause_manager"  # the Resource Manager stands still for `for_s`
-    DISK_FULL = "disk_full"  # a manager that must write ends; it comes back after `for_s`
-    CLOCK = "clock"  # processes of nodes (none: the manager) that start later are `step_s` ahead
-    UNHEALTHY = "unhealthy"  # nodes' health scripts find fault with them for `for_s`
-    REPLAY = "replay"  # `count` messages of before arrive once more
-    HOSTILE = "hostile"  # `count` messages that no honest node or master would send
-    DECOMMISSION = "decommission"  # an operator drains nodes, and takes them back after `for_s`
-    RECOMMISSION = "recommission"  # an operator takes nodes back
+    # Nodes lose all that runs on them, and come back empty after `for_s`.
+    CRASH = "crash"
+    # Nodes run at `speed` for `for_s`.
+    SLOW = "slow"
+    # Nobody reaches the nodes for `for_s`; what runs there runs on.
+    PARTITION = "partition"
+    # Nodes hear nothing for `for_s`, but are heard.
+    DEAF = "deaf"
+    # Nodes are not heard for `for_s`, but hear.
+    MUTE = "mute"
+    # Nodes, and the masters there, stand still for `for_s`, then hear what came.
+    PAUSE = "pause"
+    # A job's master dies.
+    LOSE_MASTER = "lose_master"
+    # The Resource Manager is gone for `for_s`.
+    RESTART_MANAGER = "restart_manager"
+    # The Resource Manager stands still for `for_s`.
+    PAUSE_MANAGER = "pause_manager"
+    # A manager that must write ends; it comes back after `for_s`.
+    DISK_FULL = "disk_full"
+    # Processes of nodes (none: the manager) that start later are `step_s` ahead.
+    CLOCK = "clock"
+    # Nodes' health scripts find fault with them for `for_s`.
+    UNHEALTHY = "unhealthy"
+    # Earlier messages, `count` of them, arrive once more.
+    REPLAY = "replay"
+    # Messages arrive, `count` of them, that no honest node or master would send.
+    HOSTILE = "hostile"
+    # An operator drains nodes, and takes them back after `for_s`.
+    DECOMMISSION = "decommission"
+    # An operator takes nodes back.
+    RECOMMISSION = "recommission"
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault; `for_s` 0 is for ever (for a restart: at once back)."""
+    """One fault; `for_s` 0 is for ever (for a restart: at once back).
+
+    `job` is a place in the workload, for LOSE_MASTER. A decommission stops what still runs after
+    `timeout_s` (below 0: never). With `effect` of 0 or more a crash comes amid the effects of an
+    event, after so many of them, else at once.
+    """
 
     at_s: float
     kind: FaultKind
     nodes: tuple[str, ...] = ()
-    job: int = 0  # place in the workload, for LOSE_MASTER
+    job: int = 0
     for_s: float = 0.0
     speed: float = 1.0
-    timeout_s: float = -1.0  # of a decommission: what runs then is stopped; below 0: never
-    effect: int = -1  # a crash amid the effects of an event, after so many; below 0: at once
+    timeout_s: float = -1.0
+    effect: int = -1
     step_s: float = 0.0
     count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """A script and how the links behave."""
+    """A script and how the links behave.
+
+    `rare` is how often cores take rare paths (`weft.protocol.buggify`), for the fault search.
+    """
 
     script: tuple[Fault, ...] = ()
     network: LinkSettings = field(default_factory=LinkSettings)
-    rare: float = (
-        0.0  # how often cores take rare paths (`weft.protocol.buggify`); of the fault search
-    )
+    rare: float = 0.0
 
     @property
     def restarts(self) -> bool:
@@ -220,7 +242,8 @@ def random_faults(seed: int, nodes: Sequence[str], jobs: int, horizon_s: float) 
             script.append(fault)
     delay_s = float(rng.random() * 0.2)
     network = LinkSettings(0.0, delay_s, float(rng.random() * 0.1), float(rng.random() * 0.1))
-    for _ in range(int(rng.integers(0, 4))):  # last, so that older seeds break what they broke
+    # These are drawn last, so that older seeds break what they broke.
+    for _ in range(int(rng.integers(0, 4))):
         drained = Fault(
             at_s=float(rng.random() * horizon_s),
             kind=FaultKind.DECOMMISSION,

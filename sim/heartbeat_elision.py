@@ -31,7 +31,7 @@ import numpy as np
 from nm.core import HEARTBEAT
 from rm.placing.allocation import MAY_GRANT, NO_ROOM, heartbeat_outlook, outlook, slots_with_room
 from rm.state.books import Books
-from sim.engine import Actor, Beat, Beating, Deliver, Effects, Ending, Engine, Key
+from sim.engine import Actor, Beat, Beating, Deliver, Effects, Engine, HasNextEnd, Key
 from sim.heartbeat_order import ENDS_NEXT, MASTERS_NEXT, NODES_FIRST, turn
 from weft.model.dag import Floats
 from weft.model.ids import AppId, app_of_attempt
@@ -39,12 +39,15 @@ from weft.protocol.effects import TimerFired
 from weft.protocol.messages import MANAGER
 
 BEAT = TimerFired(HEARTBEAT)
-AT_END = "a beat at an end"  # the key of its timer
-_LOOKS = 8  # at single nodes, for one floor, before all are looked at
-_NEAR_S = 1e-7  # rounding of times in the search for a place in the ring
+# The key of the timer for the beat at which a task ends.
+AT_END = "a beat at an end"
+# After so many looks at single nodes for one floor, all nodes are looked at.
+_SCAN_ALL_AFTER = 8
+# Times are rounded in the search for a place in the ring.
+_PLACE_TOLERANCE_S = 1e-7
 
 
-class IdleBeats:
+class HeartbeatElision:
     """Keeps every heartbeat on its grid; with `skip`, leaves out those that change nothing."""
 
     def __init__(self, engine: Engine, deliver: Deliver, *, skip: bool) -> None:
@@ -52,23 +55,28 @@ class IdleBeats:
         self._deliver = deliver
         self._skip = skip
         self._books: Books | None = None
-        self._beats: dict[Key, Beat] = {}  # by node id, or attempt id
+        self._beats: dict[Key, Beat] = {}
         self._joined: dict[Actor, tuple[Key, Beating]] = {}
         # parked nodes by their places in the interval, then by slot, and these places
         self._ring: list[Beat] = []
         self._places: list[float] = []
-        self._parked = bytearray()  # by slot of a node: 1 where it is in the ring
-        self._interval_s = 0.0  # of their beats
-        self._masters: dict[Key, AppId] = {}  # the applications of those that are parked
-        self._tight = bytearray()  # by slot: 1 where a node in the ring has no room for `_least`
-        self._tight_nodes = 0  # how many
-        # the newest floor of the asks that parked nodes were held against, and how many one by one
+        # By slot of a node: 1 where it is in the ring.
+        self._parked = bytearray()
+        self._interval_s = 0.0
+        # The applications of the masters that are parked.
+        self._masters: dict[Key, AppId] = {}
+        # By slot: 1 where a node in the ring has no room for `_least`.
+        self._full_nodes = bytearray()
+        self._full_count = 0
+        # The newest floor of the asks that parked nodes were compared with, and how many one by
+        # one.
         self._least: Floats | None = None
-        self._looked = 0
+        self._single_looks = 0
         self._nodes = 0
         self._ends = ENDS_NEXT
-        self._prompt = False  # the manager's pace
-        self._late = Actor("beats", self)  # to whom beats are addressed that wait for their turn
+        self._prompt = False
+        # Beats that wait for their turn are addressed to this actor.
+        self._deferred = Actor("beats", self)
         self.left_out = 0
 
     def watch(self, books: Books) -> None:
@@ -124,7 +132,8 @@ class IdleBeats:
         node = books.nodes.get(beat.key)
         now = self._engine.now
         if self._engine.ready or node is None or node.outbox.owes or _ends_s(beat) <= now:
-            return False  # a message on its way now may change what this beat would do
+            # A message on its way now may change what this beat would do.
+            return False
         expected = heartbeat_outlook(books, node, now)
         if expected == MAY_GRANT:
             return False
@@ -135,10 +144,10 @@ class IdleBeats:
         if slot >= len(self._parked):
             more = bytes(slot + 1)
             self._parked += more
-            self._tight += more
+            self._full_nodes += more
         self._parked[slot] = 1
         if expected == NO_ROOM:
-            self._tighten(slot, books.rows.floor())
+            self._mark_full(slot, books.rows.floor())
         beat.parked = actor.parked = True
         self.left_out += 1
         self._foresee(beat)
@@ -150,7 +159,7 @@ class IdleBeats:
         if due_s == inf:
             return
         time_s = beat.after(nextafter(due_s, -inf))
-        if time_s - due_s < _NEAR_S and time_s != beat.told_s:
+        if time_s - due_s < _PLACE_TOLERANCE_S and time_s != beat.told_s:
             beat.told_s = time_s
             self._ends += 1
             self._engine.set_timer_at(beat.actor, AT_END, time_s, self._ends)
@@ -168,12 +177,14 @@ class IdleBeats:
         What the manager takes in before it may make it owe the master something. Nothing makes the
         master itself speak meanwhile: it has no other timer, and no message is on its way to it.
         """
-        late, ready = self._late, self._engine.ready
-        if self._prompt or actor.timers:  # in prompt pace any message makes the manager match
+        late, ready = self._deferred, self._engine.ready
+        if self._prompt or actor.timers:
+            # In prompt pace any message makes the manager match.
             return False
         for target, _, _ in reversed(ready):
             if target is late:
-                break  # what is before it was looked at when it was put there
+                # What is before it was looked at when it was put there.
+                break
             if target.address != MANAGER:
                 return False
         ready.append((late, actor, 0))
@@ -185,7 +196,8 @@ class IdleBeats:
         if beat is not None and not self._leaves_out_master(beat, now):
             before = len(ready)
             self._deliver(actor, BEAT, now)
-            ready.rotate(len(ready) - before)  # its turn is now
+            # Its turn is now.
+            ready.rotate(len(ready) - before)
         return []
 
     def _leaves_out_master(self, beat: Beat, now: float) -> bool:
@@ -236,7 +248,7 @@ class IdleBeats:
             self._wake(beat, now)
         else:
             self._unpark(beat)
-            ready, late = self._engine.ready, self._late
+            ready, late = self._engine.ready, self._deferred
             ready.insert(turn(ready, late, beat.rank), (late, beat.actor, 0))
 
     def _wake(self, beat: Beat, now: float) -> None:
@@ -270,9 +282,9 @@ class IdleBeats:
         if beat.slot < 0:
             del self._masters[beat.key]
             return
-        if self._tight[beat.slot]:
-            self._tight[beat.slot] = 0
-            self._tight_nodes -= 1
+        if self._full_nodes[beat.slot]:
+            self._full_nodes[beat.slot] = 0
+            self._full_count -= 1
         ring, places = self._ring, self._places
         at = bisect_left(places, beat.offset_s)
         while at < len(ring) and ring[at] is not beat and places[at] == beat.offset_s:
@@ -290,8 +302,8 @@ class IdleBeats:
         tries to move on again. Most often no node matters, and the way to know that without a look
         at each is the floor of the asks, the least that any of them needs: a node without room for
         the floor stays without, as a parked node gains none. While the floor is the same object,
-        those that were held against it are passed over (`_tight`), all of them in one comparison
-        where each was.
+        those that were held against it are passed over (`_full_nodes`), all of them in one
+        comparison where each was.
         """
         books, ring = self._books, self._ring
         if books is None or not ring:
@@ -303,18 +315,20 @@ class IdleBeats:
             if not rows.live:
                 return limit_s >= due_s and self._first_after(due_s, limit_s)
             if not (prompt or limit_s >= due_s or (rows.gangs and matching.gangs_due)):
-                floor = rows.floor()  # room for which is all that may make a beat matter
-                if floor is self._least and self._tight_nodes == len(ring):
+                # Only room for this floor can make a beat matter.
+                floor = rows.floor()
+                if floor is self._least and self._full_count == len(ring):
                     return False
         now, interval = self._engine.now, self._interval_s
-        start = bisect_left(self._places, now % interval - _NEAR_S)
-        passed: list[Beat] = []  # those at the start of the scan that beat just now come last
-        tight = self._tight
+        start = bisect_left(self._places, now % interval - _PLACE_TOLERANCE_S)
+        # At the start of the scan are beats that were sent just now, so they come last.
+        passed: list[Beat] = []
+        tight = self._full_nodes
         for beat in self._on_the_way(start, now, limit_s):
             if tight[beat.slot] and floor is self._least:
                 continue
             time_s = beat.after(now)
-            if time_s - now >= interval - 2 * _NEAR_S:
+            if time_s - now >= interval - 2 * _PLACE_TOLERANCE_S:
                 passed.append(beat)
                 continue
             if time_s > limit_s:
@@ -327,33 +341,33 @@ class IdleBeats:
                 return self._beat(beat, time_s)
         return limit_s >= due_s and self._first_after(due_s, limit_s)
 
-    def _tighten(self, slot: int, floor: Floats) -> None:
+    def _mark_full(self, slot: int, floor: Floats) -> None:
         """Note that a parked node lacks room for the asks' floor, and after a few look at all.
 
         Most floors last for many beats, and then one look at all parked nodes, which gain no room
         until they beat, costs less than one at each where its beat lies on the way.
         """
-        marks = self._tight
+        marks = self._full_nodes
         if floor is not self._least:
-            self._least, self._tight_nodes, self._looked = floor, 0, 0
+            self._least, self._full_count, self._single_looks = floor, 0, 0
             marks[:] = bytes(len(marks))
         if not marks[slot]:
             marks[slot] = 1
-            self._tight_nodes += 1
-        self._looked += 1
+            self._full_count += 1
+        self._single_looks += 1
         books = self._books
-        if self._looked == _LOOKS and books is not None:
+        if self._single_looks == _SCAN_ALL_AFTER and books is not None:
             marks[:] = self._parked
             among = bytes(marks).ljust(books.ledger.node_count, b"\0")
             fits = slots_with_room(books, np.frombuffer(among, np.bool_), floor)
             np.frombuffer(marks, np.bool_)[fits] = False
-            self._tight_nodes = len(self._ring) - len(fits)
+            self._full_count = len(self._ring) - len(fits)
 
     def _on_the_way(self, start: int, now: float, limit_s: float) -> Iterable[Beat]:
         """Yield parked nodes whose beats may lie in (now, limit_s], in the order of those."""
         ring, interval = self._ring, self._interval_s
-        end_s = limit_s % interval + _NEAR_S
-        if limit_s - now >= interval - 2 * _NEAR_S or end_s >= interval:
+        end_s = limit_s % interval + _PLACE_TOLERANCE_S
+        if limit_s - now >= interval - 2 * _PLACE_TOLERANCE_S or end_s >= interval:
             return chain(islice(ring, start, None), islice(ring, 0, start))
         end = bisect_right(self._places, end_s)
         if end_s > now % interval:
@@ -364,7 +378,7 @@ class IdleBeats:
         """Let the first parked node from a time on beat, if that is before the limit."""
         ring, now = self._ring, self._engine.now
         from_s = now if from_s <= now else nextafter(from_s, 0.0)
-        start = bisect_left(self._places, from_s % self._interval_s - _NEAR_S)
+        start = bisect_left(self._places, from_s % self._interval_s - _PLACE_TOLERANCE_S)
         count = len(ring)
         near = [place % count for place in range(start - 1, start + 3)]
         first_s, place = min([(ring[place].after(from_s), place) for place in near])
@@ -391,10 +405,10 @@ class IdleBeats:
         else:
             expected = outlook(books, node)
         if expected == NO_ROOM:
-            self._tighten(beat.slot, books.rows.floor())
+            self._mark_full(beat.slot, books.rows.floor())
         return expected == MAY_GRANT
 
 
 def _ends_s(beat: Beat) -> float:
     """Return when the next task ends on a node."""
-    return cast("Ending", beat.core).due_s
+    return cast("HasNextEnd", beat.core).due_s

@@ -8,7 +8,8 @@ from collections import deque
 from sim.engine import Actor
 from weft.protocol.messages import ContainersAsked, NodeHeartbeated
 
-NODES_FIRST, ENDS_NEXT, MASTERS_NEXT = -(1 << 62), -(3 << 60), -(1 << 61)  # ranks of timers
+# Ranks of timers.
+NODES_FIRST, ENDS_NEXT, MASTERS_NEXT = -(1 << 62), -(3 << 60), -(1 << 61)
 Ready = deque[tuple[Actor, object, int]]
 
 

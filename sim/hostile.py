@@ -29,10 +29,14 @@ from weft.protocol.messages import (
     TaskEnd,
 )
 
-Arrivals = list[tuple[Address, object]]  # to whom, and which message
-Change = Callable[[np.random.Generator, Address, object], Arrivals]  # of one that was seen
-NOBODY = attempt_id(99, 1)  # an attempt that never was
-NOT_YET = 1_000_000  # containers of one attempt, of which no run has so many
+# Who receives which message.
+Arrivals = list[tuple[Address, object]]
+# Makes arrivals of a message that was seen.
+Change = Callable[[np.random.Generator, Address, object], Arrivals]
+# No such attempt ever was.
+UNKNOWN_ATTEMPT = attempt_id(99, 1)
+# No attempt of any run has so many containers.
+UNUSED_CONTAINERS_FROM = 1_000_000
 
 
 def hostile(rng: np.random.Generator, to: Address, message: object, epoch: int) -> Arrivals:
@@ -42,10 +46,13 @@ def hostile(rng: np.random.Generator, to: Address, message: object, epoch: int) 
 
 
 def _bent(rng: np.random.Generator, message: object, epoch: int) -> object:
-    foreign = container_id(NOBODY, int(rng.integers(1, 100)))
+    foreign = container_id(UNKNOWN_ATTEMPT, int(rng.integers(1, 100)))
     if isinstance(message, NodeHeartbeated):
-        if rng.random() < 0.5:  # of an application that is there, and not granted to anybody yet
-            number = number_in_life(epoch, int(rng.integers(NOT_YET, 2 * NOT_YET)))
+        # The application is there, and the container was not granted to anybody yet.
+        if rng.random() < 0.5:
+            number = number_in_life(
+                epoch, int(rng.integers(UNUSED_CONTAINERS_FROM, 2 * UNUSED_CONTAINERS_FROM))
+            )
             foreign = container_id(attempt_id(int(rng.integers(1, 4)), 1), number)
         task = int(rng.integers(3))
         ends = (ContainerEnd(foreign, Outcome.SUCCEEDED, 0, 0, task),)
@@ -55,12 +62,16 @@ def _bent(rng: np.random.Generator, message: object, epoch: int) -> object:
         running = (RunningContainer(foreign, (1.0,) * len(message.capacity), ()),)
         return replace(message, node_id=f"stranger{int(rng.integers(3))}", running=running)
     if isinstance(message, AttemptRegistered):
-        return replace(message, attempt_id=NOBODY)
+        return replace(message, attempt_id=UNKNOWN_ATTEMPT)
     if isinstance(message, AttemptFinished):
-        return replace(message, attempt_id=NOBODY)
+        return replace(message, attempt_id=UNKNOWN_ATTEMPT)
     if isinstance(message, ContainersAsked):
-        number = NOBODY if rng.random() < 0.5 else message.attempt_id + 50
+        number = UNKNOWN_ATTEMPT if rng.random() < 0.5 else message.attempt_id + 50
         return replace(message, attempt_id=number, releases=(foreign,))
     if isinstance(message, StartContainers | StopContainers):
-        return replace(message, attempt_id=NOBODY) if isinstance(message, StopContainers) else None
+        return (
+            replace(message, attempt_id=UNKNOWN_ATTEMPT)
+            if isinstance(message, StopContainers)
+            else None
+        )
     return None

@@ -11,17 +11,21 @@ from weft.protocol.messages import MANAGER, Address
 
 NOW = (0.0,)
 NEVER: tuple[float, ...] = ()
-_DRAWS = 4096  # random numbers are drawn in blocks: one by one they cost more than an event
+# Random numbers are drawn in blocks, as one by one they cost more than an event.
+_DRAWS_PER_BLOCK = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
-    """Every link's behaviour; delays are uniform in [delay_s_min, delay_s_max]."""
+    """Every link's behaviour; delays are uniform in [delay_s_min, delay_s_max].
+
+    `loss` and `duplicate` are the probabilities that a message is lost or arrives twice.
+    """
 
     delay_s_min: float = 0.0
     delay_s_max: float = 0.0
-    loss: float = 0.0  # probability that a message is lost
-    duplicate: float = 0.0  # probability that it arrives twice
+    loss: float = 0.0
+    duplicate: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.delay_s_min <= self.delay_s_max:
@@ -43,11 +47,13 @@ class Network:
         self.settings = settings
         self._rng = np.random.default_rng([seed, 7])
         self._draws: list[float] = []
-        self._deaf: Counter[str] = Counter()  # nodes that hear nobody: by how many cuts
-        self._mute: Counter[str] = Counter()  # nodes that nobody hears
+        # How many cuts keep a node from hearing anybody, and anybody from hearing it.
+        self._deaf: Counter[str] = Counter()
+        self._mute: Counter[str] = Counter()
         self._manager_down = False
-        self.watched = False  # every message is to be asked for
-        self.perfect = settings.perfect  # whether every message arrives at once, once, now
+        # Every message is to be asked for.
+        self.watched = False
+        self.perfect = settings.perfect
 
     def cut(self, nodes: Iterable[str], *, inwards: bool = True, outwards: bool = True) -> None:
         """Cut nodes (and the masters on them) off from everybody else, one way or both."""
@@ -100,5 +106,5 @@ class Network:
 
     def _draw(self) -> float:
         if not self._draws:
-            self._draws = self._rng.random(_DRAWS).tolist()
+            self._draws = self._rng.random(_DRAWS_PER_BLOCK).tolist()
         return self._draws.pop()

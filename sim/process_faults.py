@@ -26,7 +26,8 @@ class Pauses:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.waited: dict[NodeId, float] = {}  # when a node's newest report came that had to wait
+        # By node: when its newest report came that had to wait.
+        self.waited: dict[NodeId, float] = {}
         self._waiting: dict[Actor, tuple[Door, list[object]]] = {}
 
     def pause(self, actor: Actor) -> None:

@@ -48,31 +48,38 @@ from weft.protocol.facts import (
 from weft.protocol.messages import AskType, Outcome
 from weft.protocol.record import as_dict
 
-CHUNK = 1 << 20  # bytes of decisions that are hashed in one go
+HASH_CHUNK_BYTES = 1 << 20
 _STOPPED = struct.Struct("<qqqqqqdd")
 _ROW = np.dtype("i8,i8,i8,i8,i8,i8,f8,f8")
 _PLACED = struct.Struct("<dqqii")
 _CLOSED = struct.Struct("<dqiiii")
-_CONTAINER_AT, _TASK_AT, _TASK_BYTES = 8, 24, 4  # where rows of decisions have them
-_BYTES = bytearray(range(256))  # as is what is written in parts into rows: others are copied first
+# Offsets in a row of decisions, in bytes.
+_CONTAINER_AT, _TASK_AT, _TASK_BYTES = 8, 24, 4
+# Consecutive low bytes can be copied from here into every row of a run at once.
+_BYTES = bytearray(range(256))
 _SUCCEEDED: Final = Outcome.SUCCEEDED
 _PREEMPTED: Final = Outcome.PREEMPTED
 _ALTRUISTIC: Final = AskType.ALTRUISTIC
-Take = Callable[[float, Any], None]  # of one kind of fact, with its time
+# Takes one kind of fact, with its time.
+Take = Callable[[float, Any], None]
 ENDED = {"FINISHED", "FAILED", "KILLED"}
 
 
 @dataclass(slots=True)
 class JobRow:
-    """One job from arrival to end; times in s, negative: not yet."""
+    """One job from arrival to end; times in s, negative: not yet.
+
+    `number` is its place in the workload; `final_status` is SUCCEEDED, FAILED, KILLED, or empty
+    while it has not ended.
+    """
 
     job: Job
-    number: int  # place in the workload
+    number: int
     app: AppId = 0
     state: str = "NEW"
     finish_s: float = -1.0
     diagnostics: str = ""
-    final_status: str = ""  # SUCCEEDED FAILED KILLED; empty: it did not end
+    final_status: str = ""
 
     @property
     def end(self) -> str:
@@ -82,14 +89,17 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class TaskColumns:
-    """Ends of tasks in the order in which they were seen; one row an attempt."""
+    """Ends of tasks in the order in which they were seen; one row an attempt.
+
+    `node` is a position in `nodes`.
+    """
 
     app: Ints
     stage: Ints
     task: Ints
     attempt: Ints
     outcome: Ints
-    node: Ints  # position in `nodes`
+    node: Ints
     container: Ints
     start_s: Floats
     end_s: Floats
@@ -109,27 +119,34 @@ class _Names(dict[NodeId, bytes]):
 
 @dataclass(slots=True)
 class Recorder:
-    """Facts in; `finish` closes the books. `log` takes a line of the decision log at a time."""
+    """Facts in; `finish` closes the books. `log` takes a line of the decision log at a time.
+
+    `on_done` is called when the last job ended; `open_jobs` did not end yet. `altruistic` has what
+    was granted to ALTRUISTIC asks, `preempted` the containers that the node will call KILLED.
+    `masters_s` sums the container seconds of masters that ended; `masters` has since when the
+    others are there. Applications in `_unheard` ended before their clients heard of them. Decisions
+    in `_bytes` were not hashed yet.
+    """
 
     log: Callable[[Table], None] | None = None
-    on_done: Callable[[], None] | None = None  # told when the last job ended
+    on_done: Callable[[], None] | None = None
     jobs: list[JobRow] = field(default_factory=list)
     by_app: dict[AppId, JobRow] = field(default_factory=dict)
-    open_jobs: int = 0  # jobs that did not end yet
+    open_jobs: int = 0
     decisions: int = 0
     finished_tasks: int = 0
-    altruistic: list[ContainerId] = field(default_factory=list)  # granted to ALTRUISTIC asks
+    altruistic: list[ContainerId] = field(default_factory=list)
     remarks: list[tuple[float, Remark]] = field(default_factory=list)
     plans: dict[AppId, MasterPlanned] = field(default_factory=dict)
-    preempted: set[ContainerId] = field(default_factory=set)  # of these the node says KILLED
-    masters_s: float = 0.0  # container seconds of masters that ended
-    masters: dict[AttemptId, float] = field(default_factory=dict)  # since when the others are there
+    preempted: set[ContainerId] = field(default_factory=set)
+    masters_s: float = 0.0
+    masters: dict[AttemptId, float] = field(default_factory=dict)
     nodes: dict[NodeId, int] = field(default_factory=dict)
-    _unheard: dict[AppId, AppChanged] = field(default_factory=dict)  # ended before their clients
+    _unheard: dict[AppId, AppChanged] = field(default_factory=dict)
     _hash: Any = field(default_factory=hashlib.sha256)
-    _bytes: bytearray = field(default_factory=bytearray)  # of decisions that were not hashed yet
+    _bytes: bytearray = field(default_factory=bytearray)
     _names: _Names = field(default_factory=_Names)
-    # a row of each end of tasks, as `_STOPPED` packs it, and the numbers of its tasks
+    # A row of each end of tasks, as `_STOPPED` packs it, and the numbers of its tasks.
     _stops: bytearray = field(default_factory=bytearray)
     _stopped_tasks: "array[int]" = field(default_factory=partial(array, "q"))
 
@@ -201,7 +218,7 @@ class Recorder:
         rows += _PLACED.pack(now, fact.container, fact.ask, fact.stage, fact.kind)
         rows += self._names[fact.node]
         self.decisions += 1
-        if len(rows) >= CHUNK:
+        if len(rows) >= HASH_CHUNK_BYTES:
             self._digest_rows()
 
     def _placed_run(self, now: float, fact: PlacedRun) -> None:
@@ -212,12 +229,13 @@ class Recorder:
         row = _PLACED.pack(now, first, ask, stage, kind) + self._names[fact.node]
         rows += _rows_of_run(row, first, count)
         self.decisions += count
-        if len(rows) >= CHUNK:
+        if len(rows) >= HASH_CHUNK_BYTES:
             self._digest_rows()
 
     def _closed(self, now: float, fact: Closed) -> None:
         container, outcome, stage = fact.container, fact.outcome, fact.stage
-        if stage < 0 and number_of_container(container) == 1:  # a master's own
+        if stage < 0 and number_of_container(container) == 1:
+            # This is a master's own container.
             self.masters_s += now - self.masters.pop(attempt_of_container(container), now)
         if outcome is _PREEMPTED:
             self.preempted.add(container)
@@ -225,7 +243,7 @@ class Recorder:
         rows += _CLOSED.pack(now, container, outcome, stage, fact.task, fact.attempt)
         rows += self._names[fact.node]
         self.decisions += 1
-        if len(rows) >= CHUNK:
+        if len(rows) >= HASH_CHUNK_BYTES:
             self._digest_rows()
 
     def _closed_run(self, now: float, fact: ClosedRun) -> None:
@@ -242,7 +260,7 @@ class Recorder:
         rows = self._bytes
         rows += closed
         self.decisions += count
-        if len(rows) >= CHUNK:
+        if len(rows) >= HASH_CHUNK_BYTES:
             self._digest_rows()
 
     def _attempt_changed(self, now: float, fact: AttemptChanged) -> None:
@@ -323,7 +341,8 @@ class Recorder:
 def _rows_of_run(row: bytes, first: ContainerId, count: int) -> bytearray:
     """Return the rows of `count` containers with consecutive ids, of which `row` is the first."""
     rows, step, low = bytearray(row * count), len(row), first & 255
-    if low + count <= len(_BYTES):  # they mostly differ in one byte
+    if low + count <= len(_BYTES):
+        # Consecutive ids mostly differ in one byte only.
         rows[_CONTAINER_AT::step] = _BYTES[low : low + count]
         return rows
     for place in range(count):

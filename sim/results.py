@@ -162,7 +162,8 @@ def jain_by_window(run: Run, window_s: float, shares: Floats) -> Floats:
         squares[first:last] += held * held
         present[first:last] += 1
     shared = present >= 2
-    none = squares[shared] <= 0  # nobody holds anything: nothing is shared unfairly
+    # Where nobody holds anything, nothing is shared unfairly.
+    none = squares[shared] <= 0
     below = np.where(none, 1.0, present[shared] * squares[shared])
     return np.asarray(np.where(none, 1.0, total[shared] ** 2 / below))
 
@@ -307,13 +308,15 @@ def ready_times(run: Run) -> Floats:
     tasks = run.tasks
     ready = np.zeros(len(tasks))
     good = tasks.outcome == Outcome.SUCCEEDED
-    ends: dict[tuple[int, int], Floats] = {}  # (app, stage) -> end by task
+    # From (application, stage) to the end of each task.
+    ends: dict[tuple[int, int], Floats] = {}
     groups = list(_groups(tasks))
     for app, stage, rows in groups:
         job = _job(run, app)
         if job is not None:
             mine = np.full(job.stages[stage].tasks, np.inf)
-            done = rows[good[rows]][::-1]  # the first end counts
+            # The first end counts.
+            done = rows[good[rows]][::-1]
             mine[tasks.task[done]] = tasks.end_s[done]
             ends[app, stage] = mine
     arrivals = {row.app: row.job.arrival_s for row in run.jobs}
@@ -355,7 +358,8 @@ def _groups(tasks: TaskColumns) -> Iterator[tuple[int, int, Ints]]:
 
 
 def _job(run: Run, app: int) -> Job | None:
-    for row in run.jobs[max(0, app - 1) : app]:  # applications are mostly numbered as they came
+    # Applications are mostly numbered as they came.
+    for row in run.jobs[max(0, app - 1) : app]:
         if row.app == app:
             return row.job
     return next((row.job for row in run.jobs if row.app == app), None)

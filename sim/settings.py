@@ -20,20 +20,24 @@ class SimSettings:
     `skip_idle` leaves out heartbeats that would change nothing (`sim.heartbeat_elision`) and, as
     then no message is lost, acknowledgements: the result is the same, only faster. `manager` and
     `master` override fields of the roles' own settings.
+
+    With `checks`, every checker runs after every event, which is slow, and cores check their own
+    books after every `check_every` events. More than `events_max` events are a storm that never
+    ends.
     """
 
     scheduler: Preset = field(default_factory=lambda: preset("capacity"))
     seed: int = 0
     prompt: bool = False
     skip_idle: bool = True
-    checks: bool = False  # every checker after every event: slow
-    check_every: int = 1  # with `checks`: cores check their own books after so many events
+    checks: bool = False
+    check_every: int = 1
     faults: Faults = NO_FAULTS
     node: NodeSettings = field(default_factory=NodeSettings)
     manager: Table = field(default_factory=dict)
     master: Table = field(default_factory=dict)
     until_s: float = float("inf")
-    events_max: float = float("inf")  # more are a storm that never ends
+    events_max: float = float("inf")
 
 
 def manager_settings(settings: SimSettings, *, lossless: bool = False) -> ManagerSettings:
@@ -58,7 +62,7 @@ _ROLES: Mapping[str, type] = {
     "master": MasterSettings,
     "node": NodeSettings,
 }
-# what has a flag of its own, or is told by the scheduler
+# Settings that have a flag of their own, or that the scheduler's preset holds.
 ELSEWHERE = {
     "manager": ("prompt", "recovery", "buggify", "lossless"),
     "master": ("planner", "planner_options", "history", "address", "buggify", "lossless"),
@@ -73,7 +77,8 @@ _ABOVE_ZERO = (
     "node_expiry_s",
     "master_expiry_s",
 )
-_TIMES_MIN_S = 0.001  # of what comes again: a clock that hardly moves between never gets anywhere
+# A clock that hardly moves between two events would never get anywhere.
+_INTERVAL_MIN_S = 0.001
 
 
 def role_settings(role: str, given: Options, resources: tuple[str, ...]) -> Arguments:
@@ -91,8 +96,8 @@ def role_settings(role: str, given: Options, resources: tuple[str, ...]) -> Argu
         place = f"--set {role}.{name}"
         if name in _ABOVE_ZERO and not value > 0:
             raise InputError(place, f"expected a positive number, got {value}")
-        if name in _ABOVE_ZERO and name != "speed" and value < _TIMES_MIN_S:
-            raise InputError(place, f"expected at least {_TIMES_MIN_S} s, got {value}")
+        if name in _ABOVE_ZERO and name != "speed" and value < _INTERVAL_MIN_S:
+            raise InputError(place, f"expected at least {_INTERVAL_MIN_S} s, got {value}")
         if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
             raise InputError(place, f"expected a number from 0, got {value}")
         if name == "max_attempts" and not 1 <= value <= 255:

@@ -19,7 +19,8 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
 ]
-PATIENCE_MS = 30_000  # a limit, never a measure: the machine may be busy
+# This is a limit, never a measure, because the machine may be busy.
+PATIENCE_MS = 30_000
 
 
 class Served:

@@ -35,7 +35,7 @@ class EtcdServer:
         if found is None:
             pytest.skip(MISSING)
         self._folder = folder
-        # in memory where that can be: a test kills processes, never the machine
+        # A test kills processes, never the machine, so data may be in memory where that can be.
         memory = Path("/dev/shm")
         self._data = Path(tempfile.mkdtemp(prefix="weft-", dir=memory if memory.is_dir() else None))
         port, peers = free_ports(2)

@@ -53,7 +53,7 @@ class Table(dict[str, Any]):
     """A JSON object that remembers which of its keys were read."""
 
     def __init__(self, data: dict[str, Any]) -> None:
-        # of a table, too, without taking its keys for read
+        # Tables inside are wrapped as well; `dict.items` does not count their keys as read.
         super().__init__({key: _wrapped(value) for key, value in dict.items(data)})
         self.unread = set(self)
 
@@ -145,7 +145,8 @@ def read_dag(table: Table) -> tuple[Dag, list[str]]:
     names = table["resources"]
     by_stage = "stages" in table
     rows = table["stages"] if by_stage else table["tasks"]
-    if not by_stage:  # a stage's tasks stand together in a DAG
+    if not by_stage:
+        # The tasks of a stage stand together in a DAG.
         kin = list(dict.fromkeys(row.get("stage", row["id"]) for row in rows))
         rows = sorted(rows, key=lambda row: kin.index(row.get("stage", row["id"])))
     ids = [row["name"] if by_stage else row["id"] for row in rows]

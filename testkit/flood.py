@@ -22,17 +22,20 @@ from weft.wire.master_pb2_grpc import ApplicationMasterProtocolStub
 from weft.wire.tokens import Shown
 from weft.wire.tracker_pb2_grpc import NodeTrackerStub
 
-# what the codec and protobuf say to a value that the wire has not
+# The codec and protobuf raise these for a value that the wire has not.
 _UNSENDABLE = (InputError, ValueError, TypeError, OverflowError)
 _BATCH = 20
-_HEARD_S = 120.0  # for a service to read what a stream holds
+_STREAM_READ_WAIT_S = 120.0
 NODE_WORDS, MASTER_WORDS = get_args(messages.FromNode), get_args(messages.FromMaster)
 
 
 class Badges(NamedTuple):
-    """Tokens that a hostile peer has: without them little gets beyond the question whose it is."""
+    """Tokens that a hostile peer has: without them little gets beyond the question whose it is.
 
-    stream: tuple[bytes, ...] = ()  # shown at the start of each stream of a master or node
+    A master or node shows `stream` at the start of each stream.
+    """
+
+    stream: tuple[bytes, ...] = ()
     containers: Callable[[NodeId, Iterable[ContainerId]], Iterable[bytes]] = lambda *_: ()
 
 
@@ -103,7 +106,8 @@ async def _streams(
                 sent += len(batch)
                 await call.write(encode(batch))
             await call.done_writing()
-            await asyncio.wait_for(reader, _HEARD_S)  # it ends the stream once it has read all
+            # The service ends the stream once it has read everything.
+            await asyncio.wait_for(reader, _STREAM_READ_WAIT_S)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             pass
         finally:
@@ -119,7 +123,8 @@ async def _drain(call: Any) -> None:
             pass
 
 
-_Calls = Iterator[tuple[Any, Any]]  # method, request
+# Pairs of method and request.
+_Calls = Iterator[tuple[Any, Any]]
 
 
 def _client_calls(dialled: Any, rng: random.Random, pool: Pool, count: int) -> _Calls:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, Any, NotRequired, TypedDict, Unpack
 
 ROLES = ("rm", "am", "nm", "weft.web", "weft.yarn")
-# what tests alone read, what every role sets itself, and what is told to each
+# Variables that tests alone read, that every role sets itself, or that are told to each.
 _NOT_SEEN = {"PYTEST_CURRENT_TEST", "GRPC_VERBOSITY", "PYTHONUNBUFFERED"}
 _MESSAGE_MAX = 1 << 20
 POSSIBLE = sys.platform == "linux" and os.environ.get("WEFT_FORKED", "1") != "0"
@@ -130,13 +130,16 @@ def template() -> Template:
 
 
 class How(TypedDict):
-    """How a role is started: with which outputs, where, in a session of its own or not."""
+    """How a role is started: with which outputs, where, in a session of its own or not.
 
-    stdout: int | IO[Any]  # PIPE: read it as text
+    With `stdout` PIPE, read it as text. `environment` None is this process's own.
+    """
+
+    stdout: int | IO[Any]
     stderr: int | IO[Any]
     folder: NotRequired[Path | None]
     session: NotRequired[bool]
-    environment: NotRequired[Mapping[str, str] | None]  # None: this process's
+    environment: NotRequired[Mapping[str, str] | None]
 
 
 def start(module: str, flags: Sequence[str], **how: Unpack[How]) -> Forked | subprocess.Popen[Any]:
@@ -200,7 +203,8 @@ def load() -> None:
         chosen = preset(name)
         warm(make_matcher(chosen.matcher, chosen.matcher_options), DEFAULT_RESOURCE_TYPES)
     gc.collect()
-    gc.freeze()  # or each fork copies what the collector looks at
+    # Otherwise each fork copies what the collector looks at.
+    gc.freeze()
 
 
 def serve(control: socket.socket) -> dict[str, Any] | None:

@@ -18,7 +18,8 @@ from weft.client.api import Client
 from weft.model.ids import app_of_container
 from weft.model.job import Edge, Job, Stage
 
-PATIENCE_S = 120.0  # a limit for what must happen, never a measure: the machine may be busy
+# This is a limit for what must happen, never a measure, because the machine may be busy.
+PATIENCE_S = 120.0
 
 
 def until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
@@ -61,8 +62,10 @@ class Cluster:
 
     folder: Path
     parts: list[Part] = field(default_factory=list)
-    begin: Callable[..., Any] = forked.start  # `forked.run` for a process of its own command
-    numbers: Iterator[int] = field(default_factory=itertools.count)  # of parts; some start at once
+    # `forked.run` gives a process a command of its own.
+    begin: Callable[..., Any] = forked.start
+    # Threads may start parts at the same time, so their numbers come from a counter.
+    numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def start(self, role: str, *flags: str) -> Part:
         """Start `python -m <role>` (`testkit.forked`) and wait until it is ready."""

@@ -51,7 +51,8 @@ class Rig:
         self.masters: dict[int, FakeMaster] = {}
         self.records: list[Mapping[str, Any]] = list(records)
         self.effects: list[Effect] = []
-        self.heard: list[Any] = []  # every message sent, in order
+        # Every message that was sent, in order.
+        self.heard: list[Any] = []
         self.tell(Recovered(tuple(records)))
 
     def tell(

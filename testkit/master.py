@@ -50,7 +50,8 @@ from weft.protocol.messages import (
 from weft.protocol.outbox import Outbox
 
 ATTEMPT = attempt_id(1, 1)
-TaskKey = tuple[int, int, int]  # stage, task, attempt
+# (stage, task, attempt).
+TaskKey = tuple[int, int, int]
 SLOT: Vector = (16.0, 65536.0, 800.0, 1000.0)
 
 
@@ -163,13 +164,15 @@ class PretendedCluster:
         self.notes: list[Any] = []
         self.granted: dict[int, str] = {}
         self.running: dict[int, TaskLaunch] = {}
-        self.inside: dict[int, dict[TaskKey, TaskLaunch]] = {}  # tasks in reusable containers
+        # Tasks in reusable containers.
+        self.inside: dict[int, dict[TaskKey, TaskLaunch]] = {}
         self._begun: set[tuple[int, TaskKey]] = set()
         self._plan = plan
         self._plan_after_s = plan_after_s
         self._luck = luck or {}
         self._outcome_of = outcome_of
-        self.lost_code = 1  # exit code of what is LOST
+        # The exit code of a task that is LOST.
+        self.lost_code = 1
         self._check = check
         self._chaos = chaos
         self._heap: list[tuple[float, int, Any]] = []
@@ -177,9 +180,12 @@ class PretendedCluster:
         self._timers: dict[Hashable, int] = {}
         self._dead: set[int] = set()
         self._ran: set[int] = set()
-        self.uses: Callable[[TaskLaunch], Vector] = lambda launch: ()  # what is measured of a task
-        self.known = True  # False: the manager restarted, the attempt must register again
-        self.epoch = 0  # restarts of the manager
+        # What is measured of a task.
+        self.uses: Callable[[TaskLaunch], Vector] = lambda launch: ()
+        # False once the manager has restarted, so that the attempt must register again.
+        self.known = True
+        # How often the manager restarted.
+        self.epoch = 0
         self._containers = 1
         self._acks: list[int] = []
         self._owed: Outbox[tuple[str, int], Container | ContainerEnd] = Outbox(2.0)
@@ -282,7 +288,8 @@ class PretendedCluster:
             answers.append(ItemAnswer(container, launch.stage, launch.task, error))
             if error or (ran and not launch.reusable):
                 continue
-            if container not in self.granted:  # granted before the manager restarted
+            # It was granted before the manager restarted.
+            if container not in self.granted:
                 self.granted[container] = message.node_id
                 self.free -= 1
             self._ran.add(container)

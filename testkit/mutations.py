@@ -41,13 +41,16 @@ _TEXTS = ("", "\0", "\x1b[2J", "a\nb", "x" * 5_000, "\u202e", "\u00e9" * 600, ".
 
 @dataclass
 class Pool:
-    """What a peer may know of the cluster, so that some of what it says hits something."""
+    """What a peer may know of the cluster, so that some of what it says hits something.
+
+    `batches` are numbers of messages that were seen.
+    """
 
     types: ResourceTypes = DEFAULT_RESOURCE_TYPES
     nodes: list[str] = field(default_factory=lambda: ["n1", "n2", "n3", "x1", "x2"])
     apps: list[int] = field(default_factory=lambda: [1, 2, 3])
     containers: list[int] = field(default_factory=list)
-    batches: list[int] = field(default_factory=lambda: [1, 2, 3])  # numbers of messages seen
+    batches: list[int] = field(default_factory=lambda: [1, 2, 3])
     epochs: list[int] = field(default_factory=lambda: [0])
     queues: list[str] = field(default_factory=lambda: ["default", "root.default"])
 

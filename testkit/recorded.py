@@ -10,7 +10,8 @@ from typing import Any
 from weft.model.ids import app_of_container
 from weft.model.job import EdgeKind, Job
 
-TOLERANCE_S = 1e-3  # clocks of two processes are read at slightly different instants, x time scale
+# Two processes read their clocks at slightly different instants, which the time scale stretches.
+TOLERANCE_S = 1e-3
 
 
 @dataclass

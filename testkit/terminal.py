@@ -48,7 +48,8 @@ def in_terminal(
                 continue
             try:
                 data = os.read(ours, 65536)
-            except OSError:  # the terminal's other end is closed: the command has ended
+            except OSError:
+                # The terminal's other end is closed, so the command has ended.
                 break
             if not data:
                 break

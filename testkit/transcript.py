@@ -108,7 +108,8 @@ def replay(text: str) -> str:
     for line in text.splitlines():
         head, _, rest = line.partition(" ")
         if line[:1].isspace():
-            continue  # an effect of before
+            # This effect came before.
+            continue
         out.append(line)
         if line.startswith("core: "):
             call = ast.parse(rest, mode="eval").body

@@ -20,7 +20,7 @@ from weft.tape.records import hints_of
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 NAME = st.text("abcdefgh_é", min_size=1, max_size=6)
 AMOUNT = st.floats(0, 1e12, allow_nan=False)
-WIDE = st.integers(0, 2**63 - 1)  # ids
+WIDE = st.integers(0, 2**63 - 1)
 SIGNED = st.integers(-(2**31), 2**31 - 1)
 COUNT = st.integers(0, 2**31 - 1)
 INTEGERS = {
@@ -127,11 +127,13 @@ def strategy(kind: Any, name: str = "") -> st.SearchStrategy[Any]:  # noqa: C901
         return TEXT
     if kind is type(None):
         return st.none()
-    if kind is Hashable:  # keys of timers
+    if kind is Hashable:
+        # The keys of timers are hashable.
         return TEXT | st.tuples(TEXT, COUNT)
     if kind is Any and name == "request":
         return strategy(requests.ClientRequest)
-    if origin is Mapping:  # records of a journal
+    if origin is Mapping:
+        # The records of a journal are mappings.
         return st.dictionaries(TEXT, COUNT | TEXT | st.lists(st.floats(0, 9), max_size=2))
     if kind is Plan:
         return plans()

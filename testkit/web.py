@@ -55,12 +55,14 @@ class FakeClient:
         self, nodes: int = 1_000, apps: int = 500, jobs: Mapping[AppId, Job] | None = None
     ) -> None:
         self.cluster_ts = CLUSTER_TS
-        self.down = False  # as if no manager could be reached
+        # Whether to act as if no manager could be reached.
+        self.down = False
         self.calls: Counter[str] = Counter()
         self.facts: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._nodes = tuple(_node(number) for number in range(1, nodes + 1))
         self._apps = {number: _app(number) for number in range(1, apps + 1)}
-        self._jobs = dict(jobs or {})  # applications that are no diamonds; they run
+        # Applications that are no diamonds, and run.
+        self._jobs = dict(jobs or {})
         for number, job in self._jobs.items():
             self._apps[number] = replace(_app(6), app_id=number, name=job.name, submitted_s=4_000.0)
 

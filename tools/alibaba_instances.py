@@ -20,7 +20,8 @@ from weft.workloads.imported import Imported
 from weft.workloads.registry import import_jobs
 
 MACHINES = 4023
-MEMORY_MB = 3932.16  # of a percent of the largest machine, as the importer reads it
+# The importer reads a percent of the largest machine as so much memory.
+MEMORY_MB_PER_PERCENT = 3932.16
 DELAY_S, VARIATION, USED = 5.0, 0.3, 0.5
 Row = tuple[str | int | float, ...]
 
@@ -37,7 +38,7 @@ def drawn(job: Job, rng: np.random.Generator) -> Iterator[tuple[Row, list[Row]]]
         stops = starts + np.maximum(0, np.round(varied)).astype(np.int64)
         cpu, memory = (
             100.0 * stage.demand.get("vcores", 0.0),
-            stage.demand.get("memory_mb", 0.0) / MEMORY_MB,
+            stage.demand.get("memory_mb", 0.0) / MEMORY_MB_PER_PERCENT,
         )
         name = stage.name
         instances: list[Row] = [

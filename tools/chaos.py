@@ -41,17 +41,23 @@ from weft.client.api import Client
 from weft.model.job import Edge, Job, Stage
 
 EXPIRY_S = 6.0
-KILLS, LONG_PAUSES = 0.65, 0.175  # parts of the breaks; the rest are pauses of 1 s
+# Shares of kills and long pauses among the breaks; the others are pauses of 1 s.
+KILLS, LONG_PAUSES = 0.65, 0.175
 NODES, JOB_EVERY_S = 3, 2.0
 NODE = "1x8vcores,16384memory_mb,800disk_mbps,1000network_mbps"
 ENDED = ("FINISHED", "FAILED", "KILLED")
-DRAIN_S = 240.0  # for the jobs that still run when nothing breaks any more
-PAGES_S = 60.0  # for the pages to hear of the last of them
+# The jobs that still run when nothing breaks any more get so long to end.
+DRAIN_S = 240.0
+# The pages get so long to hear of the last of them.
+PAGES_WAIT_S = 60.0
 
 
 @dataclass
 class Chaos:
-    """One run: the cluster, who breaks what, what was submitted."""
+    """One run: the cluster, who breaks what, what was submitted.
+
+    `causes` tells why tasks finished again; once `over` is set, no more jobs come.
+    """
 
     cluster: Cluster
     mode: str
@@ -62,8 +68,8 @@ class Chaos:
     parts: dict[str, Part] = field(default_factory=dict)
     apps: list[int] = field(default_factory=list)
     jobs: dict[int, Job] = field(default_factory=dict)
-    causes: list[str] = field(default_factory=list)  # of tasks that finished again
-    over: threading.Event = field(default_factory=threading.Event)  # no more jobs come
+    causes: list[str] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
 
     @property
     def ends(self) -> Path:
@@ -177,12 +183,13 @@ class Chaos:
     def _judge_pages(self) -> list[str]:
         """Return what is wrong with the pages: they must list every application as ended."""
         url = f"http://{self.parts['web'].address}/ws/v1/cluster/apps"
-        until, found = time.monotonic() + PAGES_S, 0
+        until, found = time.monotonic() + PAGES_WAIT_S, 0
         while time.monotonic() < until:
             try:
                 with urllib.request.urlopen(url, timeout=10) as answer:
                     apps = json.load(answer)["apps"]["app"]
-            except OSError:  # it may just have begun
+            except OSError:
+                # The pages may just have begun to serve.
                 apps = []
             found = sum(app["state"] == "FINISHED" for app in apps)
             if found == len(self.apps):
@@ -193,7 +200,8 @@ class Chaos:
     def _judge_files(self) -> list[str]:
         wrong: list[str] = []
         total = twice = 0
-        closed: dict[int, dict[str, Any]] = {}  # the first end of a container that was heard of
+        # For each container, the first end that was heard of.
+        closed: dict[int, dict[str, Any]] = {}
         placed: dict[int, float] = {}
         events = self.cluster.events()
         for event in events:
@@ -389,7 +397,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="weft-chaos-") as made:
         folder = Path(given.keep or made)
         if given.keep:
-            folder.mkdir(parents=True)  # what another run left would be taken for this one's
+            # The folder must be new, as this run would take another one's files for its own.
+            folder.mkdir(parents=True)
         chaos, wrong = run(
             folder, given.mode, given.seconds, given.seed, given.long_pauses, given.nodes
         )

@@ -22,10 +22,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 HELPER = Path(os.environ.get("WEFT_DOCKER_ENGINE") or ROOT.parent / "shared/tools/docker-engine")
 BASES = sorted(set(re.findall(r"^FROM (\S+)", (ROOT / "deploy/Dockerfile").read_text(), re.M)))
-PATIENCE_S = 240.0  # of what must happen; a limit, never a measure
+# This is a limit for what must happen, never a measure.
+PATIENCE_S = 240.0
 NODE_MANAGERS, NODES = 3, 4
 JOBS = 13
-NO_NETWORK = re.compile(  # what pip and apt say when no package can be had
+# What pip and apt say when no package can be had.
+NO_NETWORK = re.compile(
     "Could not resolve|Temporary failure|Failed to establish|Unable to fetch|timed out|"
     "Connection refused|Network is unreachable|No matching distribution"
 )
@@ -344,7 +346,8 @@ def check_prometheus_beside(cluster: Composed) -> None:
     address = "127.0.0.1:19090"
     with tempfile.TemporaryDirectory(prefix="weft-prometheus-") as folder:
         path = Path(folder) / "prometheus.yml"
-        path.write_text(json.dumps(config))  # JSON is YAML
+        # JSON is YAML.
+        path.write_text(json.dumps(config))
         process = subprocess.Popen(
             [
                 program,

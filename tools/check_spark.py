@@ -23,7 +23,8 @@ from tools.spark_kit import ROOT, VERSION, Failure, Spark, install, say
 from weft.client.local import LocalCluster, LocalSettings
 
 HARNESS = Path(os.environ.get("WEFT_YARN_CLIENTS") or ROOT.parent / "shared/tools/yarn-clients")
-TRIES = 2  # of a case: five JVMs on a busy machine may miss any limit of Spark's own
+# Five JVMs on a busy machine may miss any limit of Spark's own, so a case has a second try.
+TRIES_PER_CASE = 2
 NODES = "2x4vcores,6144memory_mb"
 
 
@@ -99,7 +100,9 @@ def short(cluster: LocalCluster, venv: Path, work: Path, *, faults: bool) -> boo
     }
     if faults:
         cases = {"loss of manager and gateway": check.losses}
-    tried = [any(_passes(name, case) for _ in range(TRIES)) for name, case in cases.items()]
+    tried = [
+        any(_passes(name, case) for _ in range(TRIES_PER_CASE)) for name, case in cases.items()
+    ]
     return all(tried)
 
 
@@ -126,7 +129,8 @@ def harness(cluster: LocalCluster, venv: Path, work: Path, cases: list[str], *, 
     )
     named = re.search(r"CASE +of (.*?);", " ".join(listed.stdout.split()))
     every = named[1].split() if named else []
-    if disk:  # Skein needs a file system with a host in its address
+    if disk:
+        # Skein needs a file system with a host in its address.
         every = [case for case in every if case != "skein"]
     command = [
         sys.executable,

@@ -38,7 +38,8 @@ from screenshots import CLUSTER, keep_busy, shrink
 ROOT = Path(__file__).resolve().parents[1]
 BOARDS = ROOT / "deploy" / "grafana" / "dashboards"
 RULES = ROOT / "deploy" / "prometheus"
-WARM_S, SHOWN_S, RATE_S = 170.0, 120.0, 15  # rules look back a minute
+# The rules look back a minute, so pictures need a long start.
+WARM_S, SHOWN_S, RATE_S = 170.0, 120.0, 15
 CELL_INCHES, WIDTH_INCHES = 0.31, 13.0
 LEGENDS_MAX, LEGEND_CHARACTERS = 6, 125
 COLOURS = (
@@ -113,7 +114,8 @@ def own_prometheus() -> Iterator[Prometheus]:
             submitting.start()
             try:
                 time.sleep(WARM_S * 0.6)
-                client.decommission("n12", 10.0)  # so that states change in the pictures
+                # Decommission a node, so that states change in the pictures.
+                client.decommission("n12", 10.0)
                 time.sleep(WARM_S * 0.2)
                 client.recommission("n12")
                 time.sleep(WARM_S * 0.2)
@@ -286,7 +288,8 @@ def draw_lines(
         side.set_visible(False)
     names = [name or "value" for name, _ in found]
     columns = max(1, min(4, LEGEND_CHARACTERS // (max(map(len, names)) + 7)))
-    shown = min(LEGENDS_MAX, 2 * columns - 1)  # two lines, with what is left out
+    # Two lines, with one entry for what is left out.
+    shown = min(LEGENDS_MAX, 2 * columns - 1)
     handles = [plt.Line2D([], [], color=c, lw=2.2) for c in colours[:shown]]
     labels = names[:shown]
     if len(found) > shown:

@@ -135,16 +135,20 @@ def _shown(value: Any) -> str:
 
 
 def _comments(cls: type) -> dict[str, str]:
-    """Return the comment beside or below each field of a class."""
+    """Return the comment above or beside each field of a class."""
     found: dict[str, str] = {}
-    name = ""
+    name, above = "", ""
     tokens = tokenize.generate_tokens(io.StringIO(inspect.getsource(cls)).readline)
     names = {each.name for each in fields(cls)}
     for token in tokens:
         if token.type == tokenize.NAME and token.start[1] == 4 and token.string in names:
-            name = token.string
-        elif token.type == tokenize.COMMENT and name and "fmt:" not in token.string:
-            found[name] = f"{found.get(name, '')} {token.string.lstrip('# ')}".strip()
+            name, found[token.string], above = token.string, above, ""
+        elif token.type == tokenize.COMMENT and "fmt:" not in token.string:
+            text = token.string.lstrip("# ")
+            if token.start[1] == 4:
+                above = f"{above} {text}".strip()
+            elif name:
+                found[name] = f"{found[name]} {text}".strip()
     return found
 
 

@@ -24,10 +24,12 @@ from weft.model.errors import WeftError
 from weft.model.ids import app_of_container
 from weft.model.job import Edge, Job, Stage
 
-PROMISED_S = 10.0  # from the loss of the leader to an accepted job
+# Once the leader is lost, a new one must accept a job within this time.
+ACCEPTED_AGAIN_WITHIN_S = 10.0
 PAUSE_S = 30.0
-WIDTH, TASK_S = 20, 2.0  # tasks of a stage, and how long one takes
-STAGES_PER_KILL = 5  # so that the load lasts as long as the kills
+TASKS_PER_STAGE, TASK_S = 20, 2.0
+# The load must last as long as the kills.
+STAGES_PER_KILL = 5
 NODE = "16vcores,65536memory_mb"
 
 
@@ -50,7 +52,8 @@ class Run:
         self.cluster = cluster
         self.client = client
         self.nodes = nodes
-        self.wanted: dict[int, int] = {}  # tasks by application
+        # Tasks by application.
+        self.wanted: dict[int, int] = {}
         self.probes = 0
 
     def submit(self, made: Job) -> None:
@@ -124,7 +127,8 @@ class Run:
             self.client.submit(job("refused", 1, 1, 0.05))
         except RefusedError as error:
             told = str(error)
-        self.client.applications()  # reads go on
+        # Reads must go on without a leader.
+        self.client.applications()
         time.sleep(for_s)
         self.cluster.mend()
         began_s = time.monotonic()
@@ -170,7 +174,7 @@ def main(arguments: list[str]) -> int:
         run = Run(cluster, client, given.nodes)
         stages = max(2, STAGES_PER_KILL * (given.kills + 6))
         for number in range(given.jobs):
-            run.submit(job(f"load {number}", stages, WIDTH, TASK_S))
+            run.submit(job(f"load {number}", stages, TASKS_PER_STAGE, TASK_S))
         wait("tasks run", lambda: client.metrics().containers_running > given.jobs)
         took = []
         for number in range(given.kills):
@@ -183,7 +187,7 @@ def main(arguments: list[str]) -> int:
         running = client.metrics().containers_running
         bad = run.verdict()
     accepted = [one for one, _ in [*took, paused]]
-    slow = [one for one in accepted if one > PROMISED_S]
+    slow = [one for one in accepted if one > ACCEPTED_AGAIN_WITHIN_S]
     tasks = sum(run.wanted.values())
     print(f"{len(run.wanted)} jobs, {tasks:,} tasks, {running} running at the last fault")
     print(

@@ -28,7 +28,7 @@ from weft.model.job import Job
 from weft.policies.presets import PRESETS
 from weft.workloads.jobs_file import load_jobs
 
-LATE_S = 0.05  # more is a stall
+STALL_MIN_S = 0.05
 NODES, AT_ONCE = 20, 13
 SAMPLES = Path(__file__).resolve().parents[1] / "weft/client/samples/tpch"
 
@@ -47,7 +47,7 @@ def minute(preset: str, seconds: float) -> bool:
     told = ", ".join(f"{name} {over:g} of {all_:g} over" for name, (over, all_) in late.items())
     print(
         f"{preset}: serves after {ready_s:.1f} s; heartbeats every {interval_s:.4f} s; "
-        f"{told} {LATE_S * 1e3:g} ms",
+        f"{told} {STALL_MIN_S * 1e3:g} ms",
         flush=True,
     )
     return not any(over for over, _ in late.values())
@@ -100,7 +100,7 @@ def _late(cluster: LocalCluster, name: str) -> tuple[float, float]:
         for s in _scraped(cluster, name)
         if s.name == "weft_event_loop_lag_seconds_bucket"
     }
-    return counts[float("inf")] - counts[LATE_S], counts[float("inf")]
+    return counts[float("inf")] - counts[STALL_MIN_S], counts[float("inf")]
 
 
 def _scraped(cluster: LocalCluster, name: str) -> list[Sample]:

@@ -25,7 +25,8 @@ OMITTED = ["*/process/*", "*_kernels.py", "am/plan/*", "*/__main__.py", "*/__ini
 
 def search(first: int, last: int) -> Counter[str]:
     """Run the seeds; returns how often each rare path was taken. Raises where a seed fails."""
-    from sim import fuzz  # the cores are imported under measurement: a `def` is a line as well
+    # The cores are imported under measurement, as a `def` is a line as well.
+    from sim import fuzz
     from sim.cluster import Simulation
     from sim.swarm import case
     from weft.protocol.buggify import Buggify

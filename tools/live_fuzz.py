@@ -32,11 +32,14 @@ from weft.wire.tokens import Keys
 from weft.yarn import translate
 
 FACES = ("tracker", "master", "client", "node", "am host")
-NODES, WITNESSES = 6, 12  # nodes; tasks of the job that runs all the while
+# The witness is a job of so many tasks that runs all the while.
+NODES, WITNESS_TASKS = 6, 12
 OWN = tuple(f"n{n}" for n in range(1, NODES + 1))
-ROUND, VICTIMS = 2_000, 3  # messages before the victims are others
+# After so many messages the victims are others.
+MESSAGES_PER_ROUND, VICTIMS = 2_000, 3
 VICTIMS_S = 5.0
-PROBE_S, GONE_S = 120.0, 60.0  # for a job, and for all that is over to be gone
+# How long a job may take, and all that is over may take to be gone.
+PROBE_JOB_WAIT_S, GONE_WAIT_S = 120.0, 60.0
 REST = tuple(f"/ws/v1/cluster/{what}" for what in ("apps", "nodes", "scheduler", "metrics"))
 PAGES = (*REST, "/cluster", "/cluster/nodes", "/cluster/scheduler")
 REFUSED = "weft_messages_refused"
@@ -70,10 +73,10 @@ async def fuzz_live(
         for face in faces:
             rng = random.Random(f"{seed} {face}")
             sent, refused, took_s = 0, _counted(cluster, REFUSED), 0.0
-            for first in range(0, count, ROUND):
+            for first in range(0, count, MESSAGES_PER_ROUND):
                 pool, badges = await watch.victims(face)
                 began_s = time.monotonic()
-                size = min(ROUND, count - first)
+                size = min(MESSAGES_PER_ROUND, count - first)
                 sent += await flood(face, _address(cluster, face), rng, pool, size, badges)
                 took_s += time.monotonic() - began_s
                 await watch.clear(f"flood of {face}")
@@ -117,12 +120,12 @@ class Watch:
         """Start the witness; its number is none that a flood would guess."""
         for _ in range(5):
             await self._job_runs("before the floods")
-        lasting = Job("witness", (Stage("w", WITNESSES, 1e7, {"vcores": 1.0}),))
+        lasting = Job("witness", (Stage("w", WITNESS_TASKS, 1e7, {"vcores": 1.0}),))
         self.witness = await self.client.submit(lasting)
-        until = time.monotonic() + PROBE_S
-        while len(self.runs) < WITNESSES:
+        until = time.monotonic() + PROBE_JOB_WAIT_S
+        while len(self.runs) < WITNESS_TASKS:
             if time.monotonic() > until:
-                raise FuzzError(f"the witness did not start: {len(self.runs)} of {WITNESSES}")
+                raise FuzzError(f"the witness did not start: {len(self.runs)} of {WITNESS_TASKS}")
             await asyncio.sleep(0.05)
             self.runs = await self._containers()
         self.nodes = await self._nodes()
@@ -131,10 +134,12 @@ class Watch:
         """Return jobs that run, and all that a peer needs to speak for them."""
         demand = {"vcores": 0.1, "memory_mb": 64.0}
         stages = (Stage("s0", 12, 1e7, demand), Stage("s1", 9, 0.01, demand))
-        count = 1 if face == "node" else VICTIMS  # there orders must fit their application
+        # At a node, orders must fit their application.
+        count = 1 if face == "node" else VICTIMS
         apps = [await self.client.submit(Job(f"victim-{n}", stages)) for n in range(count)]
         held: dict[int, str] = {}
-        with contextlib.suppress(TimeoutError):  # the nodes that strangers made take some, and rot
+        # The nodes that strangers made take some containers, which never run.
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(VICTIMS_S):
                 while len(held) < count * stages[0].tasks:
                     await asyncio.sleep(0.02)
@@ -142,7 +147,8 @@ class Watch:
                     held = {task.container_id: task.node_id for task in tasks}
         now_s, keys = time.time(), self._keys()
         names = [*OWN[:3], "evil1", "evil2", "evil3"]
-        if face != "tracker":  # only where it is asked who says so may the honest ones be named
+        if face != "tracker":
+            # Only where the peer must prove its name may the honest names be used.
             names = list(OWN[:3]) if face == "node" else names[3:]
         attempts = [attempt_id(app, number) for app in apps for number in (1, 2)]
         nodes = [keys.node(name, now_s) for name in names if name not in OWN]
@@ -208,8 +214,9 @@ class Watch:
         if runs != self.runs:
             raise FuzzError(f"{when}: of the witness's containers changed {self.runs ^ runs}")
         await self._job_runs(when)
-        until = time.monotonic() + GONE_S  # the witness and its master run on, and nothing else
-        wanted = {"weft_tasks_running": WITNESSES + 1, "weft_masters": 1}
+        # The witness and its master run on, and nothing else.
+        until = time.monotonic() + GONE_WAIT_S
+        wanted = {"weft_tasks_running": WITNESS_TASKS + 1, "weft_masters": 1}
         while (left := {name: _counted(self.cluster, name) for name in wanted}) != wanted:
             if time.monotonic() > until:
                 raise FuzzError(f"{when}: {left} are left, expected {wanted}")
@@ -230,7 +237,7 @@ class Watch:
     async def _job_runs(self, when: str) -> None:
         job = Job("probe", (Stage("a", 12, 0.01, {"vcores": 1.0}),))
         app = await self.client.submit(job)
-        ended: Any = await asyncio.wait_for(self.client.wait([app]), PROBE_S)
+        ended: Any = await asyncio.wait_for(self.client.wait([app]), PROBE_JOB_WAIT_S)
         if ended[app].final_status != "SUCCEEDED":
             raise FuzzError(f"{when}: {ended[app]}")
 

@@ -22,19 +22,23 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 FOLDER = Path(__file__).resolve().parents[1] / "deploy" / "grafana" / "dashboards"
 SOURCE = DataSourceRef(type_val="prometheus", uid="prometheus")
 RATE = "$__rate_interval"
-COMPACT, HIGH = 4, 8  # heights of panels, in cells of the grid
+# Heights of panels, in cells of the grid.
+COMPACT, HIGH = 4, 8
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel: `queries` are (PromQL, legend); `text` says what to look for."""
+    """One panel: `queries` are (PromQL, legend); `text` says what to look for.
+
+    `kind` is lines, stack, number or table; `width` is in the grid's 24 columns.
+    """
 
     title: str
     unit: str
     queries: tuple[tuple[str, str], ...]
     text: str = ""
-    kind: str = "lines"  # or stack, number, table
-    width: int = 12  # of 24
+    kind: str = "lines"
+    width: int = 12
 
 
 @dataclass(frozen=True)

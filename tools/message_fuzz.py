@@ -45,7 +45,7 @@ from weft.protocol.record import changed
 from weft.wire import codec, rules
 
 MATCHERS = ("fifo", "capacity", "fair", "drf", "sjf", "tetris", "graphene", "carbyne")
-# what is told most often comes most often
+# The most frequent messages are listed several times.
 TO_MANAGER = (
     *get_args(messages.FromNode),
     *get_args(messages.FromMaster),
@@ -275,7 +275,8 @@ class NodeBed:
             return
         for effect in self.core.handle(message, self.now):
             if isinstance(effect, Send):
-                rules.check(effect.message, len(TYPES))  # what it says passes others' gates
+                # Other roles' gates accept what it sends.
+                rules.check(effect.message, len(TYPES))
         if getattr(message, "shutdown", ""):
             self.begin(self.rng.randrange(2**31))
 
@@ -348,11 +349,12 @@ BEDS: dict[str, Callable[[int, Tally], Any]] = {
     "node": NodeBed,
     "master": MasterBed,
 }
-ROUND = 400  # messages to one core before a fresh one takes its place
+# After so many messages to one core, a fresh one takes its place.
+MESSAGES_PER_CORE = 400
 LOOK_EVERY = 40
 
 
-def fuzz_core(name: str, seed: int, tally: Tally, steps: int = ROUND) -> None:
+def fuzz_core(name: str, seed: int, tally: Tally, steps: int = MESSAGES_PER_CORE) -> None:
     """Give one core so many messages; raises FuzzError that names seed and step."""
     bed = BEDS[name](seed, tally)
     for step in range(steps):

@@ -49,7 +49,8 @@ TESTS = (
 USES = re.compile(r"^\s*(from|import) (rm|am|sim|testkit)\b", re.MULTILINE)
 # Changes that no run can show: annotations (X | None), decorators, raised types.
 LEFT_OUT = ("RemoveDecorator", "ExceptionReplacer", "BitOr", "VariableReplacer", "VariableInserter")
-BUDGET_S = 20.0  # CPU time of a mutant's tests
+# The CPU time that one mutant's tests may take.
+BUDGET_S = 20.0
 
 
 class Mutant(NamedTuple):
@@ -210,7 +211,8 @@ def judged(judge: "Judge", mutant: Mutant, budget_s: float, first: str) -> dict[
     before, after = changed(mutant, judge.folder)
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
     diff = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
-    if not compiles(after):  # nobody could start it
+    if not compiles(after):
+        # Nobody could start this mutant.
         verdict = {"killed": True, "by": "", "tests": 0, "s": 0.0}
         return {**mutant._asdict(), **verdict, **told_of(mutant, 0, diff)}
     choices = (judge.tests_of(mutant.path, near) for near in nearby(before, mutant.line))

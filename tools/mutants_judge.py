@@ -28,9 +28,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-EXAMPLES = 12  # of Hypothesis, at most
-RECORD_LIMIT_S = 5.0  # CPU time; a test that needs longer as plain Python is left out
-WAIT_LIMIT_S = 120.0  # a fork that uses no CPU for so long waits for what never comes
+HYPOTHESIS_EXAMPLES_MAX = 12
+# CPU time: a test that needs longer as plain Python is left out.
+RECORD_LIMIT_S = 5.0
+# A fork that uses no CPU for so long waits for what never comes.
+WAIT_LIMIT_S = 120.0
 LOOK_S = 0.2
 MEMORY_BYTES = 6 << 30
 PASSED, FAILED = 0, 1
@@ -75,7 +77,8 @@ def heard(child: int, reader: int) -> tuple[bytes, int]:
                 return told, os.waitpid(child, 0)[1]
             continue
         ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:  # what its tests left behind still has the pipe
+        if ended:
+            # What its tests left behind still has the pipe.
             return told, status
         waited_s = waited_s + LOOK_S if asleep(child) else 0.0
     os.killpg(child, signal.SIGKILL)
@@ -114,7 +117,8 @@ def forked(body: Callable[[Callable[[Any], None]], None], limit_s: float) -> tup
     told, status = heard(child, reader)
     os.close(reader)
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # what its tests left behind
+        # Its tests may have left processes behind.
+        os.killpg(child, signal.SIGKILL)
     return os.waitstatus_to_exitcode(status), [json.loads(row) for row in told.splitlines()]
 
 
@@ -125,7 +129,7 @@ def few_examples(item: pytest.Item) -> None:
     def fewer(given: settings) -> settings:
         return settings(
             given,
-            max_examples=min(EXAMPLES, given.max_examples),
+            max_examples=min(HYPOTHESIS_EXAMPLES_MAX, given.max_examples),
             derandomize=True,
             database=None,
             deadline=None,
@@ -171,7 +175,8 @@ def exchanged(before: str, after: str, name: str) -> list[tuple[CodeType, CodeTy
     new = list(code_tree(compile(after, name, "exec")))
     if [c.co_qualname for c in old] != [c.co_qualname for c in new]:
         return None
-    optimized = 1  # a function's own code; modules and class bodies lack it
+    # Code of functions has this flag (CO_OPTIMIZED); code of modules and class bodies lacks it.
+    optimized = 1
     pairs = [(a, b) for a, b in zip(old, new, strict=True) if _own(a) != _own(b)]
     if any(not a.co_flags & optimized for a, _ in pairs):
         return None
@@ -219,8 +224,10 @@ class Judge:
     def __init__(self, folder: Path, watched: list[str], items: dict[str, pytest.Item]) -> None:
         self.folder, self.watched, self.items = folder, watched, items
         self.seen: dict[str, Seen] = {}
-        self.sound: dict[str, bool] = {}  # whether a test that failed passes without a change
-        self.tries: dict[str, int] = {}  # by test: mutants that it met, and that it killed
+        # Whether a test that failed passes without a change.
+        self.sound: dict[str, bool] = {}
+        # By test: how many mutants it met, and how many it killed.
+        self.tries: dict[str, int] = {}
         self.kills: dict[str, int] = {}
 
     def record(self, kept: Path, say: Callable[[str], None]) -> None:
@@ -313,7 +320,8 @@ class Judge:
             self._load_anew(path, after)
             files = sorted({str(self.folder / test.split("::")[0]) for test in tests})
             pytest.main([*OPTIONS, *files], plugins=[_Loop(loop)])
-            os._exit(FAILED)  # not even collected
+            # Not even the collection succeeded.
+            os._exit(FAILED)
 
         code, told = forked(body, 6 * budget_s + 60)
         killed = code != PASSED
@@ -322,7 +330,8 @@ class Judge:
         if killed and told:
             self.kills[told[-1]] = self.kills.get(told[-1], 0) + 1
         if killed and told and not self._passes(told[-1]):
-            del self.seen[told[-1]]  # it fails by itself: it says nothing of the mutant
+            # The test fails by itself, so it says nothing of the mutant.
+            del self.seen[told[-1]]
             return self.judge(path, after, [t for t in tests if t != told[-1]], budget_s)
         took_s = round(time.monotonic() - start_s, 1)
         return Verdict(killed, told[-1] if killed and told else "", len(told), took_s)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 CONSTANT = re.compile("_?[A-Z][A-Z0-9_]+")
 ENUMS = ("Enum", "IntEnum", "StrEnum")
-PLAIN = ("bisect", "heapq", "itertools", "math")  # functions of these are kept, too
+# Functions of these modules get names of their own, too.
+PLAIN = ("bisect", "heapq", "itertools", "math")
 
 
 def enums_of(folder: Path) -> set[str]:
@@ -46,7 +47,8 @@ def fix_constants(path: Path, enums: set[str]) -> None:
             values += [ast.unparse(made.value)] * (len(made.targets) - 1)
             each = [f"{ast.unparse(n)}: Final_ = {v}" for n, v in zip(names, values, strict=True)]
             end = made.end_lineno or made.lineno
-            lines[at:end] = ["; ".join(each), *[""] * (end - made.lineno)]  # no line moves
+            # No line may move.
+            lines[at:end] = ["; ".join(each), *[""] * (end - made.lineno)]
     for at, line in sorted(inserted, reverse=True):
         lines.insert(at, line)
     first = next(n for n, line in enumerate(lines) if line.startswith(("import ", "from ")))
@@ -76,7 +78,8 @@ def keep_values(tree: ast.Module, lines: list[str], enums: set[str]) -> list[tup
     A member's look-up goes through the class of its class, which takes hundreds of instructions.
     Return the lines that give those names, each with the place where it has to be inserted.
     """
-    known: dict[str, int] = {}  # what may be kept: the line from which on it is there
+    # The line from which on each name that may be kept is there.
+    known: dict[str, int] = {}
     imports = [one for one in tree.body if isinstance(one, ast.Import | ast.ImportFrom)]
     after = max((one.end_lineno or 0 for one in imports), default=0)
     for one in imports:
@@ -135,7 +138,8 @@ def write_out_records(path: Path) -> None:
     ]
     if not records:
         return
-    tree.body.insert(1, ast.parse("from dataclasses import dataclass").body[0])  # after the text
+    # The import comes after the module's docstring.
+    tree.body.insert(1, ast.parse("from dataclasses import dataclass").body[0])
     for made, instead in records:
         made.decorator_list = [ast.parse(instead, mode="eval").body] if instead else []
         fields = [one for one in made.body if isinstance(one, ast.AnnAssign)]

@@ -35,7 +35,7 @@ FILES = {
     "nation": 1,
     "region": 1,
 }
-SLOTS = 2  # task threads of the one executor
+EXECUTOR_TASK_THREADS = 2
 
 SPARK_CONF = {
     "spark.driver.memory": "4g",
@@ -127,7 +127,7 @@ def session(name: str, data: Path, log_folder: Path | None, advisory_kb: int) ->
     """Return a Spark session with the tables as views; without a log folder it records nothing."""
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(name).master(f"local[{SLOTS}]")
+    builder = SparkSession.builder.appName(name).master(f"local[{EXECUTOR_TASK_THREADS}]")
     for key, value in SPARK_CONF.items():
         builder = builder.config(key, value)
     builder = builder.config(
@@ -165,7 +165,7 @@ def record(out: Path, scale: float, queries: list[int], advisory_kb: int) -> Non
     texts = generate(data, scale)
     spark = session("warm-up", data, None, advisory_kb)
     spark.sql("SELECT count(*) FROM region").collect()
-    baseline_mb = resident_mb(spark) / SLOTS
+    baseline_mb = resident_mb(spark) / EXECUTOR_TASK_THREADS
     for number in (3, 9, 18):
         spark.sql(texts[number].rstrip().rstrip(";")).collect()
     spark.stop()
@@ -186,7 +186,7 @@ def record(out: Path, scale: float, queries: list[int], advisory_kb: int) -> Non
         "duckdb": duckdb.__version__,
         "python": platform.python_version(),
         "java": re.sub(r"[^0-9.].*", "", _java_version()),
-        "slots": SLOTS,
+        "slots": EXECUTOR_TASK_THREADS,
         "baseline_mb": round(baseline_mb),
         "advisory_partition_kb": advisory_kb,
     }

@@ -21,7 +21,7 @@ from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.model.job import Job, Stage
 
-TASKS = 40  # of a job
+TASKS_PER_JOB = 40
 NODE = "24vcores,65536memory_mb"
 
 
@@ -40,7 +40,7 @@ def held_back(cluster: LocalCluster, role: str) -> Iterator[None]:
 
 def restart(cluster: LocalCluster, client: Client, late: str, nodes: int, jobs: int) -> str:
     """Kill the manager and start it again; `late`: the role that is held back ("": none)."""
-    containers = jobs * (TASKS + 1)
+    containers = jobs * (TASKS_PER_JOB + 1)
 
     def nodes_in() -> bool:
         return client.metrics().nodes.get("RUNNING", 0) == nodes
@@ -61,7 +61,8 @@ def restart(cluster: LocalCluster, client: Client, late: str, nodes: int, jobs: 
         if late == "am":
             wait("all nodes are in", nodes_in)
         elif late == "nm":
-            time.sleep(5.0)  # masters say that they are there and what they hold
+            # Meanwhile masters say that they are there and what they hold.
+            time.sleep(5.0)
     took_s = wait("everything is adopted", all_in)
     used = psutil.Process(cluster.processes["rm"].pid).cpu_times()
     return f"ready after {ready_s:4.1f} s, adopted after {took_s:5.2f} s, CPU {used.user:5.2f} s"
@@ -74,12 +75,12 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=500)
     given = parser.parse_args()
     nodes, jobs = given.nodes, given.jobs
-    stage = Stage("s", TASKS, 36_000.0, {"vcores": 0.5, "memory_mb": 64.0})
+    stage = Stage("s", TASKS_PER_JOB, 36_000.0, {"vcores": 0.5, "memory_mb": 64.0})
     settings = LocalSettings(cluster=f"{nodes}x{NODE}", nm_processes=2, state=True)
     with LocalCluster(settings) as cluster, Client(cluster.address) as client:
         for number in range(jobs):
             client.submit(Job(f"j{number}", (stage,)))
-        wanted = jobs * (TASKS + 1)
+        wanted = jobs * (TASKS_PER_JOB + 1)
         wait("every task runs", lambda: client.metrics().containers_running == wanted)
         time.sleep(3.0)
         print(f"{nodes} nodes, {jobs} jobs, {wanted} containers")

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # for the test kit
-WARM_S = 90.0  # before the first picture
-PAUSE_S = 2.5  # between submissions
+# The test kit is not installed.
+sys.path.insert(0, str(ROOT))
+FIRST_PICTURE_AFTER_S = 90.0
+BETWEEN_SUBMISSIONS_S = 2.5
 SLOWER = 6.0
-SHOWN = "q21"  # the application whose page is taken
+SHOWN_APPLICATION = "q21"
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -40,7 +41,8 @@ nodes: [{count: 12, capacity: {vcores: 5, memory_mb: 32768, disk_mbps: 400, netw
 queues: {root: {prod: {capacity: 0.6}, research: {capacity: 0.3, max_capacity: 0.6},
                 default: {capacity: 0.1}}}
 """
-PAGES = {  # name -> (path, height, theme)
+# From a name to (path, height, theme).
+PAGES = {
     "overview": ("/cluster", 880, "light"),
     "overview-dark": ("/cluster", 880, "dark"),
     "applications": ("/cluster/apps", 760, "light"),
@@ -51,7 +53,8 @@ PAGES = {  # name -> (path, height, theme)
     "queues": ("/cluster/queues", 760, "dark"),
 }
 
-PLAYED = {  # name -> (schedulers, path, width, height, theme)
+# From a name to (schedulers, path, width, height, theme).
+PLAYED = {
     "player": (["graphene"], "/cluster/play?decision=500", 1440, 900, "light"),
     "player-two": (["capacity", "graphene"], "/cluster/play?t=130", 1600, 1000, "dark"),
 }
@@ -147,7 +150,7 @@ def own_cluster() -> Iterator[str]:
             submitting = threading.Thread(target=keep_busy, args=(client, jobs, busy))
             submitting.start()
             try:
-                time.sleep(WARM_S)
+                time.sleep(FIRST_PICTURE_AFTER_S)
                 yield cluster.url.removesuffix("/cluster")
             finally:
                 busy.clear()
@@ -164,7 +167,7 @@ def keep_busy(client: Any, jobs: list[Any], busy: threading.Event) -> None:
         for _ in range(10):
             if not busy.is_set():
                 return
-            time.sleep(PAUSE_S / 10)
+            time.sleep(BETWEEN_SUBMISSIONS_S / 10)
 
 
 def slower(job: Any) -> Any:
@@ -195,7 +198,7 @@ def take(options: argparse.Namespace, url: str, pages: dict[str, tuple[str, int,
             page.on("console", lambda m: print(f"console: {m.type}: {m.text}", file=sys.stderr))
             page.on("pageerror", lambda e: print(f"page error: {e}", file=sys.stderr))
             if "{app}" in path:
-                page.goto(f"{url}/cluster/apps?state=running&q={SHOWN}")
+                page.goto(f"{url}/cluster/apps?state=running&q={SHOWN_APPLICATION}")
                 first = page.locator("tbody tr td a.mono").last
                 path = path.format(app=(first.get_attribute("href") or "").rpartition("/")[2])
             page.goto(url + path)

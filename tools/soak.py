@@ -19,10 +19,12 @@ from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.model.job import Edge, Job, Stage
 
-SAMPLES = 40  # of a run
-LIVE_MAX = 400  # applications that are not yet over; more wait with the client
+SAMPLES_PER_RUN = 40
+# So many applications may run or wait at a time; more wait with the client.
+LIVE_MAX = 400
 GROWTH = 1.10
-ROOM = {"memory MB": 12.0, "files": 8.0, "threads": 4.0}  # what samples differ by
+# By so much samples differ without a leak.
+SAMPLE_NOISE = {"memory MB": 12.0, "files": 8.0, "threads": 4.0}
 
 
 def job(number: int) -> Job:
@@ -63,7 +65,7 @@ def drive(
             if number % 50 == 0:
                 while _live(client) > LIVE_MAX:
                     time.sleep(0.2)
-            if number % max(1, applications // SAMPLES) == 0:
+            if number % max(1, applications // SAMPLES_PER_RUN) == 0:
                 samples.append(sample(cluster))
                 late_s = time.monotonic() - due
                 print(
@@ -99,10 +101,10 @@ def grown(samples: list[dict[str, dict[str, float]]]) -> list[str]:
     by: dict[tuple[str, str], list[float]] = defaultdict(list)
     for part in (early, late):
         for name in part[0]:
-            for what in ROOM:
+            for what in SAMPLE_NOISE:
                 by[name, what].append(sum(each[name][what] for each in part) / len(part))
     for (name, what), (before, after) in by.items():
-        if after > before * GROWTH + ROOM[what]:
+        if after > before * GROWTH + SAMPLE_NOISE[what]:
             problems.append(f"{name}: {what} grew from {before:.0f} to {after:.0f}")
     return problems
 

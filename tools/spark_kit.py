@@ -19,7 +19,8 @@ from weft.client.local import LocalCluster, write_conf
 ROOT = Path(__file__).resolve().parents[1]
 VERSION = "3.5.3"
 INSTALL_S = 600.0
-CASE_S = 240.0  # a limit, never a measure
+# This is a limit, never a measure.
+CASE_S = 240.0
 APPLICATION = re.compile(r"application_\d+_\d+")
 
 # A job whose result is known, and one that lasts until it has run `seconds` of tasks.
@@ -113,7 +114,8 @@ class Spark:
     def write(self, *, files: bool = False) -> Path:
         """Write a configuration folder; `files`: WebHDFS, where one disk would do as well."""
         ready = dict(self.cluster.ready["hadoop"])
-        if not files:  # one host, whose disk all share: the staging files need no file server
+        if not files:
+            # One host's disk is shared by all, so the staging files need no file server.
             ready.pop("files", None)
         return write_conf(
             self.work / ("conf-files" if files else "conf"), ready, self.cluster.web_address

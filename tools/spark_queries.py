@@ -17,9 +17,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-ORDERS = 1_500  # of scale 1; four line items each, a tenth as many customers
-READ_S = 1.0 / 250  # a scan's wait for an order and its items: a second a task
-PARTS = 6  # scan tasks of scale 1
+# Orders of scale 1; each has four line items, and there are a tenth as many customers.
+ORDERS_AT_SCALE_1 = 1_500
+# A scan waits so long for an order and its items, which makes a second a task.
+READ_S = 1.0 / 250
+SCAN_TASKS_AT_SCALE_1 = 6
 REDUCERS = 4
 RETURNED, DAY_MAX = "R", 2_400
 
@@ -52,7 +54,7 @@ class Tables:
 
     def __init__(self, parallel: Callable[[int], Any], scale: int, read_s: float = READ_S) -> None:
         self.parallel, self.read_s = parallel, read_s
-        self.parts, self.count = PARTS * scale, ORDERS * scale
+        self.parts, self.count = SCAN_TASKS_AT_SCALE_1 * scale, ORDERS_AT_SCALE_1 * scale
         self.customers = self.count // 10
 
     def _scan(self, rows_of: Callable[[int], Iterable[Any]], count: int) -> Any:

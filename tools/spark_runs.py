@@ -21,10 +21,13 @@ from tools.spark_kit import LIGHT, ROOT, VERSION, Failure, Running, Spark, insta
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 
-PATIENCE_S = 1_200.0  # for a condition, never a measure: a busy machine starts Java slowly
-LOGS_MAX, LOG_MAX = 12, 2_000  # of containers that are shown of a run that failed
+# This is a limit for a condition, never a measure: a busy machine starts Java slowly.
+PATIENCE_S = 1_200.0
+# How many containers' logs are shown of a run that failed, and how much of each.
+LOGS_MAX, LOG_MAX = 12, 2_000
 NODES = "2x4vcores,6144memory_mb"
-CONTAINER_MB = 896  # a Spark container of 512 MB, with its overhead
+# A Spark container of 512 MB, with its overhead.
+CONTAINER_MB = 896
 QUICK = {f"spark.{who}.extraJavaOptions": LIGHT for who in ("driver", "executor", "yarn.am")}
 QUEUES = """
 resources: [{name: vcores, kind: divisible}, {name: memory_mb, kind: rigid}]
@@ -109,10 +112,13 @@ def _left(cluster: LocalCluster) -> list[Path]:
 
 
 class Share(NamedTuple):
-    """What a queue holds now."""
+    """What a queue holds now.
+
+    It asks for `wanted` containers.
+    """
 
     held_mb: float
-    wanted: int  # containers that it asks for
+    wanted: int
 
 
 def queues(cluster: LocalCluster, spark: Spark) -> None:
@@ -214,7 +220,8 @@ def dask(cluster: LocalCluster, spark: Spark) -> None:
         subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
         subprocess.run([str(python), "-m", "pip", "-q", "install", *DASK], check=True)
         (venv / "installed").touch()
-    conf = spark.write(files=True)  # Skein needs a file system with a host
+    # Skein needs a file system with a host in its address.
+    conf = spark.write(files=True)
     names = (
         "hadoop-client-api",
         "hadoop-client-runtime",
@@ -235,7 +242,7 @@ def dask(cluster: LocalCluster, spark: Spark) -> None:
     )
     programs = spark.work / "bin"
     programs.mkdir(exist_ok=True)
-    # what Skein asks of an installed Hadoop
+    # Skein asks this program of an installed Hadoop for the class path.
     (programs / "yarn").write_text(
         f'#!/bin/sh\n[ "$1" = classpath ] && echo "{":".join(classpath)}"\n'
     )

@@ -75,10 +75,14 @@ CASE_S = 280.0
 
 
 class Start(NamedTuple):
-    """One run's start, s."""
+    """One run's start, s.
 
-    total: float  # from spark-submit to the first task
-    weft: float  # of it: grants, starts, files
+    `total` lasts from spark-submit to the first task; `weft` is what grants, starts and files took
+    of it.
+    """
+
+    total: float
+    weft: float
     steps: dict[str, float]
 
 
@@ -200,7 +204,8 @@ def main() -> int:
         with LocalCluster(settings, Path(folder) / "cluster") as cluster:
             spark = Spark(cluster, Path(venv), work)
             for number in range(chosen.times):
-                for mode in modes:  # in turn, so that all see the same machine
+                # The modes take turns, so that all see the same machine.
+                for mode in modes:
                     start = run(spark, mode, number)
                     found[mode].append(start)
                     say(f"{mode}: {start.total:.1f} s, Weft's own {start.weft:.2f} s")

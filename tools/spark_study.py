@@ -29,10 +29,12 @@ from tools.spark_queries import QUERIES, Tables, answer
 from weft.client.local import LocalCluster, LocalSettings
 
 SCHEDULERS = ("capacity", "drf", "tetris", "graphene")
-NODES = "2x16vcores,3584memory_mb"  # four executors each
+# Each node has room for four executors.
+NODES = "2x16vcores,3584memory_mb"
 SCALES = (3, 1)
 APART_S = 2.0
-PATIENCE_S = 900.0  # a limit, never a measure
+# This is a limit, never a measure.
+PATIENCE_S = 900.0
 SETTINGS = {
     "spark.executor.instances": "0",
     "spark.dynamicAllocation.enabled": "true",
@@ -42,7 +44,8 @@ SETTINGS = {
     "spark.dynamicAllocation.maxExecutors": "3",
     "spark.dynamicAllocation.executorIdleTimeout": "3s",
     "spark.dynamicAllocation.shuffleTracking.timeout": "10s",
-    "spark.yarn.unmanagedAM.enabled": "true",  # a driver's own Java machine is its master
+    # A driver's own Java machine is its master.
+    "spark.yarn.unmanagedAM.enabled": "true",
     "spark.scheduler.minRegisteredResourcesRatio": "0",
     "spark.driver.extraJavaOptions": LIGHT,
     "spark.executor.extraJavaOptions": LIGHT,
@@ -186,7 +189,8 @@ def main() -> int:
     parser.add_argument("--out", default="", help="write every time there, as JSON")
     parser.add_argument("--tape", default="", help="keep tapes there, for weft whatif")
     chosen = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # clients and clusters end in order
+    # Clients and clusters then end in order.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     venv = install(chosen.spark_version) if shutil.which("java") else ""
     if not venv:
         say("not run: there is no Java, or no PySpark")

@@ -24,7 +24,8 @@ from weft.runtime.tapefile import find_tapes
 SCALE = 4.0
 NODE = "1x16vcores,65536memory_mb,800disk_mbps,1000network_mbps"
 PACES = ("prompt", "yarn")
-CUT_EVERY_S = 0.7  # on the wall clock
+# In wall clock time.
+CUT_EVERY_S = 0.7
 PRESETS = ("capacity", "graphene", "tetris", "carbyne", "drf")
 
 
@@ -77,7 +78,8 @@ def _record(cluster: Cluster, case: Case) -> list[Job]:
         f"--tape={cluster.folder / 'tapes'}",
         f"--time-scale={scale}",
         f"--epoch-s={time.time()}",
-        "--no-check",  # which takes its time: fewer messages would share a batch
+        # Checks take time, with which fewer messages would share a batch.
+        "--no-check",
     )
     keeps = (
         *shared,

@@ -34,12 +34,15 @@ CLUSTER = "2x8vcores,16384memory_mb"
 
 @dataclass(slots=True)
 class Event:
-    """One event of one core: what it was, what it led to, and which functions it went through."""
+    """One event of one core: what it was, what it led to, and which functions it went through.
+
+    `calls` are (from file, to file, function).
+    """
 
     address: str
     kind: type
     effects: Effects = field(default_factory=list)
-    calls: list[tuple[str, str, str]] = field(default_factory=list)  # from file, to file, function
+    calls: list[tuple[str, str, str]] = field(default_factory=list)
 
 
 class Watched(Simulation):
@@ -71,7 +74,8 @@ class Watched(Simulation):
             code, caller = frame.f_code, frame.f_back
             if what == "call" and _counts(code.co_filename) and code.co_name[0] != "<":
                 while caller is not None and caller.f_code.co_name[0] == "<":
-                    caller = caller.f_back  # a comprehension is part of what it stands in
+                    # A comprehension is part of what it stands in.
+                    caller = caller.f_back
                 source = "" if caller is None else caller.f_code.co_filename
                 seen.calls.append((source, code.co_filename, code.co_qualname))
 
@@ -101,7 +105,8 @@ def watched(scheduler: str, *, prompt: bool) -> list[Event]:
 
 def heartbeat(events: list[Event]) -> list[Event]:
     """Return a node's heartbeat on which tasks are placed, in the manager."""
-    for event in reversed(events):  # the last: the one that places the second stage
+    # The last such heartbeat places the second stage.
+    for event in reversed(events):
         if event.kind is NodeHeartbeated and _notes(event, Placed, PlacedRun):
             return [event]
     raise SystemExit("no heartbeat led to a placement")
@@ -148,7 +153,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--files", action="store_true")
     parser.add_argument("--calls", action="store_true")
     chosen = parser.parse_args(arguments)
-    watched(chosen.scheduler, prompt=False)  # what is imported and compiled once is no walk
+    # The first run imports and compiles, which is no part of a walk.
+    watched(chosen.scheduler, prompt=False)
     slow, quick = (watched(chosen.scheduler, prompt=prompt) for prompt in (False, True))
     paths = (
         ("submission -> first start, prompt", submission(quick)),

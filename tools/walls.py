@@ -11,9 +11,11 @@ from typing import Any
 from grimp import ImportGraph
 from importlinter import Contract, ContractCheck, fields, output
 
-_POLICY = re.compile(r"((?:\w+\.)+\w+)(?::\w+)?")  # of a registry's row: "module:name" or "module"
+# A registry's row names a policy as "module:name" or "module".
+_POLICY = re.compile(r"((?:\w+\.)+\w+)(?::\w+)?")
 
-Import = tuple[str, str]  # who imports what
+# (the importing module, the imported one).
+Import = tuple[str, str]
 
 
 class PureContract(Contract):
@@ -32,7 +34,8 @@ class PureContract(Contract):
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
         """Collect the imports of pure modules that are not allowed."""
-        rules: Any = self  # a field's value is of another type than the field
+        # The value of a field has another type than the field.
+        rules: Any = self
         own = {name.split(".")[0] for name in graph.modules if not graph.is_module_squashed(name)}
         found: list[Import] = []
         for module in sorted(graph.modules):

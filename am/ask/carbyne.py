@@ -116,7 +116,8 @@ def pool_level(share: Vector, capacity: Vector) -> tuple[float, Vector]:
     return level, tuple(level * c for c in capacity)
 
 
-Known = tuple[int, Vector, tuple[float, ...]]  # version, share, factors
+# What a schedule was made for: version of the view, share, factors.
+Known = tuple[int, Vector, tuple[float, ...]]
 
 
 class Carbyne:
@@ -162,9 +163,11 @@ class Carbyne:
         self._known: Known | None = None
         self._intra: Intra | None = None
         self._at_s = 0.0
-        self._ends_s = np.inf  # the promised end
-        self._level = 0.0  # the dominant share under which it was promised, 0: nothing promised
-        self._left = 0  # tasks that had not started then
+        # The promised end, the dominant share under which it was promised (0: nothing was), and the
+        # tasks that had not started then.
+        self._ends_s = np.inf
+        self._level = 0.0
+        self._left = 0
 
     def ask(self, view: JobView, now: float, rng: np.random.Generator) -> Wish:
         """Return must-start tasks and the rest, by group; wake when the next one falls due."""

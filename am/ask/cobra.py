@@ -58,17 +58,20 @@ class Cobra:
         self.container = container
         self.over_estimate = float(over_estimate)
         self.desire = float(initial_desire)
-        self.case = ""  # of the last full period
+        # Which case of the desire's feedback the last full period was.
+        self.case = ""
         self._af = AfSettings(float(rho), float(delta))
         self._period_s = float(period_s)
         self._tau = float(tau)
         self._unknown_wait_s = float(unknown_wait_s)
         self._surplus = bool(surplus_release)
         self._needed_only = bool(needed_only)
-        self._ends_s: float = np.inf  # of the current period; none yet
+        # The current period has no end before the first call.
+        self._ends_s: float = np.inf
         self._seen: dict[int, _Seen] = {}
         self._at_s = 0.0
-        self._rate: tuple[list[float], list[float]] | None = None  # (used, held) since then
+        # The (used, held) rates since `_at_s`.
+        self._rate: tuple[list[float], list[float]] | None = None
         # expected use and allocation over the period so far; empty: it just began
         self._used: list[float] = []
         self._held: list[float] = []
@@ -78,7 +81,7 @@ class Cobra:
         self._account(now)
         if self._ends_s == np.inf:
             self._ends_s = now + self._period_s
-            # what an earlier attempt desired is known from what it left
+            # The desire of an earlier attempt is known from the containers that it left.
             self.desire = max(self.desire, float(len(view.containers)))
         while now >= self._ends_s - 1e-9:
             self._feed_back(view)

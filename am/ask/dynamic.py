@@ -30,7 +30,7 @@ class Dynamic:
         self._idle_s = float(idle_s)
         self._wait_s = float(wait_s)
         self._add = 1
-        self._due_s: float | None = None  # when the backlog asks for more
+        self._next_addition_s: float | None = None
 
     def hold(self, view: HoldView, now: float, rng: np.random.Generator) -> HoldWish:
         """Fill containers, follow the backlog, give back what idled long enough."""
@@ -52,17 +52,17 @@ class Dynamic:
     def _follow_backlog(self, view: HoldView, filling: Filling, now: float) -> float | None:
         """Raise the target when tasks waited long enough; return when to look again."""
         if not filling.left:
-            self._add, self._due_s = 1, None
+            self._add, self._next_addition_s = 1, None
             return None
-        if self._due_s is None:
-            self._due_s = now + self._backlog_s
-        elif now >= self._due_s - 1e-9:
+        if self._next_addition_s is None:
+            self._next_addition_s = now + self._backlog_s
+        elif now >= self._next_addition_s - 1e-9:
             needed = sum(1 for c in view.containers if c.busy or c.container_id in filling.used)
             needed += self._needed(view, filling)
             self._target = max(1, min(max(self._target, len(view.containers)) + self._add, needed))
             self._add *= 2
-            self._due_s = now + self._backlog_s
-        return self._due_s - now
+            self._next_addition_s = now + self._backlog_s
+        return self._next_addition_s - now
 
     def _needed(self, view: HoldView, filling: Filling) -> int:
         """Return containers that the tasks left would fill."""

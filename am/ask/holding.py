@@ -55,9 +55,9 @@ class Filling:
 
     __slots__ = (
         "_delta",
-        "_fixed",
+        "_fixed_wait",
         "_now",
-        "_single",
+        "_one_task_at_a_time",
         "_tau",
         "_unknown_wait_s",
         "left",
@@ -74,37 +74,39 @@ class Filling:
         fixed: bool = False,
         single: bool = False,
     ) -> None:
-        self._fixed = fixed  # wait `unknown_wait_s` whatever a task lasts
-        self._single = single  # one task a container at a time
+        self._fixed_wait = fixed
+        self._one_task_at_a_time = single
         self._now = now
         self._tau = tau
         self._delta = delta
         self._unknown_wait_s = unknown_wait_s
         self.start: list[tuple[int, int]] = []
-        self.used: set[int] = set()  # containers that got a task
+        self.used: set[int] = set()
         self.left: list[Waiting] = []
 
     def fill(self, view: HoldView, containers: Iterable[ContainerView]) -> None:
         """Choose tasks for every container that has room."""
         left = {task.group.number: len(task.group.ready) for task in view.waiting}
         waits = sum(left.values())
-        known: dict[Vector, list[Waiting]] = {}  # the waiting tasks in parts of each size
+        waiting_by_size: dict[Vector, list[Waiting]] = {}
         for container in containers:
-            if self._single and container.busy:
+            if self._one_task_at_a_time and container.busy:
                 continue
             if not waits:
                 break
             size = container.size
-            tasks = known.get(size)
+            tasks = waiting_by_size.get(size)
             if tasks is None:
-                tasks = known[size] = _drop_missing(self._waiting(view, size), size)
-            # of the resources that it has: the others would seem never to be free
+                tasks = waiting_by_size[size] = _drop_missing(self._waiting(view, size), size)
+            # Resources that a container lacks are left out: they would seem never to be free.
             free = tuple([f / s for f, s in zip(container.free, size, strict=True) if s > 0])
             tasks = [task for task in tasks if left[task.key] and fits(task.need, free)]
             if not tasks:
                 continue
             spot = Spot(container.node, view.racks.get(container.node, ""), free)
-            chosen, _ = assign_left(spot, tasks, left, self._delta, 1 if self._single else 0)
+            chosen, _ = assign_left(
+                spot, tasks, left, self._delta, 1 if self._one_task_at_a_time else 0
+            )
             waits -= len(chosen)
             for group, _level in chosen:
                 self.start.append((container.container_id, group))
@@ -118,7 +120,7 @@ class Filling:
         return next_threshold_s(self.left)
 
     def _waiting(self, view: HoldView, size: Sequence[float]) -> list[Waiting]:
-        return waiting_of(view, size, self._now, self._tau, self._unknown_wait_s, self._fixed)
+        return waiting_of(view, size, self._now, self._tau, self._unknown_wait_s, self._fixed_wait)
 
 
 def _drop_missing(tasks: Sequence[Waiting], size: Sequence[float]) -> list[Waiting]:

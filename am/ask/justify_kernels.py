@@ -44,7 +44,8 @@ def _cut(times: Floats, use: Floats, size: int, at: float) -> int:
             use[k, r] = use[k - 1, r]
     times[place] = at
     for r in range(use.shape[1]):
-        use[place, r] = use[place - 1, r]  # it splits the interval before it
+        # The new place splits the interval before it.
+        use[place, r] = use[place - 1, r]
     return size + 1
 
 

@@ -27,48 +27,64 @@ class Shape(NamedTuple):
     """A job's DAG: n tasks, s stages, l groups, d resources; it never changes under one plan.
 
     The `listing` of the links is group by group in plan order, and from its end in `back`.
+
+    `back` has time running backwards. Shapes: `kind` (n,) is a task's group; `group_at` (l + 1,);
+    `need` (l, d); `rank` (l,) is a group's place in the preferred order, larger first, and `tie`
+    (l,) its place among equals; `depth` (s,) is the longest hop count from a source.
     """
 
     links: Links
-    back: Links  # with time running backwards
-    kind: Ints  # (n,): the group
-    group_at: Ints  # (l + 1,)
-    need: Floats  # (l, d)
-    rank: Floats  # (l,): the group's place in the preferred order, larger first
-    tie: Ints  # (l,): the place among equals
-    depth: Ints  # (s,): the longest hop count from a source
+    back: Links
+    kind: Ints
+    group_at: Ints
+    need: Floats
+    rank: Floats
+    tie: Ints
+    depth: Ints
 
 
 class Run(NamedTuple):
-    """One packing under way; the answer is `start` (nan: not placed)."""
+    """One packing under way; the answer is `start` (nan: not placed).
 
-    duration: Floats  # (n,)
+    Shapes: `duration`, `queue` and `start` (n,); `ready` (n,) has room for what one end makes
+    ready; `head`, `tail` and `live` (l,), the last for groups with something ready; `ends` and
+    `tasks` (n,) are one heap.
+    """
+
+    duration: Floats
     waits: Waits
-    ready: Ints  # (n,): room for what one end makes ready
-    queue: Ints  # (n,)
-    head: Ints  # (l,)
-    tail: Ints  # (l,)
-    live: Ints  # (l,): groups with something ready
-    ends: Floats  # (n,): a heap with `tasks`
-    tasks: Ints  # (n,)
-    start: Floats  # (n,)
+    ready: Ints
+    queue: Ints
+    head: Ints
+    tail: Ints
+    live: Ints
+    ends: Floats
+    tasks: Ints
+    start: Floats
 
 
 class HeldOverTime(NamedTuple):
-    """What is taken for good, in ascending order of time."""
+    """What is taken for good, in ascending order of time.
 
-    at: Floats  # (times,) from when on
-    amount: Floats  # (times, d)
+    From `at` (times,) on, s, `amount` (times, d) is taken.
+    """
+
+    at: Floats
+    amount: Floats
 
 
 class Pool(NamedTuple):
-    """The share of the cluster that the job is packed into."""
+    """The share of the cluster that the job is packed into.
 
-    capacity: Floats  # (d,)
-    free: Floats  # (d,) now
-    tiny: Floats  # (d,) what counts as nothing
-    held_at: Floats  # (times,)
-    used: Floats  # (times, d) at each of them: held, and by placed tasks
+    Shapes: `capacity`, `free` (now) and `tiny`, which counts as nothing, (d,); `used` (times, d) is
+    what is held, or used by placed tasks, from each of `held_at` (times,) on.
+    """
+
+    capacity: Floats
+    free: Floats
+    tiny: Floats
+    held_at: Floats
+    used: Floats
 
 
 @inner_kernel

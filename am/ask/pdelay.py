@@ -12,12 +12,15 @@ NODE, RACK, ANY = "node", "rack", "any"
 
 
 class Waiting(NamedTuple):
-    """Like waiting tasks; `threshold_s` is tau * p, or a fixed wait while p is not known."""
+    """Like waiting tasks; `threshold_s` is tau * p, or a fixed wait while p is not known.
+
+    `wait_s` is that of the longest waiting one.
+    """
 
     key: int
     need: tuple[float, ...]
     threshold_s: float
-    wait_s: float  # of the longest waiting one
+    wait_s: float
     nodes: tuple[str, ...] = ()
     racks: tuple[str, ...] = ()
     tasks: int = 1
@@ -123,5 +126,6 @@ def empty_after_packing(
                     touched[at] = True
                     break
             else:
-                break  # the others of its kind do not fit either
+                # The others of its kind do not fit either.
+                break
     return [at for at in order if idle[at] and not touched[at]]

@@ -14,7 +14,8 @@ from weft.model.job import parents_first
 from weft.model.resources import Vector
 
 READY, RUNNING, DONE = 1, 2, 3
-OVERDUE_SHARE = 0.05  # of its expected duration that a task which overran is given yet
+# A task that overran is given this part of its expected duration yet.
+OVERDUE_SHARE = 0.05
 
 
 def shape_of(view: JobView) -> Shape:

@@ -84,25 +84,32 @@ class AvailableView:
     """The semi-clairvoyant view: stages whose tasks may start, and nothing of later ones.
 
     `changed` holds the groups whose number of ready tasks changed since the last call.
+
+    The job may count on `share`; `capacity` is C, the sum over machines.
     """
 
     changed: Mapping[int, GroupView] = field(default_factory=dict)
     available: Sequence[GroupView] = ()
-    share: Vector = ()  # what the job may count on
-    capacity: Vector = ()  # C, the sum over machines
+    share: Vector = ()
+    capacity: Vector = ()
 
 
 @dataclass(slots=True)
 class JobView(AvailableView):
-    """The clairvoyant view: the whole remaining DAG, its estimates, and what runs."""
+    """The clairvoyant view: the whole remaining DAG, its estimates, and what runs.
+
+    By stage: `factors` (believed over declared duration), `states` (by task: waiting, ready,
+    running, done) and `parents` ((parent, whether a barrier) pairs). `pairs` is by (parent, child).
+    `version` grows with every change of the remaining DAG.
+    """
 
     groups: Sequence[GroupView] = ()
-    factors: Sequence[float] = ()  # believed over declared duration, by stage
-    states: Sequence[Sequence[int]] = ()  # by stage and task: waiting, ready, running, done
-    parents: Sequence[Sequence[tuple[int, bool]]] = ()  # by stage: (parent, whether a barrier)
-    pairs: Mapping[tuple[int, int], TaskPairs] = field(default_factory=dict)  # by (parent, child)
+    factors: Sequence[float] = ()
+    states: Sequence[Sequence[int]] = ()
+    parents: Sequence[Sequence[tuple[int, bool]]] = ()
+    pairs: Mapping[tuple[int, int], TaskPairs] = field(default_factory=dict)
     running: Sequence[RunningTask] = ()
-    version: int = 0  # grows with every change of the remaining DAG
+    version: int = 0
 
 
 class ContainerView(Protocol):
@@ -142,12 +149,15 @@ class ContainerView(Protocol):
 
 
 class WaitingTasks(NamedTuple):
-    """Ready tasks of one group; `duration_s` is None while nothing is known of it."""
+    """Ready tasks of one group; `duration_s` is None while nothing is known of it.
+
+    The longest waiting task became ready at `since_s`; one task is believed to need `demand`.
+    """
 
     group: GroupView
-    since_s: float  # when the longest waiting one became ready
+    since_s: float
     duration_s: float | None
-    demand: Vector  # what one of them is believed to need
+    demand: Vector
 
 
 @dataclass(slots=True)
@@ -155,14 +165,17 @@ class HoldView:
     """What an asker of reusable containers sees: what waits, what it holds; no later stage.
 
     `pool_max` is the number of containers of the job's size that the cluster could hold.
+
+    A new container would have `size`; `pending` containers were asked for and not granted. `racks`
+    has the nodes whose rack is known; where it is empty, there is one rack.
     """
 
     waiting: Sequence[WaitingTasks]
     containers: Sequence[ContainerView]
-    size: Vector  # of a new container
+    size: Vector
     pool_max: int
-    pending: int  # containers asked for and not granted
-    racks: Mapping[NodeId, str]  # where known; none: there is one
+    pending: int
+    racks: Mapping[NodeId, str]
 
 
 class HoldWish(NamedTuple):

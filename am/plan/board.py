@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from am.plan import board_kernels as kernels
-from am.plan.board_kernels import LEVELS, Space
+from am.plan.board_kernels import OPEN_MARKS_MAX, Space
 from am.plan.link_kernels import Waits
 from am.plan.part_kernels import Part
 from am.plan.placing_kernels import Scratch
@@ -33,8 +33,8 @@ def space_of(room: Ints, breakpoints: int) -> Space:
         state=np.zeros(kernels.STATE, np.int64),
         times=np.zeros(pool, np.int64),
         free=np.zeros((pool, resources), np.int64),
-        kept_table=np.zeros((LEVELS, 7, machines), np.int64),
-        kept_state=np.zeros((LEVELS, kernels.STATE), np.int64),
+        kept_table=np.zeros((OPEN_MARKS_MAX, 7, machines), np.int64),
+        kept_state=np.zeros((OPEN_MARKS_MAX, kernels.STATE), np.int64),
         heap_key=np.zeros(machines, np.int64),
         heap_machine=np.zeros(machines, np.int64),
         segment_at=np.zeros(machines, np.int64),
@@ -67,7 +67,7 @@ def scratch_of(part: Part) -> Scratch:
         start=ints(tasks),
         machine=ints(tasks),
         front=ints(2, stages),
-        kept_front=ints(LEVELS, 2, stages),
+        kept_front=ints(OPEN_MARKS_MAX, 2, stages),
         member=ints(tasks),
         member_start=ints(5),
         on=labels(4),

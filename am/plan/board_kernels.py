@@ -19,8 +19,9 @@ from weft.policies.compiled import inner_kernel, kernel
 
 Ints = NDArray[np.int64]
 
-FAR = 1 << 61  # beyond every time of the space
-LEVELS = 6  # marks that may be open at the same time
+# A time beyond every time of the space.
+FAR = 1 << 61
+OPEN_MARKS_MAX = 6
 
 # rows of `Space.table`: one column a segment
 LO, COUNT, OFFSET, LENGTH, ROOM, CLASS, OWNED = range(7)

@@ -16,8 +16,10 @@ from weft.model.dag import Dag, Flags, Ints
 from weft.model.errors import InputError
 from weft.model.plan import Plan, plan_of_starts
 
-_STAGES_MAX = 2000  # beyond that the transitive edges stay: they only move labels
-Ranges = tuple[tuple[int, int], ...]  # (highest, minus the lowest), in falling order
+# Beyond this, transitive edges stay: they only move labels.
+_STAGES_MAX = 2000
+# Each range is (highest, minus the lowest); the ranges fall.
+Ranges = tuple[tuple[int, int], ...]
 
 
 def plan(request: PlanRequest) -> Plan:
@@ -73,7 +75,8 @@ def _labels(dag: Dag, dependencies: Dependencies) -> Ints:
         ranges[block] = ((given + len(tasks) - 1, -given),)
         given += len(tasks)
         done = [block]
-        for ended in done:  # grows while it is read: hubs have no label to wait for
+        # The list grows while it is read, because hubs have no label to wait for.
+        for ended in done:
             for parent in blocks.parents[ended]:
                 waiting[parent] -= 1
                 if waiting[parent] == 0:

@@ -19,8 +19,10 @@ Ints = NDArray[np.int64]
 Labels = NDArray[np.int8]
 Floats = NDArray[np.float64]
 
-_RUN = 8  # so many keys are sorted by insertion before runs are merged
-_KIN = 0.05  # of the tasks: parents that differ in fewer have children by noise alone
+# Runs of so many keys are sorted by insertion before they are merged.
+_INSERTION_SORT_LENGTH = 8
+# Parents that differ in a smaller share of their tasks have children by noise alone.
+_ALIKE_PARENTS_SHARE = 0.05
 # columns of `chance`, each in [0, 1): two mothers to choose from, where the window is and how wide,
 # whether noise comes on top
 MOTHER, OTHER, WHERE, WIDE, NOISY = range(5)
@@ -49,11 +51,11 @@ def _sort(sorter: Sorter, first_key: Ints) -> None:
     for i in range(count):
         v = sorter.base[i]
         at = i
-        while at % _RUN > 0 and first_key[source[at - 1]] < first_key[v]:
+        while at % _INSERTION_SORT_LENGTH > 0 and first_key[source[at - 1]] < first_key[v]:
             source[at] = source[at - 1]
             at -= 1
         source[at] = v
-    width = _RUN
+    width = _INSERTION_SORT_LENGTH
     while width < count:
         low = 0
         while low < count:
@@ -109,12 +111,17 @@ class Brood(NamedTuple):
 
 
 class Luck(NamedTuple):
-    """What chance decides of a generation."""
+    """What chance decides of a generation.
 
-    chance: Floats  # (children, CHANCES), each in [0, 1)
-    noise: Floats  # (children, n), ticks
-    wide: Floats  # (2,) the least and most of the span that a window takes
-    noisy: float  # share of the children with noise
+    `chance` (children, CHANCES) lies in [0, 1); `noise` (children, n) is in ticks; `wide` (2,) are
+    the least and the greatest share of the span that a crossover window takes; `noisy` is the share
+    of the children that get noise.
+    """
+
+    chance: Floats
+    noise: Floats
+    wide: Floats
+    noisy: float
 
 
 @kernel
@@ -172,7 +179,8 @@ def cross(starts: Ints, spans: Ints, length: Ints, sign: int, luck: Luck, keys: 
         low = int(chance[c, WHERE] * (span - width))
         differ = 0
         for v in range(n):
-            end = length[v] if sign < 0 else 0  # falling ends push right, rising starts left
+            # A falling order pushes ends to the right, a rising one starts to the left.
+            end = length[v] if sign < 0 else 0
             time = starts[father, v] + end
             other_time = starts[mother, v] + end
             if time != other_time:
@@ -183,7 +191,7 @@ def cross(starts: Ints, spans: Ints, length: Ints, sign: int, luck: Luck, keys: 
                 keys[c, v] = time + far
             else:
                 keys[c, v] = other_time
-        if differ < _KIN * n or chance[c, NOISY] < luck.noisy:
+        if differ < _ALIKE_PARENTS_SHARE * n or chance[c, NOISY] < luck.noisy:
             for v in range(n):
                 keys[c, v] += int(luck.noise[c, v])
         if sign > 0:

@@ -11,9 +11,11 @@ from am.plan.paths import dependencies_of
 from weft.model.dag import Dag, Floats, Ints, Machines
 from weft.model.extras import require
 
-_UNITS = 1_000_000_000  # a machine's capacity in whole units
-_SLACK = 50  # units of rounding that a full machine may hold: 5e-8 of it, half the tolerance
-_ENERGY_MAX = 1 << 58  # units x ticks of all machines: the solver adds them up in 64 bits
+_UNITS_PER_MACHINE = 1_000_000_000
+# A full machine may hold so many units of rounding: 5e-8 of it, half of the tolerance.
+_ROUNDING_UNITS = 50
+# The solver adds up units times ticks of all machines in 64 bits.
+_ENERGY_MAX = 1 << 58
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,8 @@ class ExactModel:
         for task in range(dag.tasks):
             length = int(self._ticks[task])
             for j in range(self._machines.count):
-                # of equal machines, the first task to use one takes the lowest not yet used
+                # Break symmetry: the first task to use one of several equal machines takes the
+                # lowest free one.
                 if np.any(need[task] > room[j]) or alike[j] > task:
                     continue
                 on = model.new_bool_var("")
@@ -181,8 +184,10 @@ def _whole_units(demand: Floats, capacity: Floats) -> tuple[Ints, Ints]:
         whole = _decimal(both)
         if whole is None:
             most = capacity[:, r].max(initial=0.0)
-            whole = np.round(both / (most if most > 0 else 1.0) * _UNITS).astype(np.int64)
-            whole[len(demand) :] += _SLACK
+            whole = np.round(both / (most if most > 0 else 1.0) * _UNITS_PER_MACHINE).astype(
+                np.int64
+            )
+            whole[len(demand) :] += _ROUNDING_UNITS
         need[:, r], room[:, r] = whole[: len(demand)], whole[len(demand) :]
     return need, room
 

@@ -24,19 +24,28 @@ from weft.model.errors import InputError
 from weft.model.json_types import Arguments, Options
 from weft.model.plan import Plan, plan_of_starts
 
-_STARTS = ("tetris", "coffman_graham")  # besides the lists that Graphene's search ends with
+# These lists are tried beside those that Graphene's search ends with.
+_EXTRA_START_LISTS = ("tetris", "coffman_graham")
 _ITERATIONS = 1000
-_PER_ITERATION = 3  # insertions: one, and the two that justify it
-_PLACED_MAX = 1_000_000  # tasks times insertions of one part, unless iterations are asked for
-_SEARCHED_MAX = 2000  # larger parts are not searched a second time by Graphene's other rule
-_PROOF_FIRST = 30_000_000  # steps of refuting spans before the search begins
-_PROOF = 500  # and for each task that the search places: they take a tenth of its time
-_ALSO = 4  # of Graphene's candidates that begin the first generation
+# An iteration inserts once, and twice more to justify the result.
+_INSERTIONS_PER_ITERATION = 3
+# Tasks times insertions of one part, unless the caller asks for a number of iterations.
+_PLACED_MAX = 1_000_000
+# Parts of more tasks are not searched a second time by Graphene's other rule.
+_SECOND_SEARCH_TASKS_MAX = 2000
+# Steps of proof before the search begins, and for each task that the search places: a tenth of its
+# time.
+_PROOF_STEPS_BEFORE_SEARCH = 30_000_000
+_PROOF_STEPS_PER_PLACED_TASK = 500
+_SEED_CANDIDATES = 4
 
 
 @dataclass(slots=True, eq=False)
 class _Best:
-    """The best schedule of one part so far, and where its starts come from."""
+    """The best schedule of one part so far, and where its starts come from.
+
+    `seeds` are the keys (n,) of the first generation; `spans` may raise the bound.
+    """
 
     prepared: PreparedPart
     rng: np.random.Generator
@@ -44,8 +53,8 @@ class _Best:
     bound: int
     tried: int
     source: str = "graphene"
-    seeds: list[Ints] = field(default_factory=list)  # keys of the first generation, (n,) each
-    spans: Spans | None = None  # what may raise the bound
+    seeds: list[Ints] = field(default_factory=list)
+    spans: Spans | None = None
 
     @property
     def proven(self) -> bool:
@@ -125,7 +134,7 @@ def _tell(bests: list[_Best], request: PlanRequest) -> None:
 
 def _first(prepared: PreparedPart, request: PlanRequest, options: SearchOptions) -> _Best:
     """Return Graphene's own answer for a part, as `graphene` would give it."""
-    found = search(prepared, request, options, also=_ALSO)
+    found = search(prepared, request, options, also=_SEED_CANDIDATES)
     bound = -1
     spans = None
     if simple(prepared.dag):
@@ -141,7 +150,7 @@ def _first(prepared: PreparedPart, request: PlanRequest, options: SearchOptions)
     best = _Best(
         prepared, rng, replace(found, also=()), bound, found.candidates, source, seeds, spans
     )
-    best.prove(_PROOF_FIRST)
+    best.prove(_PROOF_STEPS_BEFORE_SEARCH)
     return best
 
 
@@ -151,24 +160,24 @@ def _improve(
     """Do one piece of work between two yields, each part's in turn; yields whether it helped."""
     open_parts = [best for best in bests if not best.proven]
     for best in open_parts:
-        if options.candidates != "lists" and best.prepared.dag.tasks <= _SEARCHED_MAX:
+        if options.candidates != "lists" and best.prepared.dag.tasks <= _SECOND_SEARCH_TASKS_MAX:
             other = "longest" if options.rule == "cp" else "cp"
             more = search(
                 best.prepared,
                 request,
                 replace(options, rule=other, frag="both", candidates="paper"),
-                also=_ALSO,
+                also=_SEED_CANDIDATES,
             )
             best.tried += more.candidates
             best.seeds += [-schedule.start for schedule in (more, *more.also)]
             yield best.offer(more, f"graphene with rule={other}")
     for best in open_parts:
-        if best.prepared.dag.tasks <= _SEARCHED_MAX:
-            for name in _STARTS:
+        if best.prepared.dag.tasks <= _SECOND_SEARCH_TASKS_MAX:
+            for name in _EXTRA_START_LISTS:
                 yield _from_planner(best, request, name)
     turns = []
     for best in open_parts:
-        insertions = _PER_ITERATION * iterations
+        insertions = _INSERTIONS_PER_ITERATION * iterations
         if "iterations" not in request.options:
             insertions = min(insertions, _PLACED_MAX // best.prepared.dag.tasks)
         turns.append(_bred(best, request, insertions))
@@ -202,7 +211,10 @@ def _bred(best: _Best, request: PlanRequest, insertions: int) -> Iterator[bool]:
     for found in evolve(inserter, best.rng, best.seeds, insertions):
         best.tried += inserter.taken()
         better = best.offer(found, "population")
-        closer = best.prove(_PROOF_FIRST + _PROOF * inserter.done * best.prepared.dag.tasks)
+        closer = best.prove(
+            _PROOF_STEPS_BEFORE_SEARCH
+            + _PROOF_STEPS_PER_PLACED_TASK * inserter.done * best.prepared.dag.tasks
+        )
         yield better or closer
         request.progress(inserter.done, insertions)
         if best.proven:

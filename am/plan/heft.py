@@ -20,7 +20,8 @@ from weft.model.errors import InputError
 from weft.model.json_types import Arguments, Options
 from weft.model.plan import Plan, plan_of_starts
 
-Waits = Mapping[tuple[int, int], float]  # (parent stage, child stage) -> s between machines
+# (parent stage, child stage) to the seconds that data takes between two machines.
+Waits = Mapping[tuple[int, int], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def schedule(
     dependencies = dependencies_of(dag)
     share = np.bincount(kind, minlength=costs.shape[1]) / max(1, machines.count)
     ranks = upward_ranks(dependencies, costs @ share, waits)
-    # a parent's rank is at least its child's, and equal only where nothing lasts
+    # Rank order is not enough: ranks of parent and child are equal where nothing lasts.
     order = np.lexsort((np.arange(dag.tasks), levels(dependencies), -ranks))
     anywhere = np.full(dag.tasks, -1, dtype=np.int64)
     return _insert(dag, machines, dependencies, (costs, kind, waits), order, anywhere)
@@ -75,7 +76,8 @@ def upward_ranks(dependencies: Dependencies, mean_s: Floats, waits: Waits) -> Fl
     last_first = sorted(
         dependencies.dependencies, key=lambda dependency: -place.get(dependency.parent, 0)
     )
-    levels(dependencies)  # raises where tasks depend on each other in a circle
+    # `levels` raises an error where tasks depend on each other in a circle.
+    levels(dependencies)
     while True:
         before = path.copy()
         for dependency in last_first:

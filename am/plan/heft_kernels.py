@@ -14,16 +14,22 @@ from weft.policies.compiled import inner_kernel, kernel
 
 
 class Chains(NamedTuple):
-    """Free resources over time; `used` counts the segments taken from the pool."""
+    """Free resources over time; `used` counts the segments taken from the pool.
 
-    head: Ints  # (m,): the first segment of each machine
-    after: Ints  # (pool,): the next segment, -1: none
-    time: Floats  # (pool,)
-    free: Floats  # (pool, d)
-    used: Ints  # (1,)
-    kind: Ints  # (m,): machines of one kind have equal capacity and cost
-    capacity: Floats  # (m, d)
-    tried: Ints  # (kinds,): the last task that was tried on an empty machine of a kind
+    Each of the m machines is a linked list of segments: `head` (m,) is its first segment, `after`
+    (pool,) the next one (-1: none), which begins at `time` (pool,) with `free` (pool, d); `used`
+    has shape (1,). Machines of one `kind` (m,) have equal `capacity` (m, d) and cost; `tried`
+    (kinds,) is the last task that was tried on an empty machine of that kind.
+    """
+
+    head: Ints
+    after: Ints
+    time: Floats
+    free: Floats
+    used: Ints
+    kind: Ints
+    capacity: Floats
+    tried: Ints
 
 
 class Wants(NamedTuple):
@@ -31,14 +37,18 @@ class Wants(NamedTuple):
 
     `top` (sources, 2) holds the latest end of a source, and the latest on other machines than that
     one, `top_on` (sources,), is on.
+
+    Shapes: `need` (n, d), `cost` (n, kinds) in s, `stage` (n,). The sources of each task, then of
+    each stage, begin at `at` (n + stages + 1,) in `source`; `wait` is what each source takes to
+    reach another machine, s.
     """
 
-    need: Floats  # (n, d)
-    cost: Floats  # (n, kinds): s
-    stage: Ints  # (n,)
-    at: Ints  # (n + stages + 1,): where the sources of each task, then of each stage, begin
+    need: Floats
+    cost: Floats
+    stage: Ints
+    at: Ints
     source: Ints
-    wait: Floats  # of each source, s, where it is on another machine
+    wait: Floats
     top: Floats
     top_on: Ints
 
@@ -134,7 +144,8 @@ def insert_all(
             kind = chains.kind[j]
             untouched = chains.after[chains.head[j]] < 0
             if untouched and chains.tried[kind] == task:
-                continue  # another empty one of its kind is as good
+                # Another empty machine of its kind was tried and is as good.
+                continue
             if untouched:
                 chains.tried[kind] = task
             lasts_s = wants.cost[task, kind]

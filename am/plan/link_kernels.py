@@ -13,7 +13,8 @@ import numpy as np
 from weft.model.dag import Flags, Ints
 from weft.policies.compiled import inner_kernel, kernel
 
-Ends = tuple[Ints, Ints]  # of edges: the parents, and the child of each
+# The parent and the child of each edge.
+Ends = tuple[Ints, Ints]
 
 
 class Waits(NamedTuple):
@@ -21,11 +22,14 @@ class Waits(NamedTuple):
 
     A task is ready once its own entry of `missing` and its stage's entry of `barriers` are 0. One
     that is not to run has a `missing` that never becomes 0.
+
+    `missing` (n,) counts the parents over pairs that have not ended, `barriers` (s,) the parent
+    stages that have not ended as a whole, `left` (s,) the tasks of the stage that have not ended.
     """
 
-    missing: Ints  # (n,): parents over pairs that have not ended
-    barriers: Ints  # (s,): parent stages that have not ended as a whole
-    left: Ints  # (s,): tasks of the stage that have not ended
+    missing: Ints
+    barriers: Ints
+    left: Ints
 
 
 class Links(NamedTuple):
@@ -35,18 +39,21 @@ class Links(NamedTuple):
     `before[before_at[x]:before_at[x + 1]]`; `after` is the mirror. Other edges are pairs of tasks,
     likewise by task: `parent` and `child`. `listing` has the tasks of each stage, from `first[x]`
     on, in the order in which they become ready together.
+
+    Shapes: `stage` and `listing` (n,); `first`, `before_at` and `after_at` (s + 1,); `parent_at`
+    and `child_at` (n + 1,).
     """
 
-    first: Ints  # (s + 1,)
-    stage: Ints  # (n,)
-    listing: Ints  # (n,)
-    before_at: Ints  # (s + 1,)
+    first: Ints
+    stage: Ints
+    listing: Ints
+    before_at: Ints
     before: Ints
-    after_at: Ints  # (s + 1,)
+    after_at: Ints
     after: Ints
-    parent_at: Ints  # (n + 1,)
+    parent_at: Ints
     parent: Ints
-    child_at: Ints  # (n + 1,)
+    child_at: Ints
     child: Ints
 
     def reversed(self) -> "Links":

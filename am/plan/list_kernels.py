@@ -18,41 +18,56 @@ class Flow(NamedTuple):
     """A DAG and its run so far; `waits`, `heap`, `heap_size` change.
 
     n tasks, k classes, m machines, d resources.
+
+    `ready` (n,) has room for the tasks that one end makes ready. A task has its `duration` (n,),
+    its demand class `kind` (n,) and its place in the preferred order, `rank` (n,), of which `order`
+    (n,) is the inverse. `need` (k, d) is what classes demand of machines of `capacity` (m, d). Each
+    class keeps its ready ranks in `heap` (n,) from `heap_at` (k + 1,) on, `heap_size` (k,) of them.
+    The answer is `machine` and `start`, both (n,).
     """
 
     links: Links
     waits: Waits
-    ready: Ints  # (n,): room for what one end makes ready
-    duration: Floats  # (n,)
-    kind: Ints  # (n,): the demand class
-    need: Floats  # (k, d)
-    capacity: Floats  # (m, d)
-    rank: Ints  # (n,): the place of a task in the preferred order
-    order: Ints  # (n,): the task at each place
-    heap_at: Ints  # (k + 1,): where each class keeps its ready ranks
-    heap: Ints  # (n,)
-    heap_size: Ints  # (k,)
-    machine: Ints  # (n,): the answer
-    start: Floats  # (n,): the answer
+    ready: Ints
+    duration: Floats
+    kind: Ints
+    need: Floats
+    capacity: Floats
+    rank: Ints
+    order: Ints
+    heap_at: Ints
+    heap: Ints
+    heap_size: Ints
+    machine: Ints
+    start: Floats
 
 
 class Running(NamedTuple):
-    """What runs: room for n tasks on m machines."""
+    """What runs: room for n tasks on m machines.
 
-    free: Floats  # (m, d): what is left of each machine
-    ends: Floats  # (n,): a heap with `tasks`
-    tasks: Ints  # (n,)
-    stack: Ints  # (n,): tasks whose children are still to be told
-    freed: Ints  # (n,): machines on which tasks ended last
+    `free` (m, d) is what is left of each machine. `ends` and `tasks`, both (n,), are one heap.
+    `stack` (n,) are tasks whose children have yet to be told; `freed` (n,) are the machines on
+    which tasks ended last.
+    """
+
+    free: Floats
+    ends: Floats
+    tasks: Ints
+    stack: Ints
+    freed: Ints
 
 
 class Tried(NamedTuple):
-    """Where the search for a machine stands, by class (k,)."""
+    """Where the search for a machine stands, by class (k,).
 
-    from_all: Ints  # the machines before this one do not fit
-    from_freed: Ints  # likewise a place in `Running.freed`
-    full: Flags  # nothing fitted before this event
-    failed: Flags  # nothing fits now
+    No machine before `from_all` fits, and none before the place `from_freed` in `Running.freed`.
+    `full`: nothing fitted before this event; `failed`: nothing fits now.
+    """
+
+    from_all: Ints
+    from_freed: Ints
+    full: Flags
+    failed: Flags
 
 
 @inner_kernel
@@ -136,7 +151,8 @@ def _begin(flow: Flow, run: Running, task: int, j: int, now: float, size: int) -
 def _search(flow: Flow, run: Running, tried: Tried, kind: int, count: int) -> int:
     """Return the first machine that fits a class, or -1; machines passed over are not retried."""
     need, free = flow.need[kind], run.free
-    if tried.full[kind]:  # nothing fitted before this event: only the freed machines are news
+    # Nothing fitted before this event, so only the machines that were freed matter.
+    if tried.full[kind]:
         while tried.from_freed[kind] < count:
             j = run.freed[tried.from_freed[kind]]
             if fits(need, free[j], flow.capacity[j]):
@@ -304,16 +320,16 @@ def run_packing(flow: Flow, dominant: Floats, tree: Floats, size: int, tolerance
     """
     run, k = _running(flow), len(flow.need)
     free = run.free
-    known = np.zeros(k, np.bool_)  # whether the scores are up to date
+    scores_are_current = np.zeros(k, np.bool_)
     running, count, now = 0, 0, 0.0
     _sources(flow, run.stack)
     while True:
         for kind in range(k):
             if flow.heap_size[kind] == 0:
-                known[kind] = False
-            elif not known[kind]:
+                scores_are_current[kind] = False
+            elif not scores_are_current[kind]:
                 _build(flow, kind, tree, size, free)
-                known[kind] = True
+                scores_are_current[kind] = True
             else:
                 for at in range(count):
                     _update(flow, kind, tree, size, run.freed[at], free)
@@ -324,11 +340,11 @@ def run_packing(flow: Flow, dominant: Floats, tree: Floats, size: int, tolerance
             j = _best_machine(flow, chosen, tree, size, free)
             place = pop(flow.heap, flow.heap_at[chosen], flow.heap_size[chosen])
             flow.heap_size[chosen] -= 1
-            known[chosen] = flow.heap_size[chosen] > 0
+            scores_are_current[chosen] = flow.heap_size[chosen] > 0
             _begin(flow, run, flow.order[place], j, now, running)
             running += 1
             for kind in range(k):
-                if known[kind]:
+                if scores_are_current[kind]:
                     _update(flow, kind, tree, size, j, free)
         if running == 0:
             return now

@@ -6,9 +6,11 @@ from am.plan.list_kernels import Flow, run_in_order, run_packing
 from am.plan.paths import Dependencies, demand_classes, dependencies_of, heads, levels, tails
 from weft.model.dag import Dag, Floats, Ints, Machines
 
-_LEAVES_MAX = 1 << 24  # scores kept at once, 8 bytes each and as much again above them
+# Scores that are kept at once take 8 bytes each, and as much again for the tree above them.
+_LEAVES_MAX = 1 << 24
 
-Placement = tuple[Ints, Floats]  # machine and start of each task, shape (n,), s
+# The machine and the start in s of each task, both of shape (n,).
+Placement = tuple[Ints, Floats]
 
 
 def in_order(

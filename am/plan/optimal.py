@@ -17,7 +17,7 @@ from weft.model.json_types import Options, Table
 from weft.model.plan import Plan, plan_of_starts
 
 _OPTIONS = {"time_limit_s": 60.0, "effort": 0.0}
-_CHOICES_MAX = 400_000  # tasks times machines that a model may hold
+_TASK_MACHINE_PAIRS_MAX = 400_000
 
 
 def parameters(options: Options) -> dict[str, float]:
@@ -29,7 +29,7 @@ def plan(request: PlanRequest) -> Plan:
     """Return the best schedule found in time; raises InputError: no OR-Tools or a large DAG."""
     options = _read(request.options)
     dag, machines = request.dag, request.machines
-    if dag.tasks * machines.count > _CHOICES_MAX:
+    if dag.tasks * machines.count > _TASK_MACHINE_PAIRS_MAX:
         raise InputError(
             "planner", f"optimal is for small DAGs: {dag.tasks} tasks x {machines.count} machines"
         )

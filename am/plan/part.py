@@ -11,9 +11,12 @@ from am.plan.paths import dependencies_of
 from weft.model.dag import Dag, Floats, Ints, Machines, holds
 from weft.model.errors import InputError
 
-_SPAN_BITS = 59  # every time of the space stays below 2 ** 60 ticks
-_UNIT_BITS = 40  # the largest machine has 2 ** 40 units of each resource
-_SLACK = 1e-9  # of a machine's capacity, so that ten tenths fit
+# Every time of the space stays below 2 ** 60 ticks.
+_SPAN_BITS = 59
+# The largest machine has 2 ** 40 units of each resource.
+_UNIT_BITS = 40
+# Ten tasks that each need a tenth of a machine fit it in spite of rounding.
+_CAPACITY_SLACK_SHARE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +71,9 @@ class Grid:
 
     def room(self, capacity: Floats) -> Ints:
         """Return capacities in units with the tolerance of docs/rules.md, rule 2, shape (m, d)."""
-        return np.ascontiguousarray(np.floor(capacity * self.scale * (1 + _SLACK)).astype(np.int64))
+        return np.ascontiguousarray(
+            np.floor(capacity * self.scale * (1 + _CAPACITY_SLACK_SHARE)).astype(np.int64)
+        )
 
 
 def part_of(dag: Dag, machines: Machines, grid: Grid) -> Part:

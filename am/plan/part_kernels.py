@@ -14,16 +14,20 @@ from weft.policies.compiled import making_kernel
 Ints = NDArray[np.int64]
 Labels = NDArray[np.int8]
 
-T, S, P, C = range(4)  # troublesome, siblings, parents, children (Graphene section 4.1)
+# Troublesome tasks, siblings, parents and children (Graphene, section 4.1).
+T, S, P, C = range(4)
 
 
 class Part(NamedTuple):
-    """A DAG of n tasks; times in ticks, demands in units (see `am.plan.part.Grid`)."""
+    """A DAG of n tasks; times in ticks, demands in units (see `am.plan.part.Grid`).
+
+    Shapes: `length` (n,), `demand` (n, d), `order` (n,), which lists parents before children.
+    """
 
     links: Links
-    length: Ints  # (n,)
-    demand: Ints  # (n, d)
-    order: Ints  # (n,): the tasks, parents first
+    length: Ints
+    demand: Ints
+    order: Ints
 
     def reversed(self) -> "Part":
         """Return the same part with time running backwards."""
@@ -46,7 +50,8 @@ def longest(part: Part, path: Ints) -> None:
     """Fill `path` with the longest path that ends with each task, its own length included."""
     links = part.links
     stages = len(links.first) - 1
-    above = np.full(stages, -1, np.int64)  # the longest path up to a stage's barriers, once known
+    # The longest path up to a stage's barriers, or -1 while it is not known.
+    above = np.full(stages, -1, np.int64)
     most = np.zeros(stages, np.int64)
     for v in part.order:
         s = links.stage[v]

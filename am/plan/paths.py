@@ -204,7 +204,8 @@ def _dependency(dag: Dag, edges: list[StageEdge]) -> Dependency:
     parents = np.concatenate([pair[0] for pair in found]).astype(np.int64)
     children = np.concatenate([pair[1] for pair in found]).astype(np.int64)
     codes = parents * dag.tasks + children
-    if np.any(codes[1:] <= codes[:-1]):  # one-to-one edges come sorted
+    # The pairs of one-to-one edges are already sorted.
+    if np.any(codes[1:] <= codes[:-1]):
         codes = np.unique(codes)
         parents, children = codes // dag.tasks, codes % dag.tasks
     if parent != child and len(codes) == dag.size(parent) * dag.size(child):
@@ -240,7 +241,8 @@ def demand_classes(dag: Dag) -> tuple[Floats, Ints]:
     if dag.tasks == 0:
         return np.zeros((0, dag.demand.shape[1])), np.zeros(0, np.int64)
     changes = by_resource(np.logical_or, dag.demand[1:] != dag.demand[:-1])
-    runs = np.concatenate([[0], np.flatnonzero(changes) + 1])  # neighbours are mostly equal
+    # Neighbours are mostly equal, so only the first of each run is compared.
+    runs = np.concatenate([[0], np.flatnonzero(changes) + 1])
     lengths = np.diff(np.append(runs, dag.tasks))
     rows = [tuple(row) for row in dag.demand[runs].tolist()]
     distinct = sorted(set(rows))

@@ -31,7 +31,8 @@ Ints = NDArray[np.int64]
 Labels = NDArray[np.int8]
 
 FORWARD, BACKWARD = 1, -1
-HEAP_SIZE = 0  # entry of `Scratch.sizes`
+# The entry of `Scratch.sizes` that holds the heap's size.
+HEAP_SIZE = 0
 
 
 class Scratch(NamedTuple):
@@ -101,7 +102,8 @@ def _ready(
                 key = max(key, scratch.start[u] + part.length[u])
             else:
                 key = max(key, -scratch.start[u])
-    if key == -FAR:  # no placed parent: the near end of the space
+    # Without a placed parent, the task belongs at the near end of the space.
+    if key == -FAR:
         key = 0
         if space.state[PLACED] > 0:
             key = space.state[BEGIN] if sign > 0 else -space.state[END]
@@ -131,7 +133,8 @@ def _begin(
     scratch.sizes[HEAP_SIZE] = 0
     scratch.on[which] = 1
     waits.left[:] = 0
-    waits.missing[:] = FAR  # who is not of the subset waits for ever
+    # Tasks outside the subset wait for ever.
+    waits.missing[:] = FAR
     members = scratch.member[scratch.member_start[which] : scratch.member_start[which + 1]]
     for v in members:
         waits.left[links.stage[v]] += 1
@@ -207,7 +210,8 @@ def place(
             low = ranks.slot[kind] + scratch.head[kind]
             v = scratch.queue[low]
             length, demand = part.length[v], part.demand[v]
-            if left == 0:  # the next run: tasks in a row that may begin at the same time
+            # The next run: consecutive tasks that may begin at the same time.
+            if left == 0:
                 key = scratch.key[v]
                 high = ranks.slot[kind] + scratch.tail[kind]
                 while low + left < high and scratch.key[scratch.queue[low + left]] == key:
@@ -215,7 +219,8 @@ def place(
                 if key < opened:
                     open_run(space, key, demand)
                 opened = key
-            if length == 0:  # takes no room: any machine of sufficient size
+            # A task without duration takes no room, so any machine of sufficient size will do.
+            if length == 0:
                 lowest = top_segment(space)
                 scratch.spots[0] = key if sign > 0 else -key
                 scratch.spots[1] = space.table[LO, lowest]

@@ -15,17 +15,22 @@ from am.plan.board import grown, scratch_of, space_of
 from am.plan.evolve_kernels import Brood, Desk, Luck, Sorter
 from am.plan.part_kernels import Ranks, longest
 from am.plan.registry import PlanRequest
-from am.plan.search import SMALL, PreparedPart, Schedule
+from am.plan.search import THREADED_TASKS_MIN, PreparedPart, Schedule
 from weft.model.dag import Floats, Ints
 
 _SIZE_MAX, _SIZE_MIN = 36, 8
-_WIDEST, _NARROWEST = 36, 120  # insertions in all for each schedule of the first, last population
-_PATIENCE = 12  # generations without a shorter schedule before a fresh population begins
-_WIDE = np.array([0.25, 0.75])  # of the span: how much of it a crossover's window takes
-_NOISY = 0.08  # of the children get noise on top
-_STEPS = (0.05, 0.02, 0.1)  # of the span: the noise's deviation, in turn
-_FIRST = 0.4  # of the longest path: the deviation of the first keys
-_APART_MAX = 2000  # beyond so many tasks none is moved alone: equal ones are placed at once
+# Insertions in all for each schedule of the first and of the last population.
+_FIRST_POPULATION_INSERTIONS, _LAST_POPULATION_INSERTIONS = 36, 120
+_STAGNANT_GENERATIONS_MAX = 12
+# A crossover's window takes a share of the span between these two.
+_CROSSOVER_WINDOW_SHARES = np.array([0.25, 0.75])
+_NOISY_CHILDREN_SHARE = 0.08
+# The deviation of the noise, as a share of the span, alternates between these.
+_NOISE_DEVIATIONS = (0.05, 0.02, 0.1)
+# The deviation of the first keys, as a share of the longest path.
+_FIRST_KEYS_DEVIATION = 0.4
+# Beyond this many tasks none is moved alone, because equal ones are placed at once.
+_SINGLE_MOVES_TASKS_MAX = 2000
 
 
 def _empty_brood(rows: int, tasks: int) -> Brood:
@@ -45,7 +50,7 @@ class Inserter:
 
     prepared: PreparedPart
     request: PlanRequest
-    done: int = 0  # insertions
+    done: int = 0
     _told: int = 0
     _spare: list[Desk] = field(default_factory=list)
 
@@ -54,7 +59,7 @@ class Inserter:
         rows = len(keys)
         brood = _empty_brood(rows, self.prepared.dag.tasks)
         self.done += rows
-        cores = self.request.workers if self.prepared.dag.tasks >= SMALL else 1
+        cores = self.request.workers if self.prepared.dag.tasks >= THREADED_TASKS_MIN else 1
         limits = np.linspace(0, rows, min(cores, rows) + 1).astype(np.int64)
 
         def fill(number: int) -> None:
@@ -133,7 +138,7 @@ class _Sizes:
         """Return schedules that a population has now."""
         most, least = (
             min(max(self.insertions // each, _SIZE_MIN), _SIZE_MAX)
-            for each in (_WIDEST, _NARROWEST)
+            for each in (_FIRST_POPULATION_INSERTIONS, _LAST_POPULATION_INSERTIONS)
         )
         return least + (most - least) * max(self.left(inserter), 0) // self.insertions
 
@@ -148,11 +153,11 @@ def _population(
     best = int(parents.span.min())
     yield schedule_of(parents, int(parents.span.argmin()))
     sign, stalled, number = -1, 0, 0
-    while stalled < _PATIENCE and sizes.left(inserter) >= 2 * size:
+    while stalled < _STAGNANT_GENERATIONS_MAX and sizes.left(inserter) >= 2 * size:
         keys = np.zeros((2 * size, tasks), np.int64)
         chance = rng.random((2 * size, kernels.CHANCES))
         noise = _noise(prepared, rng, parents, number, 2 * size)
-        luck = Luck(chance, noise, _WIDE, _NOISY)
+        luck = Luck(chance, noise, _CROSSOVER_WINDOW_SHARES, _NOISY_CHILDREN_SHARE)
         kernels.cross(parents.start, parents.span, prepared.part.length, sign, luck, keys)
         children = inserter.insert(keys, sign)
         yield schedule_of(children, int(children.span.argmin()))
@@ -174,7 +179,7 @@ def _first_keys(
     rows = [*given]
     while len(rows) < size:
         groups = _groups(prepared, path, len(rows))
-        shift = rng.normal(0.0, _FIRST * max(int(path.max()), 1), prepared.dag.tasks)
+        shift = rng.normal(0.0, _FIRST_KEYS_DEVIATION * max(int(path.max()), 1), prepared.dag.tasks)
         rows.append(path + shift[groups].astype(np.int64))
     return np.array(rows)
 
@@ -184,7 +189,9 @@ def _noise(
 ) -> Floats:
     """Return shifts in ticks, (rows, n): of whole stages, of tasks that start together, of each."""
     span = float(parents.span.min())
-    noise = rng.normal(0.0, _STEPS[number % len(_STEPS)] * span, (rows, prepared.dag.tasks))
+    noise = rng.normal(
+        0.0, _NOISE_DEVIATIONS[number % len(_NOISE_DEVIATIONS)] * span, (rows, prepared.dag.tasks)
+    )
     for row in range(rows):
         start = parents.start[(row // 2) % len(parents.start)]
         noise[row] = noise[row, _groups(prepared, start, row)]
@@ -194,7 +201,7 @@ def _noise(
 def _groups(prepared: PreparedPart, time: Ints, turn: int) -> Ints:
     """Return who moves together, as numbers below n, (n,): a stage, tasks of one time, or each."""
     dag = prepared.dag
-    if dag.stages == dag.tasks or (turn % 3 == 2 and dag.tasks <= _APART_MAX):
+    if dag.stages == dag.tasks or (turn % 3 == 2 and dag.tasks <= _SINGLE_MOVES_TASKS_MAX):
         return np.arange(dag.tasks)
     if turn % 3 == 0:
         return dag.stage_of

@@ -14,7 +14,8 @@ from weft.model.errors import InputError
 from weft.model.json_types import Json, Options, Table
 from weft.model.plan import Plan, pri_scores
 
-SEARCH = 2  # counts up when planners answer differently: plans of the older ones are not theirs
+# Raise this when planners come to answer differently, so that older plans are not taken.
+PLANNERS_VERSION = 2
 
 
 def plan_key(history_key: str, dag: Dag, machines: Machines, planner: str, options: Options) -> str:
@@ -22,7 +23,7 @@ def plan_key(history_key: str, dag: Dag, machines: Machines, planner: str, optio
 
     `options` holds whatever else the planner is given: its parameters, the seed, a time limit.
     """
-    mixed = hashlib.sha256(f"{SEARCH}\0{history_key}\0{planner}\0".encode())
+    mixed = hashlib.sha256(f"{PLANNERS_VERSION}\0{history_key}\0{planner}\0".encode())
     mixed.update(repr(sorted((name, str(value)) for name, value in options.items())).encode())
     mixed.update(dag.digest().encode())
     mixed.update(np.ascontiguousarray(machines.capacity).tobytes())
@@ -70,7 +71,8 @@ class PlanShelf:
 
     def __init__(self, plans_max: int = 1000) -> None:
         self._plans_max = plans_max
-        self._kept: dict[str, Kept] = {}  # the last used last
+        # Least recently used first.
+        self._kept: dict[str, Kept] = {}
 
     def find(self, key: str) -> Kept | None:
         """Return the plan kept under a key; none under ""."""

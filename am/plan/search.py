@@ -30,11 +30,16 @@ from weft.model.dag import Dag, Floats, Ints, Machines
 from weft.model.json_types import Json, Table
 from weft.model.plan import ranges_of
 
-SMALL = 200  # parts of fewer tasks are searched on one core: threads would cost more than they save
-_HALF = len(kernels.WAYS) // 2  # the ways before this one place T forward
-_EQUAL = 1 + 1e-9  # a span this close to a bound has reached it
-_WORK = 30_000_000  # steps of refuting spans where the strong bound is asked for
-_ROUNDING = 1e-12  # list schedules are made of floats
+# Smaller parts are searched on one core: threads would cost more than they save.
+THREADED_TASKS_MIN = 200
+# The ways before this one place T forward.
+_BACKWARD_FROM = len(kernels.WAYS) // 2
+# A span this close to a bound counts as having reached it.
+_BOUND_TOLERANCE_FACTOR = 1 + 1e-9
+# Steps of proof where the strong bound is asked for.
+_STRONG_BOUND_STEPS = 30_000_000
+# List schedules are made of floats.
+_ROUNDING = 1e-12
 
 
 Workspace = tuple[Space, Scratch]
@@ -67,7 +72,7 @@ class PreparedPart:
     room: Ints
     kind: Ints
     dominant: Floats
-    spare: list[Workspace] = field(default_factory=list)  # workspaces not in use
+    spare: list[Workspace] = field(default_factory=list)
 
     @classmethod
     def of(cls, dag: Dag, machines: Machines, grid: Grid) -> "PreparedPart":
@@ -99,12 +104,12 @@ class PreparedPart:
 
     def bound_s(self, name: str) -> float:
         """Return the part's lower bound by name, s: "strong", "fast" or "new"."""
-        bounds = bounds_of(self.dag, self.machines, _WORK if name == "strong" else 0)
+        bounds = bounds_of(self.dag, self.machines, _STRONG_BOUND_STEPS if name == "strong" else 0)
         return bounds.new_lb_s if name == "new" else bounds.strong_lb_s
 
     def reached(self, bound_s: float) -> int:
         """Return the longest span that counts as having reached a bound, ticks."""
-        return int(bound_s * _EQUAL / self.grid.tick_s)
+        return int(bound_s * _BOUND_TOLERANCE_FACTOR / self.grid.tick_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +199,8 @@ def _by_sets(
     choices = _choices(prepared, options)
     ranks = [prepared.ranks(rule) for rule in options.rules]
     trials = len(choices) * len(ranks)
-    limit = np.array([FAR], np.int64)  # the best span so far: worse ones are cut short
+    # The best span so far; worse trials are cut short.
+    limit = np.array([FAR], np.int64)
 
     def attempt(number: int) -> _Trial | None:
         if number > 0 and request.time_left_s() <= 0:
@@ -204,9 +210,10 @@ def _by_sets(
         limit[0] = min(int(limit[0]), trial.span)
         return trial
 
-    spread = request.spread if prepared.dag.tasks >= SMALL else map
+    spread = request.spread if prepared.dag.tasks >= THREADED_TASKS_MIN else map
     best, winner, done = _Trial(FAR, 0), 0, 0
-    good: list[tuple[int, int, int]] = []  # span, number and way of those that were the best so far
+    # (span, number, way) of every trial that was the best so far.
+    good: list[tuple[int, int, int]] = []
     for number, trial in enumerate(spread(attempt, range(trials))):
         if trial is None:
             break
@@ -253,7 +260,8 @@ def in_waves(dag: Dag, machines: Machines, grid: Grid) -> Schedule | None:
     each = min(tasks, int((room[used] // need[used]).min())) if used.any() else tasks
     wave, place = np.divmod(np.arange(tasks), each * machines.count)
     machine = place // each
-    if length == 0:  # takes no room: all on the first
+    # Tasks without duration take no room, so all run on the first machine.
+    if length == 0:
         wave, machine = np.zeros(tasks, np.int64), np.zeros(tasks, np.int64)
     explain = {"tasks": tasks, "bypass": True}
     return Schedule(wave * length, machine, int((wave[-1] + 1) * length), 1, explain)
@@ -296,11 +304,14 @@ def _try(
     """Return the most compact schedule of a candidate, or FAR where its span is above `limit`."""
     workspace = prepared.borrow()
     ways = options.ways
-    if not options.t_both:  # as the paper prints it: go on from T's shorter placement only
+    # The paper's version goes on from T's shorter placement only.
+    if not options.t_both:
         alone = np.zeros_like(ways)
-        alone[[0, _HALF]] = 1
+        alone[[0, _BACKWARD_FROM]] = 1
         workspace, trial = _run(prepared, workspace, candidate.label, ranks, alone, 1, FAR)
-        ways = np.where(np.arange(len(ways)) // _HALF == trial.way // _HALF, ways, 0)
+        ways = np.where(
+            np.arange(len(ways)) // _BACKWARD_FROM == trial.way // _BACKWARD_FROM, ways, 0
+        )
     workspace, trial = _run(prepared, workspace, candidate.label, ranks, ways, kernels.STEPS, limit)
     prepared.spare.append(workspace)
     return trial
@@ -352,7 +363,7 @@ def _explain(
     dominant = prepared.dominant * prepared.dag.duration_s
     inside = candidate.label == T
     work = float(dominant.sum())
-    heading = "forward" if best.way < _HALF else "backward"
+    heading = "forward" if best.way < _BACKWARD_FROM else "backward"
     return {
         "tasks": prepared.dag.tasks,
         "long_at_least": candidate.long,

@@ -46,7 +46,8 @@ def _sort_members(scratch: Scratch, label: Labels) -> None:
     for v in range(len(label)):
         scratch.member[start[label[v]]] = v
         start[label[v]] += 1
-    for which in range(4, 0, -1):  # each moved up to the next one's begin
+    # Each begin was advanced to the next one's, so move them back.
+    for which in range(4, 0, -1):
         start[which] = start[which - 1]
     start[0] = 0
 
@@ -60,7 +61,8 @@ def _redundant(scratch: Scratch, way: int) -> bool:
     after = way % 6
     if way >= 6 and no_t:
         return True
-    if after in (1, 3):  # C and P swapped
+    # In these ways C and P are swapped.
+    if after in (1, 3):
         return bool(no_p or no_c or (after == 3 and no_s))
     if after == 4:
         return bool(no_s or no_c)
@@ -134,7 +136,8 @@ def try_orders(
     clear(space)
     for s in range(scratch.front.shape[1]):
         scratch.front[0, s] = scratch.front[1, s] = -FAR
-    level, last = 0, 0  # so many steps of way `last` stand on the board, each with its mark
+    # `level` steps of way `last` stand on the board, each with its mark.
+    level, last = 0, 0
     _keep(space, scratch, level)
     for way in range(len(WAYS)):
         if allowed[way] == 0 or _redundant(scratch, way):

@@ -7,7 +7,7 @@ import numpy as np
 from weft.model.dag import Dag, Floats, Ints, Link, Machines, StageEdge, holds
 from weft.model.resources import TOLERANCE
 
-_NAMED_MAX = 20  # violations of one kind that are spelled out
+_VIOLATIONS_SHOWN_PER_KIND = 20
 
 
 def violations(
@@ -51,9 +51,11 @@ def _named(dag: Dag, kind: str, wrong: np.ndarray, problem: str) -> list[str]:
 
 
 def _shortened(kind: str, lines: Iterator[str], count: int) -> list[str]:
-    found = [f"{kind}: {line}" for line, _ in zip(lines, range(_NAMED_MAX), strict=False)]
-    if count > _NAMED_MAX:
-        found.append(f"{kind}: {count - _NAMED_MAX} more")
+    found = [
+        f"{kind}: {line}" for line, _ in zip(lines, range(_VIOLATIONS_SHOWN_PER_KIND), strict=False)
+    ]
+    if count > _VIOLATIONS_SHOWN_PER_KIND:
+        found.append(f"{kind}: {count - _VIOLATIONS_SHOWN_PER_KIND} more")
     return found
 
 

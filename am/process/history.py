@@ -11,7 +11,8 @@ from weft.model.errors import WeftError
 from weft.protocol.messages import Address
 from weft.runtime.tape import Tape
 
-KEYS_MAX = 10_000  # recurring jobs; the longest unseen is forgotten
+# Beyond so many recurring jobs, the one longest unseen is forgotten.
+HISTORY_KEYS_MAX = 10_000
 
 
 class TapedHistory(Mapping[str, Mapping[str, Mapping[str, float]]]):
@@ -55,7 +56,8 @@ class HistoryFile:
             return
         try:
             with self._path.with_suffix(".lock").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)  # freed when the file is closed
+                # Closing the file frees the lock.
+                fcntl.flock(lock, fcntl.LOCK_EX)
                 self._known = _merged(self._load(self._path), key, record)
                 fresh = self._path.with_suffix(".new")
                 fresh.write_text(json.dumps(self._known), "utf-8")
@@ -78,7 +80,8 @@ class HistoryFile:
 
 def _merged(known: History, key: str, record: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
     merged = merge_history(known, key, record)
-    merged[key] = merged.pop(key)  # the newest last
-    if len(merged) > KEYS_MAX:
+    # The newest come last.
+    merged[key] = merged.pop(key)
+    if len(merged) > HISTORY_KEYS_MAX:
         del merged[next(iter(merged))]
     return merged

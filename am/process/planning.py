@@ -24,10 +24,12 @@ from weft.model.errors import WeftError
 from weft.protocol.effects import MakePlan, PlanReady
 
 _IMPROVED = frozenset({"graphene", "graphene_plus"})
-_LARGE = 200_000  # tasks of a job whose plan is made apart, by a process of its own
-_TRIES = 4  # for a plan, after each run of its job
-_END_S = 1.0  # for an executor to end
-_MOMENT_S = 2.0  # wall clock: a master that comes meanwhile waits no longer
+# The plan of a job with more tasks is made by a process of its own.
+_OWN_PROCESS_TASKS = 200_000
+_IMPROVEMENTS_PER_RUN_MAX = 4
+_EXECUTOR_END_WAIT_S = 1.0
+# Wall clock: a master that comes meanwhile waits no longer than this.
+_IMPROVEMENT_LIMIT_S = 2.0
 _DUE_MAX = 200
 
 
@@ -49,7 +51,8 @@ def make_plan(order: MakePlan, limit_s: float = math.inf) -> PlanReady:
         plan = planned(order.planner, request)
     except WeftError as error:
         return PlanReady(None, str(error), time.perf_counter() - began_s)
-    except Exception as error:  # a planner's bug must not cost the job: breadth first instead
+    except Exception as error:
+        # A planner's bug must not cost the job, which is then asked for breadth first.
         return PlanReady(None, f"{type(error).__name__}: {error}", time.perf_counter() - began_s)
     return PlanReady(plan, "", time.perf_counter() - began_s)
 
@@ -78,7 +81,8 @@ class Planning:
         self._begun: set[asyncio.Task[PlanReady]] = set()
         self._thread: Executor | None = None
         self._pool: Executor | None = None
-        self._large: Executor | None = None  # for plans that others must not wait behind
+        # Other plans must not wait behind large ones.
+        self._large: Executor | None = None
 
     def elsewhere(self, name: str) -> bool:
         """Return whether a planner's plans are built by other processes."""
@@ -101,7 +105,8 @@ class Planning:
                 key = structure_key(name, dag, machines, order.planner, order.options)
         kept = self._shelf.find(key)
         if kept is not None and len(kept.plan.order) != dag_tasks:
-            kept = None  # somebody else's file
+            # The file belongs to another job.
+            kept = None
         if kept is None:
             ready = await self._build(order, self._limit_s)
             if ready.plan is not None:
@@ -132,10 +137,10 @@ class Planning:
             order = due.order
             if better and not fresh:
                 order = replace(order, planner="graphene_plus", seed=order.seed + due.tries)
-            ready = await self._build(order, min(self._limit_s, _MOMENT_S))
+            ready = await self._build(order, min(self._limit_s, _IMPROVEMENT_LIMIT_S))
             if ready.plan is not None:
                 self._shelf.keep(key, ready.plan, due.digest)
-        if better and due.tries + 1 < _TRIES and key not in self._due:
+        if better and due.tries + 1 < _IMPROVEMENTS_PER_RUN_MAX and key not in self._due:
             self._due[key] = replace(due, tries=due.tries + 1)
         return True
 
@@ -144,12 +149,13 @@ class Planning:
         executor = self._executor(order.planner, order.job.task_count)
         try:
             return await loop.run_in_executor(executor, make_plan, order, limit_s)
-        except (OSError, RuntimeError) as error:  # the pool broke: a worker was killed
+        except (OSError, RuntimeError) as error:
+            # The pool broke because a worker was killed.
             self._pool = self._large = None
             return PlanReady(None, f"planning process ended: {error}")
 
     def _executor(self, name: str, tasks: int) -> Executor:
-        if tasks > _LARGE and self._workers > 0:
+        if tasks > _OWN_PROCESS_TASKS and self._workers > 0:
             self._large = self._large or _processes(1)
             return self._large
         if not self.elsewhere(name):
@@ -160,7 +166,7 @@ class Planning:
         return self._pool
 
     def close(self) -> None:
-        """End the executors; a process that still plans after _END_S is killed.
+        """End the executors; a process that still plans after _EXECUTOR_END_WAIT_S is killed.
 
         Idle ones end at once. Waiting for that keeps the interpreter, as it exits, from waking a
         pool that is just closing its pipes (a traceback in Python 3.11), and from waiting for a
@@ -170,11 +176,11 @@ class Planning:
             if executor is not None:
                 ending = threading.Thread(target=_end, args=(executor,), daemon=True)
                 ending.start()
-                ending.join(_END_S)
+                ending.join(_EXECUTOR_END_WAIT_S)
                 if ending.is_alive() and executor is not self._thread:
                     for worker in multiprocessing.active_children():
                         worker.kill()
-                    ending.join(_END_S)
+                    ending.join(_EXECUTOR_END_WAIT_S)
 
 
 def _processes(count: int) -> Executor:

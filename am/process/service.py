@@ -46,9 +46,12 @@ from weft.wire.token_store import Wallet
 from weft.wire.tokens import Shown, numbered
 from weft.wire.validator import Gate
 
-KILLED, BUG = 137, 70  # exit codes: as a shell shows SIGKILL; EX_SOFTWARE
-LINK_DOWN_S = 60.0  # wall clock: the link to a node manager that is gone so long is closed
-IDLE_S = 1.0  # wall clock: how often is looked whether a kept plan may be improved
+# Exit codes: 137 as a shell shows SIGKILL, and EX_SOFTWARE.
+KILLED, BUG = 137, 70
+# Wall clock: a link to a node manager that is gone for so long is closed.
+LINK_DOWN_S = 60.0
+# Wall clock: how often to look whether a kept plan may be improved.
+IDLE_S = 1.0
 OnEnd = Callable[[AttemptId, Outcome, int, str], None]
 
 
@@ -82,7 +85,8 @@ class MasterService(Outside):
         self._cores: dict[Address, ApplicationMaster] = {}
         self._plans: dict[Address, asyncio.Task[None]] = {}
         self._links: dict[str, NodeLink] = {}
-        self._nodes: dict[Address, str] = {}  # node -> host:port
+        # From a node's address to its host:port.
+        self._nodes: dict[Address, str] = {}
         self._follower = uuid.uuid4().hex
         self.gate = Gate(process.tell_refused, process.count_refused)
         self._stream_to = settings.manager
@@ -110,7 +114,8 @@ class MasterService(Outside):
         elsewhere = bool(planner) and self._planning.elsewhere(planner)
         try:
             warm(self.chosen, DEFAULT_RESOURCE_TYPES, plan=bool(planner) and not elsewhere)
-        except Exception as error:  # another package's policy: its jobs will say so as well
+        except Exception as error:
+            # Another package's policy may fail; its jobs will report it as well.
             self._process.log.warning("no warm start", error=f"{type(error).__name__}: {error}")
         if elsewhere:
             self._planning.begin(order_of(self.chosen, DEFAULT_RESOURCE_TYPES))
@@ -197,7 +202,8 @@ class MasterService(Outside):
                 for end in message.ended:
                     self.wallet.ended(end.container_id, len(end.tasks) or 1)
             elif isinstance(message, AttemptAccepted):
-                for held in message.held:  # which may be reusable: their nodes know
+                # Some may be reusable, and only their nodes know which.
+                for held in message.held:
                     self.wallet.lasts(held.container_id)
             if isinstance(message, ContainersGranted | AttemptAccepted):
                 for node, address in message.addresses:

@@ -30,7 +30,8 @@ from weft.protocol.messages import (
 )
 
 _ATTEMPT, _TASKS, _NODE = attempt_id(1, 1), 3, "warm"
-_FIRST = 2  # number of the first container, after the master's own
+# The master's own container has the number 1.
+_FIRST_CONTAINER_NUMBER = 2
 
 
 def small_job(types: ResourceTypes) -> Job:
@@ -77,13 +78,13 @@ def warm(chosen: Preset, types: ResourceTypes, *, plan: bool) -> int:
         _ATTEMPT, order.job, types, order.machines, share, (), 1.0, True, 0, 0
     )
     tell(accepted, 0.0)
-    granted: Counter[int] = Counter()  # by ask
+    granted_by_ask: Counter[int] = Counter()
     ended = 0
     for turn in range(1, 3 * _TASKS + 1):
         totals = {ask.ask_id: ask.total for one in _of(said, ContainersAsked) for ask in one.asks}
-        open_asks = [ask for ask, total in totals.items() if granted[ask] < total][:2]
-        first = _FIRST + granted.total()
-        granted.update(open_asks)
+        open_asks = [ask for ask, total in totals.items() if granted_by_ask[ask] < total][:2]
+        first = _FIRST_CONTAINER_NUMBER + granted_by_ask.total()
+        granted_by_ask.update(open_asks)
         held = tuple(
             Container(container_id(_ATTEMPT, first + place), _NODE, ask)
             for place, ask in enumerate(open_asks)
@@ -107,7 +108,8 @@ def warm(chosen: Preset, types: ResourceTypes, *, plan: bool) -> int:
         tell(told, float(turn))
         tell(TimerFired(ASK), float(turn))
         tell(TimerFired(HEARTBEAT), turn + 0.5)
-    load = getattr(policy, "load", None)  # what a small job's schedule does not need
+    # The small job's schedule does not need all that the policy loads.
+    load = getattr(policy, "load", None)
     if load is not None:
         load()
     return sum(len(launches_of(i)) for one in _of(said, StartContainers) for i in one.items)

@@ -13,11 +13,11 @@ from typing import Any
 from lab.analysis.tables import Table, Trace, edges_of, ibis_module, with_numbers
 from weft.model.errors import InputError
 
-MACHINES = 4023  # of the published cluster
-CORES = 96.0  # of a machine
-STEP_S = 300.0  # of utilisation over time
-PARTS = 4  # bins to a factor of two, where an axis is logarithmic
-DEPTH_MAX = 1_000  # tasks on a critical path
+PUBLISHED_CLUSTER_MACHINES = 4023
+CORES_PER_MACHINE = 96.0
+UTILISATION_STEP_S = 300.0
+LOG_BINS_PER_DOUBLING = 4
+PATH_TASKS_MAX = 1_000
 NEEDS: Mapping[str, str] = {
     "tasks": "start_time and end_time of tasks (batch_task.csv)",
     "instances": "start_time and end_time of instances (batch_instance.csv)",
@@ -34,20 +34,23 @@ class Options:
     `job` is the one of figure 2.11; empty: the one with most instances.
     """
 
-    machines: int = MACHINES
-    cores: float = CORES
+    machines: int = PUBLISHED_CLUSTER_MACHINES
+    cores: float = CORES_PER_MACHINE
     job: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure: `make` returns a small table; `x`, `y`, `size` name columns of the picture."""
+    """A figure: `make` returns a small table; `x`, `y`, `size` name columns of the picture.
+
+    `kind` is bars, steps, cells or lines.
+    """
 
     number: str
     title: str
     needs: frozenset[str]
     make: Callable[["Facts"], Table]
-    kind: str  # bars, steps, cells or lines
+    kind: str
     x: str
     y: str
 
@@ -119,7 +122,8 @@ class Facts:
             jobs = spans.group_by("job").agg(
                 job_s=spans.first_s.min(), job_instances=spans.instances.sum()
             )
-            if "plans" in self.trace.has:  # tasks are known before their first instance
+            if "plans" in self.trace.has:
+                # Tasks are known before their first instance.
                 told = self.tasks.group_by("job").agg(told_s=self.tasks.start_s.min())
                 jobs = jobs.left_join(told, "job")
                 jobs = jobs.select("job", "job_instances", job_s=jobs.told_s.fill_null(jobs.job_s))
@@ -173,15 +177,16 @@ class Facts:
         spans = self.spans.filter(self.spans.number.notnull())
         at = self._made("level", _last(spans.select("job", "number", end_s=spans.last_s)))
         found = at
-        for _ in range(DEPTH_MAX):
+        for _ in range(PATH_TASKS_MAX):
             above = edges.join(at, [edges.job == at.job, edges.child == at.number])
             above = above.select(job=edges.job, number=edges.parent, end_s=edges.end_s)
             last = _last(above)
-            at = self._made("level", last.anti_join(found, ["job", "number"]))  # no circle twice
+            # The anti-join ends circles, as no task is taken twice.
+            at = self._made("level", last.anti_join(found, ["job", "number"]))
             if not int(at.count().execute()):
                 return found
             found = self._made("found", found.union(at))
-        raise InputError("figure 2.9", f"a job has a path of more than {DEPTH_MAX:,} tasks")
+        raise InputError("figure 2.9", f"a job has a path of more than {PATH_TASKS_MAX:,} tasks")
 
     @property
     def use(self) -> Table:
@@ -208,14 +213,14 @@ class Facts:
 
     @property
     def binned_use(self) -> Table:
-        """Mean use over time by bins of `STEP_S` in which something starts or ends."""
+        """Mean use over time by bins of `UTILISATION_STEP_S` in which something starts or ends."""
         use = self.use
 
         def make() -> Table:
             ibis = ibis_module()
-            bin_ = (use.at_s / STEP_S).floor()
+            bin_ = (use.at_s / UTILISATION_STEP_S).floor()
             after_s = use.at_s.lead().over(ibis.window(order_by=use.at_s))
-            end_s = ibis.least(after_s.fill_null(use.at_s + 1.0), (bin_ + 1.0) * STEP_S)
+            end_s = ibis.least(after_s.fill_null(use.at_s + 1.0), (bin_ + 1.0) * UTILISATION_STEP_S)
             each = use.mutate(bin=bin_, for_s=end_s - use.at_s)
             return each.group_by("bin").agg(
                 cpu=(each.cpu * each.for_s).sum() / each.for_s.sum(),
@@ -239,8 +244,8 @@ def _last(table: Table) -> Table:
 
 
 def _log_bin(value: Any) -> Any:
-    """Return the lower end of a value's bin, `PARTS` to a factor of two, from 1 on; 0 below."""
-    at = (value.log2() * PARTS).floor() / PARTS
+    """Return the lower end of a value's bin from 1 on, 0 below (`LOG_BINS_PER_DOUBLING`)."""
+    at = (value.log2() * LOG_BINS_PER_DOUBLING).floor() / LOG_BINS_PER_DOUBLING
     return ibis_module().ifelse(value >= 1.0, ibis_module().literal(2.0) ** at, 0.0)
 
 
@@ -307,7 +312,7 @@ def correlations(facts: Facts) -> Table:
     ibis = ibis_module()
     delays = facts.delays
     free = facts.binned_use
-    each = delays.mutate(bin=(delays.ready_s / STEP_S).floor()).left_join(free, "bin")
+    each = delays.mutate(bin=(delays.ready_s / UTILISATION_STEP_S).floor()).left_join(free, "bin")
     columns = {
         "queueing_delay": (each.delay_s + 1.0).ln(),
         "instance_num": each.job_instances.ln(),
@@ -343,7 +348,7 @@ def _matrix(table: Table, columns: Mapping[str, Any]) -> Table:
 def delay_by_memory(facts: Facts) -> Table:
     """Return figure 2.7: instances by delay and by memory left, in machines, when ready."""
     delays, used, options = facts.delays, facts.binned_use, facts.options
-    each = delays.mutate(bin=(delays.ready_s / STEP_S).floor()).join(used, "bin")
+    each = delays.mutate(bin=(delays.ready_s / UTILISATION_STEP_S).floor()).join(used, "bin")
     left = (options.machines - each.mem_right / 100.0).round()
     found = each.group_by(left_machines=left, delay_s=_log_bin(each.delay_s)).agg(
         instances=each.count()
@@ -355,7 +360,7 @@ def utilisation(facts: Facts) -> Table:
     """Return figure 2.8: cores and memory used over time, of the whole cluster."""
     used, options = facts.binned_use, facts.options
     return used.select(
-        at_s=used.bin * STEP_S,
+        at_s=used.bin * UTILISATION_STEP_S,
         cores=used.cpu / (options.machines * options.cores),
         memory=used.mem / (100.0 * options.machines),
     ).order_by("at_s")
@@ -373,7 +378,9 @@ def oversubscription(facts: Facts) -> Table:
     both = []
     for what, asked, held in (("cpu", "plan_cpu", "cpu_used"), ("memory", "plan_mem", "mem_used")):
         known = tasks.filter(tasks[asked] > 0, tasks[held] > 0)
-        ratio = ((known[asked] / known[held]).log2() * PARTS).floor() / PARTS
+        ratio = (
+            (known[asked] / known[held]).log2() * LOG_BINS_PER_DOUBLING
+        ).floor() / LOG_BINS_PER_DOUBLING
         both.append(
             known.group_by(log2_of_asked_over_used=ratio)
             .agg(tasks=known.count())

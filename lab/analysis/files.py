@@ -51,8 +51,9 @@ TEXT = {
     "name",
 }
 _HEAD_BYTES = 2**16
-_REASONS = ("Error when", "Expected", "Value", "Invalid", "Maximum")  # of DuckDB's CSV errors
-_STATUS_AT = 4  # of a row of batch_instance and batch_task
+_DUCKDB_CSV_REASONS = ("Error when", "Expected", "Value", "Invalid", "Maximum")
+# The column of a row of batch_instance and of batch_task.
+_STATUS_COLUMN = 4
 
 
 class Group(NamedTuple):
@@ -97,7 +98,7 @@ def _look(path: Path) -> Group:
     except csv.Error as error:
         raise InputError(place, f"is no row of CSV: {error}") from None
     for form in ("batch_instance", "batch_task"):
-        if len(first) == len(FORMS[form]) and first[_STATUS_AT] in (*STATUSES, "Interrupted"):
+        if len(first) == len(FORMS[form]) and first[_STATUS_COLUMN] in (*STATUSES, "Interrupted"):
             return Group(form, _packing(path), False, FORMS[form])
     if len(set(first)) < len(first) or not set(first) & set(sum(FORMS.values(), ())):
         raise InputError(
@@ -129,7 +130,8 @@ def clear_errors(place: str) -> Iterator[None]:
     """Raise errors of the backend as InputError, with file and line where it says them."""
     try:
         yield
-    except Exception as error:  # of the backend, whichever it is
+    except Exception as error:
+        # Backends raise errors of their own.
         module = type(error).__module__.partition(".")[0]
         if module not in ("_duckdb", "duckdb", "ibis", "sqlglot"):
             raise
@@ -143,5 +145,8 @@ def _said(text: str, place: str) -> tuple[str, str]:
     line = re.search(r"CSV Error on Line: (\d+)", text)
     if not line:
         return place, lines[0] if lines else "no answer"
-    why = next((each for each in lines[1:] if each.startswith(_REASONS)), "is no row of the form")
+    why = next(
+        (each for each in lines[1:] if each.startswith(_DUCKDB_CSV_REASONS)),
+        "is no row of the form",
+    )
     return f"{file or place} line {line[1]}", why[:300]

@@ -16,8 +16,10 @@ from lab.analysis.files import FORMS, TEXT, clear_errors, form_of, groups_of
 from weft.model.errors import InputError
 from weft.model.extras import require
 
-_NAME = r"^[A-Za-z]+([0-9]{1,9})((_[0-9]{1,9})*)(_.*)?$"  # `J3_1_2`: task 3 waits for 1 and 2
-_MOST = 1e12  # of a time in s or an amount: what is above is a mistake, and NaN counts as that
+# `J3_1_2` is task 3, which waits for the tasks 1 and 2.
+_TASK_NAME_PATTERN = r"^[A-Za-z]+([0-9]{1,9})((_[0-9]{1,9})*)(_.*)?$"
+# A time in s or an amount above this is a mistake, as is NaN.
+_PLAUSIBLE_MAX = 1e12
 _TIMES = {
     "task_usage": ("start_time", "end_time"),
     "batch_task": ("start_time", "end_time"),
@@ -30,7 +32,8 @@ _AMOUNTS = {
     "batch_instance": ("cpu_avg", "mem_avg"),
 }
 _NEEDED = {"hour_slice": ("job_submit_s", "duration_s"), "task_usage": ("instances",)}
-Table = Any  # an Ibis table: no types of theirs reach ours
+# An Ibis table: none of its types reach ours.
+Table = Any
 
 
 def ibis_module() -> Any:
@@ -115,9 +118,9 @@ def edges_of(tasks: Table) -> Table:
 
 def _numbered(tasks: Table) -> Table:
     """Return tasks with their number (NULL without one) and the text of what they wait for."""
-    number = tasks.task.re_extract(_NAME, 1)
+    number = tasks.task.re_extract(_TASK_NAME_PATTERN, 1)
     return tasks.mutate(
-        number=number.nullif("").cast("int64"), behind=tasks.task.re_extract(_NAME, 2)
+        number=number.nullif("").cast("int64"), behind=tasks.task.re_extract(_TASK_NAME_PATTERN, 2)
     )
 
 
@@ -194,14 +197,14 @@ def _usable(form: str, table: Table) -> Any:
     if form.startswith("batch_"):
         wanted.append(table.status == "Terminated")
     for name in _AMOUNTS[form]:
-        wanted.append(table[name].isnull() | table[name].between(0, _MOST))
+        wanted.append(table[name].isnull() | table[name].between(0, _PLAUSIBLE_MAX))
     if form in _TIMES:
         start, end = (table[name] for name in _TIMES[form])
-        wanted.append((start >= 0) & (end >= start) & (end < _MOST))
+        wanted.append((start >= 0) & (end >= start) & (end < _PLAUSIBLE_MAX))
     for name in _NEEDED.get(form, ()):
         wanted.append(table[name].notnull())
     if form == "task_usage":
-        wanted.append((table.instances > 0) & (table.instances < _MOST))
+        wanted.append((table.instances > 0) & (table.instances < _PLAUSIBLE_MAX))
     return reduce(and_, wanted)
 
 

@@ -31,7 +31,8 @@ from weft.policies.presets import preset
 
 HISTORY = ROOT / "docs/bench.jsonl"
 WORSE = 1.15
-ROUNDS, TRIES = 6, 2  # a case that fails is measured once more: a neighbour may have been loud
+# A case that fails is measured once more, as a neighbour may have been loud.
+ROUNDS, TRIES = 6, 2
 NODES = "60x16vcores,65536memory_mb,800disk_mbps,1000network_mbps"
 CODE = (
     "import json, sys; from lab.bench.check import measure; print(json.dumps(measure(sys.argv[1])))"

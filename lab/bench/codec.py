@@ -24,8 +24,9 @@ from weft.wire import codec, rules
 
 Row = dict[str, object]
 BATCHES = (1, 10, 100, 1000)
-TASKS = 10_000  # of one measurement
-REPEATS = 3  # the best one counts: others share the machine
+TASKS_PER_MEASUREMENT = 10_000
+# The best one counts, as others share the machine.
+REPEATS = 3
 
 
 def _ends(count: int) -> tuple[ContainerEnd, ...]:
@@ -94,14 +95,18 @@ def run(quick: bool = False) -> list[Row]:
     for batch in BATCHES:
         column, total_us = f"us_in_batch_of_{batch}", 0.0
         for name, case in _cases(batch).items():
-            took_us, size = _there_and_back(case, batch, TASKS // 10 if quick else TASKS)
+            took_us, size = _there_and_back(
+                case, batch, TASKS_PER_MEASUREMENT // 10 if quick else TASKS_PER_MEASUREMENT
+            )
             total_us += took_us
             rows[name][column] = round(took_us, 2)
             rows[name]["bytes"] = round(size)
         rows["all"][column] = round(total_us, 1)
     checked_us = 0.0
     for name, case in _cases(10).items():
-        took_us = _checked(case, 10, TASKS // 10 if quick else TASKS)
+        took_us = _checked(
+            case, 10, TASKS_PER_MEASUREMENT // 10 if quick else TASKS_PER_MEASUREMENT
+        )
         rows[name]["rules_us_of_10"] = round(took_us, 2)
         checked_us += took_us
     rows["all"]["rules_us_of_10"] = round(checked_us, 1)

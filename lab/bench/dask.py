@@ -19,7 +19,8 @@ from lab.bench.peers import in_loops, loop_us
 from lab.native import ROOT
 
 Row = dict[str, object]
-WORKERS, THREADS, TURNS = 1, 16, 3  # of one or two workers, of 1 to 16 threads, the fastest
+# One worker with 16 threads was the fastest of one or two workers with 1 to 16 threads.
+WORKERS, THREADS, TURNS = 1, 16, 3
 
 
 def measure(name: str, stages: int, tasks: int) -> Row:
@@ -71,7 +72,8 @@ def _run(client: Any, stages: int, tasks: int) -> float:
     """Return how long stages of tasks took, s, from the first submission to the last end."""
     began_s = time.perf_counter()
     barrier: Any = None
-    kept = []  # a future that nobody holds is not run
+    # Dask does not run a future that nobody holds.
+    kept = []
     for _ in range(stages):
         stage = client.map(nothing, range(tasks), [barrier] * tasks, pure=False)
         barrier = client.submit(nothing, stage, pure=False)

@@ -35,9 +35,11 @@ from weft.wire import tls
 
 Row = dict[str, object]
 STAGES, TASKS = 10, 1000
-FLAT = 100_000  # independent tasks
-POLL_S = 0.2  # between questions whether a job has ended
-TURNS = 7  # on each of two clusters that are compared
+FLAT_JOB_TASKS = 100_000
+# The time between two questions whether a job has ended.
+POLL_S = 0.2
+# So many turns on each of two clusters that are compared.
+TURNS_PER_CLUSTER = 7
 CLUSTER = "8x64vcores,262144memory_mb"
 MEMORY = Path("/dev/shm")
 REAL_CLUSTER = "2x16vcores,65536memory_mb"
@@ -49,7 +51,7 @@ def run(quick: bool = False, only: str = "") -> list[Row]:
     emulated = LocalSettings(cluster=CLUSTER)
     real = LocalSettings(cluster=REAL_CLUSTER, mode="process", flags={"nm": ["cgroups=off"]})
     true = ("/bin/true",)
-    flat = FLAT // 10 if quick else FLAT
+    flat = FLAT_JOB_TASKS // 10 if quick else FLAT_JOB_TASKS
     limited = replace(real, flags={})
     in_groups = "/bin/true processes, a control group each, work folders in memory"
     one_host = "/bin/true processes on one host, no cgroups, work folders in memory"
@@ -82,7 +84,8 @@ def run(quick: bool = False, only: str = "") -> list[Row]:
             name, 20.0 if quick else 60.0
         ),
     }
-    if not MEMORY.is_dir():  # a folder and two files a task can cost more than the task
+    if not MEMORY.is_dir():
+        # On a disk, a folder and two files a task can cost more than the task.
         del cases[in_memory], cases[in_groups], cases[one_host]
     chosen = {name: case for name, case in cases.items() if only in name}
     if not chosen:
@@ -334,7 +337,12 @@ def _entered(stack: contextlib.ExitStack, cluster: LocalCluster) -> _Pair:
 
 
 def _in_turns(
-    name: str, without: _Pair, having: _Pair, tasks: int, turns: int = TURNS, most: float = 0.0
+    name: str,
+    without: _Pair,
+    having: _Pair,
+    tasks: int,
+    turns: int = TURNS_PER_CLUSTER,
+    most: float = 0.0,
 ) -> Row:
     """Measure the same jobs in turns on two clusters: ratios of time and CPU s, medians.
 
@@ -347,7 +355,8 @@ def _in_turns(
         for place, (cluster, client) in pairs if turn % 2 else reversed(pairs):
             before = sum(_spent(cluster).values())
             took_s = _run(client, barrier_job(f"run-{turn}", STAGES, tasks, ()))
-            if turn:  # the first one warms everything up
+            if turn:
+                # The first turn warms everything up.
                 took[place].append(took_s)
                 spent[place].append(sum(_spent(cluster).values()) - before)
     rates = [STAGES * tasks / statistics.median(times) for times in took]

@@ -13,7 +13,8 @@ from lab.bench.calibration import event_us
 from lab.native import ROOT
 
 PEERS = ROOT / "docs/peers.jsonl"
-ROUNDS = 3  # of the loop; the fastest counts, as a busy machine only slows down
+# The fastest round of the loop counts, as a busy machine only slows down.
+ROUNDS = 3
 Row = dict[str, object]
 
 

@@ -37,7 +37,8 @@ _BASELINE_TASKS = 3_000
 
 def run(quick: bool = False) -> list[dict[str, Any]]:
     """Return a row per size; `growth` is of processor time against the size before."""
-    _plan(stage_dag(60, 6), Machines.alike(6, [1.0] * 4))  # compiles, or loads what was compiled
+    # The first plan compiles the kernels, or loads what was compiled.
+    _plan(stage_dag(60, 6), Machines.alike(6, [1.0] * 4))
     rows: list[dict[str, Any]] = []
     for per_machine in (10, 100):
         before_s = 0.0
@@ -54,7 +55,8 @@ def run(quick: bool = False) -> list[dict[str, Any]]:
                 "cpu_s": round(cpu_s, 3),
                 "peak_mb": _peak_rss_mb(),
             }
-            if before_s:  # others' load on the machine cancels out of a ratio less well
+            if before_s:
+                # Others' load on the machine cancels out of a ratio less well.
                 row["growth"] = round(cpu_s / before_s, 1)
             before_s = cpu_s
             rows.append(row)

@@ -59,7 +59,8 @@ def measure(name: str, count: int) -> dict[str, object]:
             assert answer == wanted
         channel.close()
         service.stdin.close()
-    kept = took_s[count // 10 :]  # the first warm it up
+    # The first tenth warms up.
+    kept = took_s[count // 10 :]
     return {
         "case": name,
         "tasks": count,

@@ -113,8 +113,10 @@ CASES: dict[str, tuple[Callable[[], list[Job]], Callable[[], ClusterSpec], str]]
         "capacity",
     ),
 }
-QUICK, SHORT, REPEATS = 3, 4, 3  # of the cases: the first look, the short ones, how often those
-WARM_UP = 20  # jobs that run before, so that no kernel is loaded while the clock runs
+# How many cases a quick look takes, how many are short, and how often those repeat.
+QUICK, SHORT, REPEATS = 3, 4, 3
+# These jobs run before, so that no kernel is loaded while the clock runs.
+WARM_UP_JOBS = 20
 
 
 def run(quick: bool = False) -> list[Row]:
@@ -153,7 +155,7 @@ def case(name: str) -> Row:
     cluster = make_cluster()
     chosen = preset(scheduler)
     warm(make_matcher(chosen.matcher, chosen.matcher_options), cluster.types)
-    Simulation(cluster, jobs[:WARM_UP], SimSettings(scheduler=chosen)).run()
+    Simulation(cluster, jobs[:WARM_UP_JOBS], SimSettings(scheduler=chosen)).run()
     recorder = Recorder()
     simulation = Simulation(cluster, jobs, SimSettings(scheduler=chosen), recorder)
     event_us = loop_us()

@@ -64,7 +64,8 @@ def analyse(
         with clear_errors(f"figure {each.number}"):
             rows = each.make(facts).execute()
         took_s = time.perf_counter() - began_s
-        known = rows.astype(object).where(rows.notna(), None)  # JSON has no NaN
+        # JSON has no NaN.
+        known = rows.astype(object).where(rows.notna(), None)
         found[each.number] = {"title": each.title, "rows": known.to_dict("records")}
         shown.append((each.number, each.title, f"{len(rows)} rows, {took_s:.1f} s", _told(rows)))
         if out is not None:

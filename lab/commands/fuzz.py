@@ -19,16 +19,19 @@ if TYPE_CHECKING:
     from sim.fuzz import Verdict
     from sim.swarm import Case
 
-BATCH = 10  # seeds that a process is given at once
+SEEDS_PER_BATCH = 10
 Found = tuple[int, "Verdict"]
 
 
 class Given(NamedTuple):
-    """What is given for all seeds; what is empty is each seed's own."""
+    """What is given for all seeds; what is empty is each seed's own.
+
+    `script` is the text of a faults file.
+    """
 
     preset: str = ""
     pace: str = ""
-    script: str = ""  # the text of a faults file
+    script: str = ""
     asker: str = ""
 
 
@@ -110,7 +113,7 @@ def _range(text: str) -> tuple[int, int]:
 
 
 def _search(seeds: range, given: Given, workers: int) -> Iterator[Found]:
-    batches = [seeds[i : i + BATCH] for i in range(0, len(seeds), BATCH)]
+    batches = [seeds[i : i + SEEDS_PER_BATCH] for i in range(0, len(seeds), SEEDS_PER_BATCH)]
     several = min(workers or os.cpu_count() or 1, len(batches))
     if several == 1:
         for batch in batches:

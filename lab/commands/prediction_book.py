@@ -16,10 +16,14 @@ from weft.model.errors import WeftError
 from weft.model.ids import AppId
 from weft.protocol.requests import ApplicationReport
 
-ROWS_MAX = 20_000  # of the file; then it begins anew with the newer half
-SCORED_MAX = 500  # predictions, the newest, that tell how far off they are
-CALIBRATED_MIN = 20  # fewer say nothing about the width of the band
-INSIDE = 0.9  # of the ends that the band is to hold
+# Beyond so many rows, the file begins anew with the newer half.
+ROWS_MAX = 20_000
+# The newest predictions tell how far off they are.
+SCORED_PREDICTIONS_MAX = 500
+# Fewer predictions say nothing about the width of the band.
+CALIBRATION_PREDICTIONS_MIN = 20
+# The band is to hold this fraction of the ends.
+BAND_COVERAGE = 0.9
 WIDER_MAX = 10.0
 
 
@@ -34,7 +38,8 @@ class Score:
     """What past predictions of ends were like.
 
     `error` is the median of their distance over the time that was left, `inside` the part that lay
-    in its band as printed, `wider` by what bands are to be stretched so that INSIDE of them would.
+    in its band as printed, `wider` by what bands are to be stretched so that BAND_COVERAGE of them
+    would.
     """
 
     predictions: int
@@ -91,7 +96,7 @@ class PredictionBook:
         """Return what the newest settled predictions were like."""
         ends = {(r["cluster"], r["app"]): r["ended_s"] for r in self._rows if "ended_s" in r}
         errors, inside, beyond = [], 0, []
-        for row in [row for row in self._rows if "end" in row][-SCORED_MAX:]:
+        for row in [row for row in self._rows if "end" in row][-SCORED_PREDICTIONS_MAX:]:
             end_s = ends.get((row["cluster"], row["app"]))
             if end_s is None or end_s <= row["asked_s"]:
                 continue
@@ -104,8 +109,9 @@ class PredictionBook:
         if not count:
             return Score(0, 0.0, 0.0, 1.0)
         wider = 1.0
-        if count >= CALIBRATED_MIN:  # split conformal prediction, of normalised distances
-            place = min(count, math.ceil((count + 1) * INSIDE))
+        if count >= CALIBRATION_PREDICTIONS_MIN:
+            # This is split conformal prediction, of normalised distances.
+            place = min(count, math.ceil((count + 1) * BAND_COVERAGE))
             wider = min(max(sorted(beyond)[place - 1], 1.0 / WIDER_MAX), WIDER_MAX)
         return Score(count, sorted(errors)[count // 2], inside / count, wider)
 

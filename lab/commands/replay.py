@@ -27,8 +27,10 @@ from weft.protocol.messages import MANAGER
 from weft.runtime.tape import code_digest
 from weft.runtime.tapefile import TapeFile, find_tapes
 
-LARGE = 1 << 20  # bytes of tapes that are worth a process each
-LINE_MAX = 400  # characters of an event or order that is printed
+# Tapes of so many bytes are worth a process each.
+OWN_PROCESS_BYTES_MIN = 1 << 20
+# An event or order is cut to so many characters in print.
+LINE_CHARACTERS_MAX = 400
 
 
 @click.command()
@@ -95,7 +97,11 @@ def _all_replayed(
 ) -> list[dict[str, Any]]:
     """Replay each tape by itself; large ones in processes beside each other, the largest first."""
     sizes = [tape.path.stat().st_size for tape in tapes]
-    if options["from_s"] < math.inf or min(jobs, len(tapes)) < 2 or sum(sizes) < LARGE:
+    if (
+        options["from_s"] < math.inf
+        or min(jobs, len(tapes)) < 2
+        or sum(sizes) < OWN_PROCESS_BYTES_MIN
+    ):
         return [_replayed(tape, until_s, options) for tape in tapes]
     order = sorted(range(len(tapes)), key=lambda i: -sizes[i])
     context = multiprocessing.get_context("spawn")
@@ -208,7 +214,7 @@ def _printer(from_s: float, core: str) -> Callable[[str, Any, float, list[Any]],
 
 def _line(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= LINE_MAX else f"{text[: LINE_MAX - 4]} ..."
+    return text if len(text) <= LINE_CHARACTERS_MAX else f"{text[: LINE_CHARACTERS_MAX - 4]} ..."
 
 
 def _stand(

@@ -24,7 +24,8 @@ def simulate(
 ) -> None:
     """Run a workload on a cluster in virtual time."""
     chosen = split_settings(options)
-    from sim.process.command import main_simulate  # numba and all: only when it is called
+    # This imports numba and more, so it waits for the call.
+    from sim.process.command import main_simulate
     from sim.request import Request
 
     request = Request(workload=workload, format=format_, options=chosen, **rest)

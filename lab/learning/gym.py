@@ -39,7 +39,7 @@ from weft.workloads.synth import generate
 Observation = dict[str, np.ndarray[Any, np.dtype[Any]]]
 Draw = Callable[[np.random.Generator], Sequence[Job]]
 CLUSTER = "4x16vcores,65536memory_mb,800disk_mbps,1250network_mbps"
-LARGEST = 1e6  # of a feature
+FEATURE_MAX = 1e6
 
 
 def synthetic(
@@ -118,10 +118,10 @@ class Scheduling(gymnasium.Env[Observation, np.int64]):
         self.observation_space: Any = gymnasium.spaces.Dict(
             {
                 "candidates": gymnasium.spaces.Box(
-                    -LARGEST, LARGEST, (choices, len(FEATURES)), np.float32
+                    -FEATURE_MAX, FEATURE_MAX, (choices, len(FEATURES)), np.float32
                 ),
                 "mask": gymnasium.spaces.MultiBinary(choices),
-                "node": gymnasium.spaces.Box(0.0, LARGEST, (3,), np.float32),
+                "node": gymnasium.spaces.Box(0.0, FEATURE_MAX, (3,), np.float32),
             }
         )
         self.action_space = gymnasium.spaces.Discrete(choices)
@@ -143,7 +143,8 @@ class Scheduling(gymnasium.Env[Observation, np.int64]):
             self._run = greenlet(self._simulation.run)
             self._go_on(None)
             if self._asked is not None:
-                self._reward()  # what was spent before the first decision is nobody's doing
+                # Time spent before the first decision is not a decision's doing.
+                self._reward()
                 return self._observation(), self._info()
         raise InputError("jobs", "in 100 episodes there was nothing to decide")
 
@@ -177,7 +178,8 @@ class Scheduling(gymnasium.Env[Observation, np.int64]):
 
     def _reward(self) -> float:
         now = self._simulation.engine.now
-        if now <= self._spent.now:  # most decisions are of one moment
+        if now <= self._spent.now:
+            # Most decisions fall at one moment.
             return 0.0
         return -self._spent.since(now, self._simulation.recorder.jobs) / self._reward_s
 
@@ -219,7 +221,7 @@ class Question:
     def __init__(self, view: View, choices: Choices, most: int) -> None:
         self.view = view
         self.choices = choices
-        self.features, self.mask, self.shown = choices.shown(most, LARGEST)
+        self.features, self.mask, self.shown = choices.shown(most, FEATURE_MAX)
         self.hidden = max(0, choices.count - most)
 
 
@@ -254,7 +256,8 @@ class JobSeconds:
     def __init__(self, arrivals_s: Sequence[float]) -> None:
         # those that did not end, the one that arrives first last
         self._left = sorted(zip(arrivals_s, range(len(arrivals_s)), strict=True), reverse=True)
-        self._in: list[tuple[float, int]] = []  # of them, those that arrived
+        # The jobs that arrived, of those that did not end.
+        self._in: list[tuple[float, int]] = []
         self.now = 0.0
 
     @property

@@ -54,7 +54,8 @@ def main() -> None:
     parser.add_argument("--once", action="store_true", help="one round, its rate alone")
     given = parser.parse_args()
     if given.once:
-        rate(2_000, 1)  # kernels, caches
+        # The first episodes fill kernels and caches.
+        rate(2_000, 1)
         print(rate(given.decisions, 100))
         return
     builds = {"Python": ""}

@@ -31,9 +31,11 @@ class Network:
     """Scores candidates: a tanh layer of `HIDDEN` units beside a linear one.
 
     Features are rounded to 32 bits, as an agent of the environment sees them.
+
+    `parameters` is flat, as `size` counts them.
     """
 
-    parameters: Floats  # flat, see `size`
+    parameters: Floats
 
     @staticmethod
     def size() -> int:

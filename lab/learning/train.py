@@ -23,10 +23,12 @@ from weft.model.dag import Floats
 from weft.model.job import Job
 from weft.policies.presets import choose, with_options
 
-DRAWN, BEST, EPISODES = 24, 6, 3  # networks a round, those that are followed, what each plays
-START = 0.5  # standard deviation of the first draw
+# Networks drawn a round, the best that are followed, and the episodes that each plays.
+DRAWN, BEST, EPISODES = 24, 6, 3
+FIRST_DEVIATION = 0.5
 MATCHERS = ("fifo", "fair", "drf", "sjf", "tetris", "graphene")
-UNSEEN = 1_000_000  # seeds from here on are for judging
+# Seeds from here on are for judging.
+JUDGING_SEEDS_FROM = 1_000_000
 KINDS = {"mapreduce": (6.0, 4), "tpch_like": (12.0, 8), "tpcds_like": (12.0, 8)}
 
 
@@ -51,14 +53,14 @@ def train(
     (which knows nothing) on the same episodes.
     """
     rng = np.random.default_rng(seed)
-    mean, spread = np.zeros(Network.size()), np.full(Network.size(), START)
+    mean, spread = np.zeros(Network.size()), np.full(Network.size(), FIRST_DEVIATION)
     told: list[float] = []
     until = time.monotonic() + 60 * minutes
     with ProcessPoolExecutor(processes) as pool:
         while time.monotonic() < until:
             drawn = mean + spread * rng.standard_normal((DRAWN, len(mean)))
             drawn[0] = mean
-            seeds = rng.integers(UNSEEN, size=EPISODES).tolist()
+            seeds = rng.integers(JUDGING_SEEDS_FROM, size=EPISODES).tolist()
             runs = [(one, each) for one in [np.zeros_like(mean), *drawn] for each in seeds]
             times = np.array(list(pool.map(episode, *zip(*runs, strict=True)))).reshape(
                 -1, EPISODES
@@ -78,7 +80,7 @@ def judge(weights: Path, seeds: int) -> list[str]:
     for kind, (interarrival_s, smaller) in KINDS.items():
         rows: dict[str, list[float]] = {name: [] for name in (*MATCHERS, "learned")}
         for number in range(seeds):
-            rng = np.random.default_rng(UNSEEN + number)
+            rng = np.random.default_rng(JUDGING_SEEDS_FROM + number)
             jobs = synthetic(rng, kind=kind, interarrival_s=interarrival_s, smaller=smaller)
             for name, row in rows.items():
                 row.append(_mean_jct_s(jobs, name, weights))

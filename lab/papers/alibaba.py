@@ -19,8 +19,10 @@ from weft.model.job import Job
 from weft.workloads.imported import Imported
 from weft.workloads.registry import import_jobs
 
-JOBS, EVERY_S = 30, 5.0  # section 3.6
-COPIES, TASKS = 20, (300, 600)  # figure 3.3; the sample's jobs are smaller than its 7,000
+# From section 3.6.
+JOBS, EVERY_S = 30, 5.0
+# From figure 3.3; the sample's jobs are smaller than its 7,000 tasks.
+COPIES, TASKS = 20, (300, 600)
 MACHINE = "1x96vcores,393216memory_mb"
 SCHEMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "fifo, whole jobs": ("fifo", {"matcher.whole": True}),

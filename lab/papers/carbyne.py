@@ -33,7 +33,8 @@ TABLE_4 = {
 }
 
 EQUAL = "drf_strict, equal"
-JOBS, NODES = 40, 12  # at once; 48 machines of the paper's 100, divided as the tasks are
+# Jobs at once on 48 machines of the paper's 100, divided by SCALE as the tasks are.
+JOBS, NODES = 40, 12
 OFFLINE = ("carbyne", "tetris", "sjf", LENDS, STRICT, EQUAL, "drf, p90 containers")
 
 

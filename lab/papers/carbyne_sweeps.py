@@ -11,13 +11,16 @@ from lab.papers.runs import SCALE, jct, jct_factor, job_factor, trials
 from lab.studies.trials import Rows, Trial
 
 NODES = 12
-LOADS = {1: 24, 2: NODES, 4: 6, 6: 4}  # machines: 24 stand for the paper's 100
+# Machines for each load: 24 stand for the paper's 100.
+LOADS = {1: 24, 2: NODES, 4: 6, 6: 4}
 STRICT, LENDS = "drf_strict", "drf"
 FEW = ("carbyne", "tetris", LENDS, STRICT)
-SMALL_JOBS, SMALL_NODES = 20, 6  # half of both, for sweeps of many runs
+# Half of both, for sweeps of many runs.
+SMALL_JOBS, SMALL_NODES = 20, 6
 ERRORS = (-50, -25, 0, 25, 50)
 ALTRUISM = (0.0, 0.01, 0.25, 0.5, 0.75, 1.0)
-ONLINE_JOBS, ONLINE_S = 60, 20.0  # section 5.1: Poisson, a mean of 20 s
+# Section 5.1: Poisson arrivals with a mean of 20 s.
+ONLINE_JOBS, ONLINE_S = 60, 20.0
 
 
 def load_cases() -> dict[str, Trial]:
@@ -68,7 +71,8 @@ def figure_9(rows: Rows) -> list[Line]:
     return lines
 
 
-WHOLE = {load: nodes * SCALE for load, nodes in LOADS.items() if load > 1}  # machines
+# Machines for each load before the division by SCALE.
+WHOLE = {load: nodes * SCALE for load, nodes in LOADS.items() if load > 1}
 
 
 def whole_cases() -> dict[str, Trial]:

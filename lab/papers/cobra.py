@@ -21,15 +21,21 @@ from weft.model.job import Job, Preference, Stage
 from weft.workloads.imported import Imported
 from weft.workloads.registry import import_jobs
 
-MACHINES, JOBS, TASKS_MAX = 25, 40, 30  # a quarter of the paper's cluster, smaller jobs
-LOADS = (0.5, 1.0, 2.0, 4.0)  # of the containers, if every task had one for itself
+# A quarter of the paper's cluster, and smaller jobs.
+MACHINES, JOBS, TASKS_MAX = 25, 40, 30
+# Demand over supply of containers, if every task had one for itself.
+LOADS = (0.5, 1.0, 2.0, 4.0)
 DEFAULT = "default_container"
-TIMES = (1.0, 0.3, 0.1, 0.03)  # of the trace's durations
-BUSY = 4.0  # a load at which jobs compete
+DURATION_FACTORS = (1.0, 0.3, 0.1, 0.03)
+# Jobs compete at this load.
+BUSY = 4.0
 SCHEMES = (DEFAULT, "cobra", "tetris")
-RHO, DELTA = (1.2, 2.0, 3.0), (0.5, 0.9)  # beside the defaults, 1.5 and 0.7
-BATCHES = (5, 10, 20, 40)  # jobs at once, for theorem 7
-FEW = 20  # jobs, where plans are told for what tasks use
+# Sweeps beside the defaults, 1.5 and 0.7.
+RHO, DELTA = (1.2, 2.0, 3.0), (0.5, 0.9)
+# Jobs at once, for theorem 7.
+BATCHES = (5, 10, 20, 40)
+# So many jobs, where plans are told for what tasks use.
+PLANNED_JOBS = 20
 CONTAINER = {"vcores": PART * CORES, "memory_mb": PART * MEMORY_MB}
 
 
@@ -85,7 +91,7 @@ def by_duration() -> dict[str, Trial]:
     """Return every scheme at every duration of tasks."""
     return {
         f"durations x {times:g}/{scheme}": partial(run, BUSY, times, scheme, {})
-        for times in TIMES
+        for times in DURATION_FACTORS
         for scheme in SCHEMES
     }
 
@@ -142,7 +148,8 @@ def draw_5(points: Sequence[str], rows: Rows, axes: Any) -> None:
     axes.legend(frameon=False)
 
 
-AT_BUSY = f"load {BUSY:g}/{DEFAULT}", f"load {BUSY:g}/cobra"  # runs of figure 5
+# The runs of figure 5.
+AT_BUSY = f"load {BUSY:g}/{DEFAULT}", f"load {BUSY:g}/cobra"
 
 
 def axes_cases() -> dict[str, Trial]:
@@ -216,7 +223,8 @@ def least_mean_response_s(jobs: Sequence[Job]) -> float:
         ]
     )
     room = np.array([MACHINES * most / PART for most in CONTAINER.values()])
-    after = np.arange(len(jobs), 0, -1)  # jobs that wait for the work of each, itself with them
+    # How many jobs wait for the work of each, itself included.
+    after = np.arange(len(jobs), 0, -1)
     squashed = [float((np.sort(column) * after).sum()) for column in (works / room).T]
     return max(span_s, max(squashed) / len(jobs))
 
@@ -304,7 +312,7 @@ def as_planned(job: Job) -> Job:
 
 def estimated(scheme: str, planned: bool, options: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """Run once at the load where jobs compete, told what tasks use or what they asked for."""
-    jobs: Sequence[Job] = jobs_of(1.0)[:FEW]
+    jobs: Sequence[Job] = jobs_of(1.0)[:PLANNED_JOBS]
     seconds = sum(s.tasks * s.duration_s for job in jobs for s in job.stages)
     mean_s = seconds / (len(jobs) * MACHINES / PART * BUSY)
     jobs = [as_planned(job) for job in jobs] if planned else jobs
@@ -351,7 +359,7 @@ def draw_estimates(rows: Rows, axes: Any) -> None:
 
 
 AT_LOADS = [f"load {load:g}" for load in LOADS]
-AT_TIMES = [f"durations x {times:g}" for times in TIMES]
+AT_TIMES = [f"durations x {times:g}" for times in DURATION_FACTORS]
 PAPER = Paper(
     "cobra",
     "COBRA: elastic containers for DAG jobs",
@@ -406,8 +414,8 @@ saves.
             "alibaba/estimates",
             {name: partial(estimated, *how) for name, how in TOLD.items()},
             estimates,
-            f"{FEW} jobs at load {BUSY:g}. COBRA estimates what tasks need from the first of "
-            "each stage, for which it takes too much; Tetris believes what it is told.",
+            f"{PLANNED_JOBS} jobs at load {BUSY:g}. COBRA estimates what tasks need from the first "
+            "of each stage, for which it takes too much; Tetris believes what it is told.",
             draw_estimates,
             0.6,
         ),

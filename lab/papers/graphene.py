@@ -28,13 +28,16 @@ PUBLISHED = {
     "TPC-H": ((1.8, 1.5, 7.6), (3.8, 8.9, 30.5), (7.7, 15.0, 48.3), (4.3, 9.6, 27.5)),
     "BigBench": ((4.1, 2.0, 5.6), (6.4, 6.2, 25.0), (21.7, 18.5, 33.3), None),
 }
-NUMBERS: Any = PUBLISHED  # by workload: figure 19 b at three percentiles, then table 4
-JOBS, NODES = 40, 30  # of the paper's 120 and 200
+# By workload: figure 19 b at three percentiles, then table 4.
+PUBLISHED_BY_WORKLOAD: Any = PUBLISHED
+# The paper has 120 jobs and 200 machines.
+JOBS, NODES = 40, 30
 P90, LARGEST = "tez, p90 containers", "tez, largest containers"
 KEPT = "tez, p90 containers kept"
 BASES = ("tez", "tez, cores and memory", "tez, p75 containers", P90, KEPT, LARGEST)
 IN_P90 = ("tez_cp, p90 containers", "tez_tetris, p90 containers")
-TABLE_4 = {"TPC-DS": P90, "TPC-H": LARGEST}  # which of both comes nearest
+# Which of both comes nearest to the paper.
+TABLE_4 = {"TPC-DS": P90, "TPC-H": LARGEST}
 TABLE_7 = {
     "graphene": (7, 25, 57, 74),
     "random": (-2, 0, 1, 4),
@@ -44,15 +47,18 @@ TABLE_7 = {
     "coffman_graham": (0, 1, 12, 26),
 }
 PERCENTILES = (25, 50, 75, 90)
-DAGS, TASKS = 12, (30, 300)  # by seed; of each so many tasks
-STAGES_MIN = 5  # of less, one stage is most of the DAG
-MEAN = 0.15  # of a machine, that the mean task demands of every resource
+# DAGs a seed, each with so many tasks.
+DAGS, TASKS = 12, (30, 300)
+# With fewer, one stage is most of the DAG.
+STAGES_MIN = 5
+# The mean task demands this fraction of a machine of every resource.
+MEAN = 0.15
 SIZES = ("p75", "p90", "largest")
 
 
 def table_4(workload: str, rows: Rows) -> list[Line]:
     """Return makespan saved against each kind of Tez."""
-    paper = NUMBERS[workload][3]
+    paper = PUBLISHED_BY_WORKLOAD[workload][3]
     lines = []
     bases = [base for base in BASES if base in rows]
     for base in bases:
@@ -80,7 +86,7 @@ _WHY = {
 
 def draw_4(workload: str, rows: Rows, axes: Any) -> None:
     """Draw makespan saved."""
-    paper = NUMBERS[workload][3]
+    paper = PUBLISHED_BY_WORKLOAD[workload][3]
     bases = [base for base in BASES if base in rows]
     names = [base.removeprefix("tez, ").replace(" ", "\n") for base in bases]
     gains = [against(rows, "graphene", base, span_gain) for base in bases]
@@ -99,7 +105,7 @@ def figure_19(workload: str, rows: Rows) -> list[Line]:
         for column, name in enumerate(names):
             for place, p in enumerate(PERCENTILES[:3]):
                 gain = against(rows, name, base, partial(jct_gain, p))
-                theirs = NUMBERS[workload][place][column]
+                theirs = PUBLISHED_BY_WORKLOAD[workload][place][column]
                 lines.append(
                     Line(f"`{name}` over `{base}`, p{p}, %", f"{theirs:+.1f}", told(gain, 1, True))
                 )
@@ -118,7 +124,10 @@ def draw_19(workload: str, rows: Rows, axes: Any) -> None:
             ]
             for base in names
         },
-        {f"over {base}": [NUMBERS[workload][i][2] for i in range(3)] for base in names},
+        {
+            f"over {base}": [PUBLISHED_BY_WORKLOAD[workload][i][2] for i in range(3)]
+            for base in names
+        },
     )
     axes.set_ylabel(f"JCT saved, {workload}, %")
 
@@ -213,11 +222,10 @@ def figure_6(rows: Rows) -> list[Line]:
                 why = "reproduced (at least 0.65)" if ours[0] >= 0.65 else "below 0.65"
             elif name in ("bfs", "bfs, p75"):
                 why = "containers that fit more: those of p90 and largest leave the gap"
-            paper = (
-                "" if name == "graphene" else theirs
-            )  # the figure's runs are of other schedulers
+            paper = "" if name == "graphene" else theirs
             lines.append(Line(f"`{name}`, gap to {text}, p50", paper, told(ours, 2), why))
-    for p, theirs in ((50, "1.04"), (75, "1.13")):  # section 8.3
+    # Section 8.3 gives these percentiles.
+    for p, theirs in ((50, "1.04"), (75, "1.13")):
         ours = over(rows, "graphene", partial(_over_new_lb, p))
         strong = told(against(rows, "graphene", BOUNDS, partial(_over_strong, p)), 2)
         lines += [

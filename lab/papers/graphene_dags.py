@@ -18,11 +18,14 @@ from weft.model.job import EdgeKind, Job
 from weft.model.resources import ResourceType, ResourceTypes, guess_kind
 from weft.workloads.synth import MACHINE, PRIVATE_STACK, generate
 
-JOBS = 200  # drawn a seed, for figure 5
-DAGS, TASKS = 12, (20, 300)  # planned a seed, for figure 25; of each so many tasks
+# Jobs drawn a seed, for figure 5.
+JOBS = 200
+# DAGs planned a seed, for figure 25, each with so many tasks.
+DAGS, TASKS = 12, (20, 300)
 DOMAINS: Mapping[str, tuple[int, int]] = {"builds": (20, 30), "requests": (24, 24)}
 SCHEMES = ("graphene", "tetris", "critical_path")
-MEAN = 0.15  # of a machine, that the mean task demands of every resource, as for table 7
+# The mean task demands this fraction of a machine of every resource, as for table 7.
+MEAN_DEMAND_FRACTION = 0.15
 TYPES = ResourceTypes(tuple(ResourceType(name, guess_kind(name)) for name in MACHINE))
 
 
@@ -108,7 +111,9 @@ def drawn(kind: str, seed: int) -> tuple[tuple[Dag, Machines], ...]:
         if not TASKS[0] <= job.task_count <= TASKS[1]:
             continue
         dag = dag_of_job(job, TYPES)
-        room = np.maximum(dag.demand.max(axis=0), dag.demand.mean(axis=0) / MEAN).tolist()
+        room = np.maximum(
+            dag.demand.max(axis=0), dag.demand.mean(axis=0) / MEAN_DEMAND_FRACTION
+        ).tolist()
         alone = bounds_of(dag, Machines.alike(1, room), 0)
         count = max(1, round(alone.t_work_s / alone.cp_len_s))
         found.append((dag, Machines.alike(count, room)))

@@ -17,11 +17,14 @@ from sim.reshape import fit, misestimate
 from sim.results import dominant_shares, jain_index, jct_s, makespan_s
 from weft.model.cluster import QueueSpec
 
-JOBS, NODES = 20, 6  # of 120 and 200; tasks are divided by SCALE as well
-LOADS = {1: 12, 2: 6, 4: 3, 6: 2}  # machines: the same work on fewer
+# The paper has 120 jobs and 200 machines; SCALE divides the tasks as well.
+JOBS, NODES = 20, 6
+# Machines for each load: the same work on fewer.
+LOADS = {1: 12, 2: 6, 4: 3, 6: 2}
 P90 = "tez, p90 containers"
 AT_LOADS = ("tez", P90, "graphene")
-BLIND = ("tez_g_cs", "tez_g_tetris")  # matchers that ignore the orders that masters prefer
+# These matchers ignore the orders that masters prefer.
+ORDER_BLIND_MATCHERS = ("tez_g_cs", "tez_g_tetris")
 ERRORS = {
     "-75 to -50": (-0.75, -0.5),
     "-50 to -25": (-0.5, -0.25),
@@ -75,11 +78,12 @@ def _case(
 # few minutes.
 ARRIVALS_S, BURST_S = 25.0, 3.0
 LOAD_CASES = {f"{n}/{s}": _case(n, s) for n in LOADS.values() for s in AT_LOADS}
-BLIND_CASES = {f"{NODES}/{s}": _case(NODES, s) for s in (*BLIND, "graphene")}
+BLIND_CASES = {f"{NODES}/{s}": _case(NODES, s) for s in (*ORDER_BLIND_MATCHERS, "graphene")}
 ERROR_CASES = {f"{e}/{s}": _case(NODES, s, how) for e, how in ERRORS.items() for s in WITH_ERRORS}
-IDLE = 48  # machines, on which hardly a task waits
+# On so many machines hardly a task waits.
+IDLE_MACHINES = 48
 ERROR_CASES |= {
-    f"{e}/{IDLE}/{s}": _case(IDLE, s, ERRORS[e])
+    f"{e}/{IDLE_MACHINES}/{s}": _case(IDLE_MACHINES, s, ERRORS[e])
     for e in ("0", "+25 to +50", "+50 to +75")
     for s in WITH_ERRORS
 }
@@ -88,7 +92,8 @@ QUEUE_CASES = {
 }
 
 
-MORE = {2: "+10", 6: "+15"}  # the paper's: than at load 1
+# The paper's gain over that at load 1.
+MORE = {2: "+10", 6: "+15"}
 _FULL = (
     "full from 2 x on: machines times makespan hardly change (below), so that queues get longer "
     "and packing has no more to win"
@@ -151,7 +156,7 @@ def draw_23(rows: Rows, axes: Any) -> None:
 def table_6(rows: Rows) -> list[Line]:
     """Return what masters' preferred orders are worth where the cluster's matcher knows them."""
     lines = []
-    for name, theirs in zip(BLIND, (28, 26), strict=True):
+    for name, theirs in zip(ORDER_BLIND_MATCHERS, (28, 26), strict=True):
         pair = f"{NODES}/graphene", f"{NODES}/{name}"
         for p, paper in ((50, str(theirs)), (75, "")):
             gain = against(rows, *pair, partial(jct_gain, p))
@@ -170,12 +175,17 @@ def figure_24(rows: Rows) -> list[Line]:
                 continue
             why = ""
             if error[0] == "+":
-                why = f"machines hold fewer tasks; where few wait it is less (on {IDLE}, below); "
+                why = (
+                    "machines hold fewer tasks; where few wait it is less "
+                    f"(on {IDLE_MACHINES}, below); "
+                )
             lines.append(_changed(rows, f"{error}/{scheme}", f"0/{scheme}", scheme, error, why))
     for scheme in WITH_ERRORS:
         for error in ("+25 to +50", "+50 to +75"):
-            own, base = (f"{e}/{IDLE}/{scheme}" for e in (error, "0"))
-            lines.append(_changed(rows, own, base, scheme, f"{error} %, {IDLE} machines", ""))
+            own, base = (f"{e}/{IDLE_MACHINES}/{scheme}" for e in (error, "0"))
+            lines.append(
+                _changed(rows, own, base, scheme, f"{error} %, {IDLE_MACHINES} machines", "")
+            )
     return lines
 
 
@@ -245,7 +255,7 @@ FIGURES = (
         "scheduler. Memory is shared like the rest, so that no task dies of a wrong estimate. "
         "Over-estimates delay under every scheduler alike, as the paper says: where the cluster "
         "is full, by about what they are off, as it holds so many fewer tasks; little, as the "
-        f"paper has it, where hardly a task waits, on {IDLE} machines.",
+        f"paper has it, where hardly a task waits, on {IDLE_MACHINES} machines.",
         None,
         0.4,
     ),

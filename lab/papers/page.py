@@ -34,6 +34,9 @@ class Figure:
 
     `cases` by name: one run a seed. `lines` reads their rows, `draw` makes the picture on
     Matplotlib axes. `guess_s` is what a run costs in processor seconds before any was kept.
+
+    Where seeds change nothing, `seeds_max` is 1. `also` has other numbers that it is found by, such
+    as `figure 21, table 1`.
     """
 
     number: str
@@ -44,8 +47,8 @@ class Figure:
     text: str = ""
     draw: Callable[[Rows, Any], None] | None = None
     guess_s: float = 2.0
-    seeds_max: int = 1_000  # where seeds change nothing: 1
-    also: str = ""  # other numbers that it is found by: `figure 21, table 1`
+    seeds_max: int = 1_000
+    also: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +207,8 @@ def _span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
-_STYLE: Any = {"font.size": 9, "svg.fonttype": "none"}  # letters stay letters: small files
+# Letters stay letters, so that files stay small.
+_STYLE: Any = {"font.size": 9, "svg.fonttype": "none"}
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:

@@ -14,8 +14,10 @@ from sim.reshape import fit, misestimate
 from weft.model.dag import Floats
 from weft.policies.presets import Preset, choose
 
-SCALE = 4  # divides the tasks of every stage and the machines: a run takes a second
-OVERBOOK = {"matcher.overbook": "r3,r4,r5,r6"}  # disk and network, in and out
+# Divides the tasks of every stage and the machines, so that a run takes a second.
+SCALE = 4
+# Disk and network, in and out.
+OVERBOOK = {"matcher.overbook": "r3,r4,r5,r6"}
 SEEN = {"asker.sees": "cpu,memory"}
 SCHEMES: Mapping[str, tuple[str | Preset, Mapping[str, Any]]] = {
     "graphene": ("graphene", OVERBOOK),

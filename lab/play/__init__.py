@@ -3,4 +3,5 @@
 `runs` reads or makes what is played, `views` answers what the pages ask of a run, `server` serves.
 """
 
-PORT = 8090  # Unless `--port` names another one.
+# The port, unless `--port` names another one.
+PORT = 8090

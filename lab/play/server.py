@@ -145,7 +145,8 @@ def serve(runs: Sequence[Run], ports: Sequence[int], ready: Callable[[str], Any]
 
     The first of `ports` that is free is taken. Raises WeftError where none is.
     """
-    flags = ["--host=127.0.0.1", "--no-https"]  # whatever the environment says
+    # The environment must not change these.
+    flags = ["--host=127.0.0.1", "--no-https"]
     asyncio.run(_serve(runs, load(WebSettings, flags, "weft.web"), ports, ready))
 
 

@@ -30,8 +30,10 @@ from weft.runtime.factlines import fact_to_dict
 from weft.web import following
 from weft.web.history import History
 
-SAMPLE_S = 2.0  # of the run, between samples of how full the cluster is
-AHEAD = 24  # steps whose candidates are worked out with those that were asked for
+# Time of the run between samples of how full the cluster is.
+SAMPLE_S = 2.0
+# Candidates of so many later steps are worked out with those that were asked for.
+STEPS_AHEAD = 24
 
 
 class Run:
@@ -86,7 +88,7 @@ class Run:
         film = self.film
         found: Weighed | None = None
         if 0 <= row < len(film.start) and film.stage[row] >= 0:
-            found = self._weighings.of(film.step[row], film.turn[row], AHEAD)
+            found = self._weighings.of(film.step[row], film.turn[row], STEPS_AHEAD)
         if found is None:
             raise WeftError(f"there is no decision {row}")
         places = {job["app"]: place for place, job in enumerate(film.jobs)}

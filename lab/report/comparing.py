@@ -13,19 +13,23 @@ from typing import Any
 from weft.model.errors import InputError
 
 PERCENTILES = (10, 25, 50, 75, 90)
-SUCCEEDED = frozenset({"SUCCEEDED", "FINISHED"})  # FINISHED: by runs of version 0.1.0 and before
+# Runs of version 0.1.0 and before say FINISHED.
+SUCCEEDED = frozenset({"SUCCEEDED", "FINISHED"})
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One run's folder, as `compare` reads it; `jct_s` by job, of those that succeeded."""
+    """One run's folder, as `compare` reads it; `jct_s` by job, of those that succeeded.
+
+    `tasks` is by job, `ends` how many jobs ended in each way.
+    """
 
     name: str
     folder: Path
     summary: dict[str, Any]
     jct_s: dict[str, float]
-    tasks: dict[str, int]  # of every job
-    ends: dict[str, int]  # how many jobs ended how
+    tasks: dict[str, int]
+    ends: dict[str, int]
 
     @property
     def jobs(self) -> int:

@@ -12,7 +12,8 @@ from weft.model.dag import Dag, Floats, Ints
 from weft.model.errors import InputError, WeftError
 from weft.model.plan import Plan
 
-_BARS_AS_SHAPES_MAX = 4000  # more bars are drawn as one image inside the picture
+# More bars are drawn as one image inside the picture.
+_BARS_AS_SHAPES_MAX = 4000
 _LEGEND_MAX = 24
 _LINES = {
     "t_work_s": ("TWork", "#888888", ":"),
@@ -27,7 +28,8 @@ def draw_plan(title: str, dag: Dag, plan: Plan, bounds: Bounds, path: Path) -> N
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "weft"  # equal plans, equal bytes
+    # Equal plans give equal bytes.
+    matplotlib.rcParams["svg.hashsalt"] = "weft"
     from matplotlib import pyplot
     from matplotlib.ticker import MaxNLocator
 
@@ -47,7 +49,8 @@ def draw_plan(title: str, dag: Dag, plan: Plan, bounds: Bounds, path: Path) -> N
     try:
         figure.savefig(path, dpi=130, metadata={"Date": None} if path.suffix == ".svg" else None)
     except (OSError, ValueError) as error:
-        if isinstance(error, ValueError):  # a suffix that stands for no kind of picture
+        if isinstance(error, ValueError):
+            # The suffix stands for no kind of picture.
             raise InputError(str(path), str(error)) from None
         raise WeftError(f"{path}: {error.strerror or error}") from None
     finally:

@@ -26,7 +26,7 @@ from weft.model.errors import InputError
 
 mpl.use("Agg")
 COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f")
-WINDOW_S = 240.0  # of fairness over time
+FAIRNESS_WINDOW_S = 240.0
 GANTT_TASKS_MAX = 60_000
 GANTT_NODES_MAX = 60
 STYLE = """
@@ -44,7 +44,8 @@ th,td{padding:.25rem .8rem;text-align:right;border-bottom:1px solid var(--line);
 th:first-child,td:first-child{text-align:left}
 figure svg{display:block;min-width:38rem;max-width:100%;height:auto;fill:currentColor}
 """
-# what matplotlib writes -> what follows the reader's theme; text has no colour of its own
+# Colours that matplotlib writes, and what follows the reader's theme instead; text has no colour of
+# its own.
 THEMED = {
     "#000000": "currentColor",
     "#ffffff": "var(--page)",
@@ -129,7 +130,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
         *_section("Utilisation", "Mean over the makespan, by resource.", _utilisation(runs)),
         *_section(
             "Fairness over time",
-            f"Jain's index of the jobs' running tasks in windows of {WINDOW_S:.0f} s; "
+            f"Jain's index of the jobs' running tasks in windows of {FAIRNESS_WINDOW_S:.0f} s; "
             "1: all active jobs ran as many tasks.",
             _fairness(runs),
         ),
@@ -287,8 +288,9 @@ def _fairness(runs: Sequence[LoadedRun]) -> Figure:
     figure = Figure(figsize=(10, 3.2))
     axes = figure.subplots()
     for run, colour in zip(runs, _colours(len(runs)), strict=True):
-        times, index = jain_over_time(run, WINDOW_S)
-        few = "o" if len(times) < 3 else ""  # a line needs more
+        times, index = jain_over_time(run, FAIRNESS_WINDOW_S)
+        # A line needs at least three points.
+        few = "o" if len(times) < 3 else ""
         axes.plot(times, index, color=colour, label=run.name, lw=1.2, marker=few)
     axes.set(xlabel="time, s", ylabel="Jain's index", xlim=(0, None), ylim=(0, 1.02))
     return _finish(figure)

@@ -13,7 +13,7 @@ from lab.report.comparing import Compared, differs
 from weft.model.errors import InputError, WeftError
 
 COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f")
-LEVEL = 0.95  # of the intervals
+CONFIDENCE_LEVEL = 0.95
 
 
 def plot_compare(runs: Sequence[Compared], path: Path) -> None:
@@ -59,7 +59,9 @@ def plot_study(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         axis.set(ylabel=name, ylim=(0, None))
     seeds = max(len(group) for group in groups.values())
     if seeds > 1:
-        axes[0].set_title(f"{LEVEL:.0%} intervals over up to {seeds} runs each", loc="left")
+        axes[0].set_title(
+            f"{CONFIDENCE_LEVEL:.0%} intervals over up to {seeds} runs each", loc="left"
+        )
     _save(figure, axes, path)
 
 
@@ -75,7 +77,8 @@ def interval(values: np.ndarray[Any, Any]) -> float:
     return _student(len(values) - 1) * spread
 
 
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)  # t at 0.975
+# Student's t at 0.975, by degrees of freedom.
+_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
 def _student(degrees: int) -> float:
@@ -121,7 +124,8 @@ def _save(figure: Any, axes: Any, path: Path) -> None:
             axis.legend(frameon=False, loc="best")
     try:
         figure.savefig(path, dpi=130, metadata={"Date": None} if path.suffix == ".svg" else None)
-    except ValueError as error:  # a suffix that stands for no kind of picture
+    except ValueError as error:
+        # The suffix stands for no kind of picture.
         raise InputError(str(path), str(error)) from None
     except OSError as error:
         raise WeftError(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -25,7 +25,8 @@ from weft.policies.presets import preset, with_options
 from weft.workloads.synth import generate
 
 HOUR_S, DAYS = 30.0, 2
-CLEAN, DIRTY = 130.0, 440.0  # g CO2 a kWh: about what a day in California spans
+# In g CO2 a kWh: about what a day in California spans.
+CLEAN, DIRTY = 130.0, 440.0
 TRACE = f"diurnal:{CLEAN:g}:{DIRTY:g}:{24 * HOUR_S:g}"
 JOBS, LOAD, NODES_MIN = 12, 0.6, 5
 CAPS, GAMMAS = (0.8, 0.5, 0.2), (0.25, 0.5, 0.9)

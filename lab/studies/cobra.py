@@ -25,9 +25,12 @@ from weft.model.job import Edge, Job, Preference, Stage
 from weft.workloads.imported import Imported
 from weft.workloads.registry import import_jobs
 
-MACHINES, CORES, MEMORY_MB, PART = 100, 8.0, 16384.0, 0.25  # a container: a part of a machine
-TASKS_MAX = 60  # of a stage: the traces have stages of thousands
-LOAD = 4.0  # of the containers, if every task had one for itself: jobs compete for them
+# A container is the fraction PART of a machine.
+MACHINES, CORES, MEMORY_MB, PART = 100, 8.0, 16384.0, 0.25
+# The traces have stages of thousands of tasks.
+TASKS_MAX = 60
+# Demand over supply of containers, if every task had one for itself, so that jobs compete.
+LOAD = 4.0
 SEEDS = (0, 1)
 PEERS: Sequence[tuple[str, str, Mapping[str, float]]] = (
     ("default_container", "default_container", {}),

@@ -20,7 +20,8 @@ from weft.policies.presets import PRESETS, preset
 
 KEPT = ROOT / "tests/parity/digests.json"
 FAULTY = ("capacity", "graphene", "cobra", "carbyne")
-SEEDS = 4  # of random faults, in the long form
+# The long form has so many seeds of random faults.
+SEEDS = 4
 
 Digests = dict[str, str]
 

@@ -36,10 +36,12 @@ from weft.model.job import Edge, Job, Stage
 from weft.runtime.tapefile import find_tapes
 
 NODE = "4vcores,16384memory_mb"
-DEMAND = {"vcores": 0.9, "memory_mb": 1024.0}  # four beside a master
+# Four such tasks fit beside a master.
+DEMAND = {"vcores": 0.9, "memory_mb": 1024.0}
 JOBS, NODES, INTERARRIVAL_S = 100, 20, 0.8
 ROLES = ("rm", "am", "nm")
-MOVED_S = 1e-3  # less than a message takes
+# A message takes longer than this.
+MOVED_S = 1e-3
 
 
 def demo_jobs() -> list[Job]:
@@ -66,7 +68,8 @@ def drawn_jobs(count: int, seed: int, interarrival_s: float = INTERARRIVAL_S) ->
 def record(jobs: Sequence[Job], settings: LocalSettings, folder: Path) -> None:
     """Run the jobs live as they arrive; raises WeftError where one did not succeed."""
     with LocalCluster(settings, folder) as cluster, Client(cluster.address) as client:
-        time.sleep(2 * whatif.WARM_S / settings.time_scale)  # what starts up has done so
+        # By then, what starts up has done so.
+        time.sleep(2 * whatif.WARM_S / settings.time_scale)
         began_s, apps = time.monotonic(), []
         for job in jobs:
             wait_s = job.arrival_s / settings.time_scale - (time.monotonic() - began_s)

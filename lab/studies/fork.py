@@ -19,7 +19,8 @@ from sim.replay.whatif import Jct
 from weft.client.tables import table
 from weft.runtime.tapefile import find_tapes
 
-PLACES = (0.1, 0.3, 0.5, 0.7, 0.85)  # of the time from the first arrival to the last end
+# Fractions of the time from the first arrival to the last end.
+PLACES = (0.1, 0.3, 0.5, 0.7, 0.85)
 SEEDS = 5
 
 

@@ -89,7 +89,8 @@ def read_grid(path: Path) -> Grid:
 def key_of(request: Request) -> str:
     """Return a run's name: equal requests on equal workloads share it."""
     data = asdict(request)
-    for output in ("parquet", "trace"):  # what is written beside changes no row
+    # Files written beside change no row.
+    for output in ("parquet", "trace"):
         del data[output]
     data["workload_digests"] = [_digest(Path(path)) for path in request.workload]
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:20]

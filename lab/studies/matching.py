@@ -38,7 +38,7 @@ WORKLOAD = "carbyne-workloads/queries_tpcds_FB_distr_new.txt.gz"
 SIX = ("cpu", "memory", "r3", "r4", "r5", "r6")
 MACHINES, LOAD = 40, 0.9
 JOBS = {"poisson": 60, "once": 40}
-WEIGHTS = (0.0, 0.2, 1.0, 2.0, 4.0)  # m
+M_WEIGHTS = (0.0, 0.2, 1.0, 2.0, 4.0)
 KAPPAS = (0.02, 0.1, 0.3)
 UNITS = ("drf", "slots", "time")
 KINDS = ("network_mbps", "disk_mbps", "memory_mb", "vcores")
@@ -163,7 +163,7 @@ def trial(arrivals: str, scale: int, preset: str = "graphene", **options: Any) -
 def eta_cases(arrivals: str, scale: int) -> dict[str, Trial]:
     """Return cases of how much remaining work should weigh against order and packing."""
     cases = {"drf": trial(arrivals, scale, "drf")}
-    return cases | {f"m = {m:g}": trial(arrivals, scale, eta_m=m) for m in WEIGHTS}
+    return cases | {f"m = {m:g}": trial(arrivals, scale, eta_m=m) for m in M_WEIGHTS}
 
 
 def kappa_cases(arrivals: str, scale: int) -> dict[str, Trial]:
@@ -179,7 +179,8 @@ def kappa_cases(arrivals: str, scale: int) -> dict[str, Trial]:
 
 def terms_cases(arrivals: str, scale: int) -> dict[str, Trial]:
     """Return Graphene whole, and with one term off at a time."""
-    rest = "r3,r4,r5,r6"  # the workload does not name them; all but cpu and memory
+    # The workload names only CPU and memory.
+    rest = "r3,r4,r5,r6"
     off = {
         "overbook": "",
         "use_packing": False,

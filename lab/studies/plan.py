@@ -43,7 +43,7 @@ MACHINE = {
     "network_mbps": 1250.0,
 }
 BASELINE = "bfs"
-_DRAWN = 200  # jobs of a synthetic source
+_SYNTHETIC_JOBS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,4 +246,4 @@ def _public(folder: Path) -> Iterator[Job]:
 
 
 def _drawn(source: str) -> Iterator[Job]:
-    return generate(source.removeprefix("synth:"), _DRAWN, np.random.default_rng(0))
+    return generate(source.removeprefix("synth:"), _SYNTHETIC_JOBS, np.random.default_rng(0))

@@ -30,27 +30,33 @@ from weft.policies.presets import preset
 from weft.workloads.cluster_file import load_cluster
 
 CLUSTER = "3x8vcores,32768memory_mb,800disk_mbps,1000network_mbps"
-JOBS = 12  # in each half
-FIRST, SECOND = 4, 12  # ended jobs at the moments
-JUST_S = 0.001  # after the moment: what came is known and none of it runs
+JOBS_PER_HALF = 12
+# How many jobs have ended at the two moments of prediction.
+FIRST_MOMENT_ENDED, SECOND_MOMENT_ENDED = 4, 12
+# Just after the moment, what came is known and none of it runs.
+JUST_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A prediction beside what became of it."""
+    """A prediction beside what became of it.
+
+    `error` is that of the end, over the time that was left. `inside`: the end lay in the band.
+    `start_error_s` is 0 for a job that runs.
+    """
 
     waits: bool
-    error: float  # of the end, over the time that was left
+    error: float
     bias: float
-    inside: bool  # the end lay in the band
-    start_error_s: float  # of the start, s; 0 for one that runs
+    inside: bool
+    start_error_s: float
 
 
 def workload(rng: np.random.Generator, errors: Sequence[float]) -> list[Job]:
     """Sample jobs in a random order: both halves, as if all came at the beginning."""
     samples = demo_jobs()
     jobs = []
-    for number in range(2 * JOBS):
+    for number in range(2 * JOBS_PER_HALF):
         job = samples[int(rng.integers(len(samples)))]
         of_job = float(rng.normal(0.0, errors[0]))
         stages = tuple(_wrong(stage, of_job, errors, rng) for stage in job.stages)
@@ -78,12 +84,12 @@ def outcomes(
     cluster: ClusterSpec = load_cluster(CLUSTER)
     jobs = workload(rng, errors)
     settings = SimSettings(preset(scheduler), seed, prompt=pace == "prompt")
-    first_s = _ended_s(cluster, jobs[:JOBS], settings, FIRST)
-    for number in range(JOBS, 2 * JOBS):
-        late = number >= JOBS * (2.0 - later)
+    first_s = _ended_s(cluster, jobs[:JOBS_PER_HALF], settings, FIRST_MOMENT_ENDED)
+    for number in range(JOBS_PER_HALF, 2 * JOBS_PER_HALF):
+        late = number >= JOBS_PER_HALF * (2.0 - later)
         came_s = first_s + (float(rng.uniform(1.0, 60.0)) if late else 0.0)
         jobs[number] = replace(jobs[number], arrival_s=came_s)
-    moments = (first_s, _ended_s(cluster, jobs, settings, SECOND))
+    moments = (first_s, _ended_s(cluster, jobs, settings, SECOND_MOMENT_ENDED))
     simulation = Simulation(cluster, jobs, settings)
     told = []
     for moment_s in moments:

@@ -23,7 +23,8 @@ from weft.workloads.imported import Imported
 from weft.workloads.registry import import_jobs
 
 WORKLOAD = "carbyne-workloads/queries_tpcds_FB_distr_new.txt.gz"
-EVERY = 50  # the manager's books alone take longer to check than 50 events to take in
+# To check the manager's books takes longer than to take in 50 events.
+EVERY = 50
 SIX = ("cpu", "memory", "r3", "r4", "r5", "r6")
 
 

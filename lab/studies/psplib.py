@@ -26,8 +26,8 @@ from weft.model.resources import ResourceType, ResourceTypes, guess_kind
 from weft.workloads.psplib import instances
 from weft.workloads.reading import expand
 
-# what a row is called, its planner, its options: list schedules are the only others that count in
-# the rows at exactly so many schedules, two of Graphene's and four of `graphene_plus`'s own starts
+# Name, planner and options of each row. Besides Graphene's two and the four starts of
+# `graphene_plus`, only list schedules count towards a row's number of schedules.
 CONTESTANTS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("bfs", "bfs", {}),
     ("critical_path", "critical_path", {}),

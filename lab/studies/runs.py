@@ -30,17 +30,21 @@ FILES: Mapping[str, str] = {
     "BigBench": "queries_bb.txt",
     "MapReduce": "400Jobs_first250.txt",
 }
-WINDOW_S = 60.0  # of Jain's index, as in Carbyne section 5.1
+# The window of Jain's index, as in Carbyne, section 5.1.
+WINDOW_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One run: completion times in the order of the jobs, s; the rest over the whole run."""
+    """One run: completion times in the order of the jobs, s; the rest over the whole run.
+
+    `jain` is taken over windows of WINDOW_S, `utilisation` is that of the resource used most.
+    """
 
     jct_s: Floats
     makespan_s: float
-    jain: float  # over windows of WINDOW_S
-    utilisation: float  # of the resource used most
+    jain: float
+    utilisation: float
 
 
 def picked_jobs(workload: str, count: int, seed: int) -> list[Job]:

@@ -35,7 +35,8 @@ from weft.workloads.documents import load_document
 from weft.workloads.imported import Imported
 from weft.workloads.registry import import_jobs
 
-GC_THRESHOLD = 5_000_000  # the cyclic collector looks rarely: next to no garbage needs it
+# The cyclic collector rarely looks, because next to no garbage needs it.
+GC_THRESHOLD_OBJECTS = 5_000_000
 
 
 def main_simulate(
@@ -124,7 +125,8 @@ def read_workload(request: Request, warn: Callable[[str], None]) -> list[Job]:
         raise InputError("--jobs", f"expected a whole number from 1, got {request.jobs_max}")
     result = Imported()
     jobs: list[Job] = []
-    if "" in request.workload:  # the path of no name is the folder that one is in
+    if "" in request.workload:
+        # A path without a name would be the current folder.
         raise InputError("workload", "expected a file or folder, got an empty name")
     sources = [Path(source) for source in request.workload]
     for job in import_jobs(request.format, sources, {}, result):
@@ -266,7 +268,7 @@ def quiet_collector() -> Iterator[None]:
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 20, 100)
+    gc.set_threshold(GC_THRESHOLD_OBJECTS, 20, 100)
     try:
         yield
     finally:

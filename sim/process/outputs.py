@@ -34,7 +34,8 @@ from sim.results import (
 from weft.model.errors import InputError, WeftError
 from weft.model.resources import Vector
 
-SERIES = ("running", "leftover")  # keys of summary.json that hold values over time
+# Keys of summary.json that hold values over time.
+SERIES = ("running", "leftover")
 
 
 def check_folder(path: str) -> None:
@@ -158,7 +159,8 @@ def logged(path: Path) -> Iterator[TextIO]:
         with path.open("w", encoding="utf-8") as file:
             yield file
     except BrokenPipeError:
-        raise  # of the terminal
+        # The pipe is that of the terminal, not of this file.
+        raise
     except OSError as error:
         if error.filename not in (None, str(path)):
             raise

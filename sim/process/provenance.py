@@ -26,7 +26,8 @@ from weft.model.json_types import Json, Table
 from weft.model.resources import Vector
 
 BLOCK = 1 << 20
-_PER_JOB = ("address", "history", "planner", "planner_options")  # told elsewhere, or of one job
+# These are told elsewhere, or belong to one job.
+_PER_JOB = ("address", "history", "planner", "planner_options")
 KEYS = (
     "workload",
     "cluster",

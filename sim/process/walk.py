@@ -17,8 +17,10 @@ from weft.policies.presets import Preset, preset
 CLUSTER = "6x4vcores,4096memory_mb,400disk_mbps,400network_mbps"
 SCHEDULERS = ("capacity", "fifo", "drf", "tetris", "graphene", "carbyne", "fair", "cobra")
 JOBS = 3
-HORIZON_S = 60.0  # faults happen within
-UNTIL_S = 2_000.0  # jobs must have ended by
+# Faults happen before this time.
+HORIZON_S = 60.0
+# Jobs must have ended by this time.
+UNTIL_S = 2_000.0
 
 
 def jobs_of(seed: int) -> list[Job]:
@@ -70,7 +72,7 @@ def walk(seed: int, scheduler: Preset | None = None) -> Simulation:
     simulation.check()
     states = [row.state for row in simulation.recorder.jobs]
     gangs = [any(stage.gang for stage in row.job.stages) for row in simulation.recorder.jobs]
-    # a gang that comes while too few nodes are up for it is refused
+    # A gang that comes while too few nodes are up for it is refused.
     allowed = [("FINISHED", "REFUSED") if gang else ("FINISHED",) for gang in gangs]
     if any(state not in known for state, known in zip(states, allowed, strict=True)):
         raise InvariantError(f"seed {seed}: by {UNTIL_S:g} s the jobs are {', '.join(states)}")

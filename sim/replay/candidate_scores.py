@@ -21,8 +21,10 @@ from weft.model.ids import AppId
 from weft.protocol.effects import Effect
 from weft.protocol.event_unions import ManagerTold
 
-RANKED_MAX = 8  # candidates that are ranked, the winner included
-OTHERS_MAX = 40  # stages that are named with what ruled them out
+# So many candidates are ranked, the winner included.
+RANKED_CANDIDATES_MAX = 8
+# So many stages are named with what ruled them out.
+RULED_OUT_STAGES_MAX = 40
 
 
 class Candidate(NamedTuple):
@@ -44,13 +46,17 @@ class RuledOut(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """One decision: who competed for a node, best first, and who could not."""
+    """One decision: who competed for a node, best first, and who could not.
+
+    `more` stages are not listed; `free` is what the node had before. With `gang` the ask was to be
+    granted whole, so nobody competed.
+    """
 
     ranked: tuple[Candidate, ...]
     others: tuple[RuledOut, ...]
-    more: int  # stages that are not listed
-    free: tuple[float, ...]  # on the node before it
-    gang: bool = False  # the ask was to be granted whole: nobody competed
+    more: int
+    free: tuple[float, ...]
+    gang: bool = False
 
 
 class Weigher:
@@ -61,7 +67,8 @@ class Weigher:
         self._waiting: list[Placement] = []
         self._now: Weighed | None = None
         self.wanted = False
-        self.found: list[Weighed] = []  # of each grant, in order
+        # One of each grant, in order.
+        self.found: list[Weighed] = []
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
@@ -104,7 +111,7 @@ def weigh(books: Books, matcher: Matcher, node: int, now: float, winner: Placeme
     view, rows = books.view, books.rows
     ranked, hidden = [(winner.row, winner.scores)], {winner.row: rows.set_aside(winner.row)}
     try:
-        while len(ranked) < RANKED_MAX:
+        while len(ranked) < RANKED_CANDIDATES_MAX:
             placements = matcher.would_match(view, node, now).placements
             fresh = next((one for one in placements if one.row not in hidden), None)
             if fresh is None:
@@ -136,7 +143,7 @@ def _others(
             by_stage.setdefault(_of(books, entry), []).append(entry)
     left = sorted(by_stage.keys() - set(ranked))
     told = []
-    for app, stage in left[:OTHERS_MAX]:
+    for app, stage in left[:RULED_OUT_STAGES_MAX]:
         entries = by_stage[app, stage]
         why = why_not_on(books, node, entries[0])
         told.append(RuledOut(app, stage, sum(entry.pending for entry in entries), why))
@@ -156,7 +163,8 @@ class Weighings:
         self._rerun = Rerun(steps, self._dress)
         self._weigher: Weigher | None = None
         self._wanted = False
-        self._known: dict[int, list[Weighed]] = {}  # by step: of each of its grants
+        # By step: one of each of its grants.
+        self._known: dict[int, list[Weighed]] = {}
 
     def of(self, step: int, turn: int, ahead: int = 0) -> Weighed | None:
         """Return the candidates of a grant of a step, both from 0; None where nothing was granted.
@@ -167,7 +175,8 @@ class Weighings:
             return None
         if step not in self._known:
             self._work(step, min(step + 1 + ahead, len(self._steps)))
-        found = self._known.setdefault(step, [])  # an event that failed has none
+        # An event that failed has none.
+        found = self._known.setdefault(step, [])
         return found[turn] if 0 <= turn < len(found) else None
 
     def _dress(self, manager: ResourceManager) -> None:

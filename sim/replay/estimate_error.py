@@ -23,21 +23,27 @@ from sim.replay.snapshot import Learned, Standing
 from weft.model.ids import AppId
 
 _K = TypeVar("_K")
-_WHOLE_MIN = 3  # tasks of a stage that ended: fewer do not tell how tasks differ
-_ROUNDS = 10  # of the expectation maximisation
-_NARROW = 0.02  # the least standard deviation of tasks' logarithms
-_WEIGHED = 50  # tasks of a stage, the longest that run: enough to tell which stage is like it
+# Fewer ended tasks of a stage do not tell how tasks differ.
+_SPREAD_TASKS_MIN = 3
+_EM_ROUNDS = 10
+# The least standard deviation of the logarithms of tasks.
+_LOG_DEVIATION_MIN = 0.02
+# The longest running tasks of a stage, so many, tell well enough which stage is like it.
+_COMPARED_TASKS_MAX = 50
 _ROOT2 = math.sqrt(2.0)
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What is known of a stage: ratios of tasks that ended, and of those that run so far."""
+    """What is known of a stage: ratios of tasks that ended, and of those that run so far.
+
+    `whole`: no other task is to come.
+    """
 
     key: str = ""
     ended: list[float] = field(default_factory=list)
     running: list[float] = field(default_factory=list)
-    whole: bool = True  # no other task is to come
+    whole: bool = True
 
     @property
     def factor(self) -> float:
@@ -57,15 +63,17 @@ class Ratios:
     ) -> None:
         seen = _seen(learned, standing, now_s)
         whole = {k: one for k, one in seen.items() if one.whole and one.ended}
-        wide = [one for one in whole.values() if len(one.ended) >= _WHOLE_MIN]
-        wide = wide or [one for one in seen.values() if len(one.ended) >= _WHOLE_MIN]
+        wide = [one for one in whole.values() if len(one.ended) >= _SPREAD_TASKS_MIN]
+        wide = wide or [one for one in seen.values() if len(one.ended) >= _SPREAD_TASKS_MIN]
         self._likes = [_Like(np.array(one.ended)) for one in wide]
         self._single = [log(one.ended[0]) for one in whole.values() if len(one.ended) == 1]
-        self._spread = math.sqrt(fmean([o.spread**2 for o in self._likes])) if wide else _NARROW
+        self._spread = (
+            math.sqrt(fmean([o.spread**2 for o in self._likes])) if wide else _LOG_DEVIATION_MIN
+        )
         self._offset = fmean([one.offset for one in self._likes]) if wide else 0.0
         told = {key: self._told(one) for key, one in seen.items()}
         told = {key: one for key, one in told.items() if one[1] < math.inf}
-        whole_told = {key: told[key] for key in whole if len(whole[key].ended) >= _WHOLE_MIN}
+        whole_told = {key: told[key] for key in whole if len(whole[key].ended) >= _SPREAD_TASKS_MIN}
         self._levels(whole_told or told, told, {app: one.key for (app, _), one in seen.items()})
         self._weights = {
             key: self._alike(one, self._posterior(key)[0])
@@ -81,10 +89,10 @@ class Ratios:
         running = [log(ratio) for ratio in one.running if ratio > 0]
         if not ended and not running:
             return 0.0, math.inf
-        spread = max(self._spread, _NARROW)
+        spread = max(self._spread, _LOG_DEVIATION_MIN)
         mean = fmean(ended) if ended else self._offset
         tells = 0.0
-        for _ in range(_ROUNDS):
+        for _ in range(_EM_ROUNDS):
             parts = [_beyond((cut - mean) / spread) for cut in running]
             mean = (sum(ended) + sum(mean + spread * more for more, _ in parts)) / (
                 len(ended) + len(running)
@@ -129,7 +137,8 @@ class Ratios:
         )
         self._app_variance = max(0.0, between - within)
         self._by_app = _shrunk(others, self._app_variance)
-        self.apps: dict[AppId, tuple[float, float]] = {}  # factor and variance
+        # By application: its factor, and the factor's variance.
+        self.apps: dict[AppId, tuple[float, float]] = {}
         for app in {app for app, _ in told}:
             self.apps[app] = self._app_of([one for key, one in told.items() if key[0] == app])
         self._of_keys(whole, means, keys)
@@ -167,7 +176,9 @@ class Ratios:
     def _alike(self, one: _Seen, factor: float) -> list[float]:
         """Return how likely a stage's tasks are, were it like each of those that ended (sums)."""
         ended = np.array([log(ratio) for ratio in one.ended]) - factor
-        cuts = sorted((log(r) - factor for r in one.running if r > 0), reverse=True)[:_WEIGHED]
+        cuts = sorted((log(r) - factor for r in one.running if r > 0), reverse=True)[
+            :_COMPARED_TASKS_MAX
+        ]
         logs = np.array([like.log_likelihood(ended, cuts) for like in self._likes])
         weights = np.exp(logs - logs.max())
         return list(np.cumsum(weights / weights.sum()))
@@ -198,7 +209,7 @@ class Ratios:
         self, app: AppId, stage: str, count: int, rng: np.random.Generator
     ) -> Sequence[float]:
         """Return factors by which tasks of a stage of `count` differ: those of some stage."""
-        if count == 1 and len(self._single) >= _WHOLE_MIN:
+        if count == 1 and len(self._single) >= _SPREAD_TASKS_MIN:
             around = fmean(self._single)
             return [exp(one - around) for one in self._single]
         if not self._likes:
@@ -217,12 +228,13 @@ class _Like:
         parts = ratios / ratios.mean()
         logs = np.log(parts)
         self.parts: list[float] = parts.tolist()
-        self.offset = float(logs.mean())  # of the mean of the logarithms
+        # The mean of the logarithms, below the logarithm of the mean.
+        self.offset = float(logs.mean())
         self.spread = float(logs.std(ddof=1))
 
     def log_likelihood(self, ended: np.ndarray, cuts: Sequence[float]) -> float:
         """Return the log-likelihood of tasks that ended, or took longer than a cut (log-normal)."""
-        spread = max(self.spread, _NARROW)
+        spread = max(self.spread, _LOG_DEVIATION_MIN)
         found = -0.5 * float((((ended - self.offset) / spread) ** 2).sum())
         found -= len(ended) * log(spread)
         for cut in cuts:

@@ -26,25 +26,32 @@ from weft.protocol.messages import (
 
 @dataclass(slots=True)
 class Granted:
-    """A container as the manager saw it, times on the cluster's clock."""
+    """A container as the manager saw it, times on the cluster's clock.
 
-    request: tuple[int, int]  # life of the manager, ask id
-    told_s: float  # when its master was told
+    `request` is (life of the manager, ask id); its master was told at `told_s`.
+    """
+
+    request: tuple[int, int]
+    told_s: float
     closed_s: float = -1.0
 
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt of a foreign master."""
+    """One attempt of a foreign master.
 
-    began_s: float = -1.0  # its container was ordered
-    requests: dict[tuple[int, int], Request] = field(default_factory=dict)  # by life, ask id
+    The attempt's container was ordered at `began_s`. `requests` is by (life, ask id), as each
+    `life` of the manager counts asks anew.
+    """
+
+    began_s: float = -1.0
+    requests: dict[tuple[int, int], Request] = field(default_factory=dict)
     asks: list[tuple[float, tuple[int, int], int, float, float]] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
     granted: dict[ContainerId, Granted] = field(default_factory=dict)
     ended_s: float = -1.0
     succeeded: bool = False
-    life: int = 0  # of the manager: each counts asks anew
+    life: int = 0
 
 
 class Foreign:
@@ -90,7 +97,8 @@ class Foreign:
             attempt.began_s = now
         last = {key: (total, *more) for _, key, total, *more in attempt.asks}
         for key, (_, duration_s, score) in last.items():
-            if key[0] == attempt.life:  # what the manager forgot is wanted no more under this id
+            if key[0] == attempt.life:
+                # What the manager forgot is no longer wanted under this id.
                 had = sum(one.request == key for one in attempt.granted.values())
                 attempt.asks.append((now, key, had, duration_s, score))
         attempt.life += bool(attempt.asks)
@@ -154,7 +162,8 @@ def _recording(attempt: Attempt, end_s: float) -> Recording:
     for granted in attempt.granted.values():
         key = granted.request
         if key not in places:
-            continue  # asked for in an earlier life of the manager
+            # It was asked for in an earlier life of the manager.
+            continue
         closed_s = granted.closed_s if granted.closed_s >= 0 else end_s
         closed_s = max(granted.told_s, min(closed_s, end_s))
         held[places[key]].append(closed_s - granted.told_s)

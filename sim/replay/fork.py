@@ -37,7 +37,8 @@ from weft.protocol.messages import (
 from weft.protocol.requests import NewApplication, SubmitApplication
 
 OPEN = (AppState.NEW, AppState.SUBMITTED, AppState.ACCEPTED, AppState.RUNNING)
-BACK_S = 0.1  # a node whose capacity is changed leaves, and is back after so long
+# A node whose capacity is changed leaves, and is back after so long.
+BACK_S = 0.1
 
 
 class ForkedSimulation(MeasuredSimulation):
@@ -59,7 +60,8 @@ class ForkedSimulation(MeasuredSimulation):
         self._cut = cut
         self._changed = scheduler_changed
         self._wanted = cluster
-        self._processes: dict[ContainerId, int] = {}  # that run, by their starts
+        # The processes that run, by their starts.
+        self._processes: dict[ContainerId, int] = {}
         self._starts = 0
         self._usual: dict[tuple[AppId, int], float] = {}
         books = cut.manager.books
@@ -78,9 +80,10 @@ class ForkedSimulation(MeasuredSimulation):
     def _start(self) -> None:
         cut, engine = self._cut, self.engine
         engine.now = cut.now
-        self._client.named = f"after-{cut.now!r}-"  # no submission of before
+        # No earlier submission has this token.
+        self._client.token_prefix = f"after-{cut.now!r}-"
         self.manager = cut.manager
-        self._lives = 1
+        self._manager_lives = 1
         self._idle.watch(self.manager.books)
         for where, core in cut.cores.items():
             self._take(where, core)
@@ -110,7 +113,7 @@ class ForkedSimulation(MeasuredSimulation):
         """Take a rebuilt core over."""
         if isinstance(core, NodeManager):
             actor = Actor(where, core, core.node_id)
-            self._hosts[where] = core.node_id
+            self._node_of_master[where] = core.node_id
             self._idle.join(actor, core.node_id, core)
             self._boots[core.node_id] = 1
         else:
@@ -131,10 +134,11 @@ class ForkedSimulation(MeasuredSimulation):
             address = master_address(item.attempt_id)
             master = self.actors.get(address)
             if master is not None:
-                self._hosts[address] = node.name
+                self._node_of_master[address] = node.name
                 self._masters[number] = master
                 self._launched[address] = number
-            elif address in cut.begun:  # it ended, and its node is about to notice
+            elif address in cut.begun:
+                # It ended, and its node is about to notice.
                 self.engine.soon(node, ProcessEnded(number, Outcome.SUCCEEDED, 0))
             else:
                 self._launch(node, Launch(item), cut.now)

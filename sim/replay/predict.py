@@ -42,11 +42,16 @@ _OVER = frozenset({"FINISHING", *ENDED})
 DRAWS = 40
 BAND = (0.05, 0.5, 0.95)
 _TRIES = 20
-_OVERDUE = 0.5  # of its time so far: the most that a task takes on that ran longer than any draw
-SETTLED_S = 0.2  # after which masters have found again what they hold, where messages take time ...
-AT_ONCE_S = 0.001  # ... and where they take none: as nobody asks meanwhile, no more than it takes
-_BEFORE, _NOW = 1, 2  # attempts: whose tasks run, and who takes them over
-_LIFE = 2  # of the manager, from 1
+# A task that ran longer than any draw takes at most this part of its time so far more.
+_OVERDUE_FRACTION_MAX = 0.5
+# After so long masters have found again what they hold, where messages take time.
+SETTLED_S = 0.2
+# Where messages take no time, nobody asks meanwhile, so this is enough.
+AT_ONCE_S = 0.001
+# The attempt whose tasks run, and the one that takes them over.
+_EARLIER_ATTEMPT, _NEW_ATTEMPT = 1, 2
+# Lives of the manager count from 1.
+_MANAGER_LIFE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +65,18 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """When a job's first task starts and when the job ends."""
+    """When a job's first task starts and when the job ends.
+
+    `waits`: no task of it ran by then. `start` is None where it runs. In `unended` of the draws it
+    did not end.
+    """
 
     app: AppId
     name: str
-    waits: bool  # no task of it ran by then
-    start: Band | None  # None: it runs
+    waits: bool
+    start: Band | None
     end: Band
-    unended: int  # of the draws, in which it did not end
+    unended: int
 
 
 class Drawn:
@@ -99,7 +108,7 @@ class Drawn:
             left_s = estimate_s * self.ratio(one, stage) - ran_s
             if left_s > 0:
                 return left_s
-        return max(ran_s * _OVERDUE * float(self._rng.random()), 1e-3)
+        return max(ran_s * _OVERDUE_FRACTION_MAX * float(self._rng.random()), 1e-3)
 
 
 class Foreseen(MeasuredSimulation):
@@ -119,7 +128,8 @@ class Foreseen(MeasuredSimulation):
         self._left = set(wanted)
         self._planned_before: set[Address] = set()
         self._phases = np.random.default_rng([settings.seed, 10])
-        self.started: dict[AppId, float] = {}  # when its first task began, s
+        # When the first task of each application began, s.
+        self.started: dict[AppId, float] = {}
         self.ended: dict[AppId, float] = {}
         jobs = [replace(one.job, arrival_s=0.0) for one in state.apps]
         # all nodes are back at once: none is waited for
@@ -130,7 +140,8 @@ class Foreseen(MeasuredSimulation):
         """Start as after a restart of everything: from a journal, and nodes that tell what runs."""
         state, engine = self._state, self.engine
         engine.now = state.now_s
-        self._records = [{"kind": "start"}]  # there was a life before, whose containers run
+        # There was a life before, whose containers run.
+        self._records = [{"kind": "start"}]
         self._records += [record for one in state.apps for record in _journal(one, self._true(one))]
         self.start_manager()
         for number, one in enumerate(state.apps):
@@ -142,7 +153,7 @@ class Foreseen(MeasuredSimulation):
                 continue
             for order in self._running(one):
                 orders.setdefault(order.node_id, []).append(order)
-            attempt = attempt_id(one.report.app_id, _NOW)
+            attempt = attempt_id(one.report.app_id, _NEW_ATTEMPT)
             master = MasterLaunch(
                 container_id(attempt, 1), attempt, self.manager.books.master_vector
             )
@@ -174,11 +185,12 @@ class Foreseen(MeasuredSimulation):
     def _running(self, one: Standing) -> Iterator[StartContainers]:
         """Yield the orders of tasks that run, with what is left of them."""
         app, types, now = one.report.app_id, self._state.cluster.types, self._state.now_s
-        before, number = attempt_id(app, _BEFORE), 1
+        before, number = attempt_id(app, _EARLIER_ATTEMPT), 1
         next_task = list(one.finished)
         for held in one.held:
             stage, task = one.job.stages[held.stage], next_task[held.stage]
-            if task >= stage.tasks:  # a second copy of one
+            if task >= stage.tasks:
+                # This is a second copy of a task.
                 continue
             next_task[held.stage] += 1
             number += 1
@@ -209,7 +221,7 @@ class Foreseen(MeasuredSimulation):
             expiry_s=settings.node_expiry_s,
         )
         launch = NodeAnswered(name, 0, start=tuple(masters))
-        ask = NodeAnswered(name, 0, resync=True, life=_LIFE)
+        ask = NodeAnswered(name, 0, resync=True, life=_MANAGER_LIFE)
         events = [Started(), accepted, *orders, launch, ask]
         for event in events:
             for effect in actor.handle(event, self.engine.now):
@@ -274,7 +286,7 @@ def _journal(one: Standing, job: Job) -> Iterator[dict[str, object]]:
         yield {"kind": "tasks", "app": app, "tasks": tasks}
     if not report.master_node:
         return
-    before, now = attempt_id(app, _BEFORE), attempt_id(app, _NOW)
+    before, now = attempt_id(app, _EARLIER_ATTEMPT), attempt_id(app, _NEW_ATTEMPT)
     yield {"kind": "failed", "app": app, "attempt": before, "counts": False, "kept": True}
     yield {
         "kind": "attempt",

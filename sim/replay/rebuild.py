@@ -29,8 +29,10 @@ from weft.protocol.effects import (
 from weft.protocol.messages import MANAGER, Address, MasterLaunch, TaskLaunch, launches_of
 from weft.tape.rows import Handled, Row
 
-WAY_S = 10.0  # what was sent longer ago and was not heard is lost
-Tape = Callable[[], Iterable[Row]]  # reads it from its beginning
+# What was sent longer ago and was not heard is lost.
+DELIVERY_MAX_S = 10.0
+# Reads a tape from its beginning.
+Tape = Callable[[], Iterable[Row]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +56,24 @@ class Running:
 
 @dataclass(slots=True)
 class Cut:
-    """A cluster at `now`, s on its clock."""
+    """A cluster at `now`, s on its clock.
+
+    `seen` and `delays` are of the whole run. `timers` has when each is due, `plans` since when each
+    is wanted. Cores in `begun` were there at some time. `requests` and `ends`, of processes, come
+    from the rest of the tapes.
+    """
 
     now: float
-    seen: Seen  # of the whole run
-    delays: Delays  # of the whole run
+    seen: Seen
+    delays: Delays
     cores: dict[Address, Core] = field(default_factory=dict)
-    timers: dict[Address, dict[Hashable, float]] = field(default_factory=dict)  # when due
+    timers: dict[Address, dict[Hashable, float]] = field(default_factory=dict)
     under_way: list[Sent] = field(default_factory=list)
-    plans: dict[Address, tuple[MakePlan, float]] = field(default_factory=dict)  # since when wanted
+    plans: dict[Address, tuple[MakePlan, float]] = field(default_factory=dict)
     processes: dict[ContainerId, Running] = field(default_factory=dict)
-    begun: set[Address] = field(default_factory=set)  # cores that were there at some time
-    # of the rest of the tapes
+    begun: set[Address] = field(default_factory=set)
     requests: list[tuple[float, ClientRequested]] = field(default_factory=list)
-    ends: dict[ContainerId, float] = field(default_factory=dict)  # of processes
+    ends: dict[ContainerId, float] = field(default_factory=dict)
 
     @property
     def manager(self) -> ResourceManager:
@@ -137,8 +143,8 @@ class _Past:
         self._cut = cut
         self._sent: list[Sent] = []
         self._heard: Counter[tuple[Address, object]] = Counter()
-        # of the process whose tape it is
-        self._lives = False  # after the cut
+        # Whether the process whose tape is read lives beyond the cut.
+        self._lives = False
         self._timers: dict[Address, dict[Hashable, float]] = {}
         self._plans: dict[Address, tuple[MakePlan, float]] = {}
         self._processes: dict[ContainerId, Running] = {}
@@ -173,7 +179,7 @@ class _Past:
             yield row
 
     def _answered(self, core: Address, event: object, now: float, orders: list[Effect]) -> None:
-        recent = now >= self._cut.now - WAY_S
+        recent = now >= self._cut.now - DELIVERY_MAX_S
         timers = self._timers.setdefault(core, {})
         self._cut.begun.add(core)
         if isinstance(event, TimerFired):

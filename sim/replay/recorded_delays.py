@@ -1,8 +1,8 @@
 """A simulation with the delays of a recorded run: messages, timers, launches and plans take time.
 
 Delays of messages and timers are drawn from what was measured, independently of each other and in
-order on each link. What is beyond LATE or STALL is left out: a stall of a process delays all
-that it does at once, and drawn one by one it would delay a little of everything.
+order on each link. What is beyond STALL_QUANTILE or STALL_MEDIANS is left out: a stall of a process
+delays all that it does at once, and drawn one by one it would delay a little of everything.
 """
 
 import math
@@ -31,13 +31,18 @@ from weft.protocol.effects import (
 )
 from weft.protocol.messages import Address, MasterLaunch, master_address
 
-LATE = 0.95  # quantile of delays beyond which they count as stalls ...
-STALL = 20.0  # ... as do those of so many times the median
+# Delays beyond this quantile, and beyond so many times the median, count as stalls.
+STALL_QUANTILE = 0.95
+STALL_MEDIANS = 20.0
 _DRAWS = 4096
-PATIENCE_S = 900.0  # virtual; without a decision for so long none comes
-NEAR_S = 0.02  # what was measured so near in time is what is simulated
-ORDER_S = 1e-7  # between two events at the same time of a tape, whose clock goes in steps
-SENT_MAX = 200_000  # messages that are timed: those of the run's beginning
+# Virtual time: without a decision for so long, none comes.
+NO_DECISION_MAX_S = 900.0
+# What was measured so near in time is what is simulated.
+NEAR_S = 0.02
+# A tape's clock goes in steps, so events at the same time are set this far apart.
+EVENT_SPACING_S = 1e-7
+# Only so many messages, those of the run's beginning, are timed.
+TIMED_MESSAGES_MAX = 200_000
 _KINDS = {"rm": "rm", "node": "node", "am": "am"}
 BETWEEN = tuple(
     f"{one}-{other}"
@@ -74,13 +79,14 @@ class Delays:
         for name, values in measured.items():
             ordered = sorted(max(0.0, one) for one in values)
             if ordered:
-                last = ordered[min(len(ordered) - 1, int(LATE * len(ordered)))]
-                last = min(last, STALL * ordered[len(ordered) // 2])
+                last = ordered[min(len(ordered) - 1, int(STALL_QUANTILE * len(ordered)))]
+                last = min(last, STALL_MEDIANS * ordered[len(ordered) // 2])
                 self.samples[name] = ordered[: bisect_right(ordered, last)]
         self.launches = dict(launches or {})
         self.plans = dict(plans or {})
-        self.moments: dict[Hashable, list[tuple[float, float]]] = {}  # when on the run's clock
-        self.beats: dict[Address, list[float]] = {}  # when nodes beat, on the run's clock
+        # When each was, and when nodes beat, on the run's clock.
+        self.moments: dict[Hashable, list[tuple[float, float]]] = {}
+        self.beats: dict[Address, list[float]] = {}
         self._began_s = math.inf
 
     def timed(self, began_s: float) -> "Delays":
@@ -154,7 +160,8 @@ class MeasuredNetwork(Network):
         self._engine = engine
         self._slow = draws
         self._names: dict[tuple[Address, Address], str] = {}
-        self._arrived: dict[tuple[Address, Address], float] = {}  # the last message of a link
+        # When the last message of each link arrived.
+        self._arrived: dict[tuple[Address, Address], float] = {}
         self.watch(not plain)
 
     def delays(self, source: Address, target: Address, here: str, there: str) -> tuple[float, ...]:
@@ -218,7 +225,8 @@ def timer_name(role: str, key: str) -> str:
 class MeasuredSimulation(Simulation):
     """As `Simulation`, with delays."""
 
-    _plain = False  # nothing was measured: what a simulation leaves out is left out
+    # Nothing was measured, so what a simulation leaves out is left out.
+    _plain = False
 
     def __init__(
         self,
@@ -232,7 +240,8 @@ class MeasuredSimulation(Simulation):
         """`first_beats`: when nodes beat first, s, by address; else they draw it."""
         self.delays = delays
         self._first_beats = dict(first_beats or {})
-        self.enough = False  # what was asked for is known
+        # What was asked for is known.
+        self.enough = False
         self.draws = Draws(delays, settings.seed)
         super().__init__(cluster, jobs, settings, recorder)
 
@@ -240,7 +249,7 @@ class MeasuredSimulation(Simulation):
         """Drive to the end of the last job, or until nothing but heartbeats happens any more."""
         stages = [stage for row in self.recorder.jobs for stage in row.job.stages]
         longest_s = max((stage.duration_of(0) for stage in stages), default=0.0)
-        recorder, patience_s = self.recorder, max(PATIENCE_S, 5 * longest_s)
+        recorder, patience_s = self.recorder, max(NO_DECISION_MAX_S, 5 * longest_s)
         while recorder.open_jobs and not self.enough and self.engine.now < self.settings.until_s:
             before = (recorder.decisions, recorder.finished_tasks, recorder.open_jobs)
             to_come = any(not row.app and row.finish_s < 0 for row in recorder.jobs)
@@ -296,9 +305,9 @@ class Stopwatch:
         self._sent: dict[tuple[Address, object], list[tuple[float, str]]] = {}
         self._heard: list[tuple[Address, object, float]] = []
         self._due: dict[tuple[Address, Hashable], float] = {}
-        self._ordered: dict[Address, float] = {}  # launches
+        self._launch_ordered_s: dict[Address, float] = {}
         self._began: dict[Address, float] = {}
-        self._wanted: dict[Address, float] = {}  # plans
+        self._plan_wanted_s: dict[Address, float] = {}
         self._plans: dict[Address, float] = {}
         self._late: dict[str, list[float]] = {}
         self._moments: dict[Hashable, list[tuple[float, float]]] = {}
@@ -312,12 +321,12 @@ class Stopwatch:
         elif isinstance(event, Started):
             self._began[core] = now
         elif isinstance(event, PlanReady):
-            wanted_s = self._wanted.pop(core, None)
+            wanted_s = self._plan_wanted_s.pop(core, None)
             if wanted_s is not None:
                 self._plans[core] = now - wanted_s
-        elif len(self._heard) < SENT_MAX:
-            # what a core handled at one time it handled in an order
-            self._last[core] = at_s = max(now, self._last.get(core, 0.0) + ORDER_S)
+        elif len(self._heard) < TIMED_MESSAGES_MAX:
+            # What a core handled at one time, it handled in an order.
+            self._last[core] = at_s = max(now, self._last.get(core, 0.0) + EVENT_SPACING_S)
             self._heard.append((core, event, at_s))
         for order in orders:
             if isinstance(order, Send):
@@ -325,9 +334,9 @@ class Stopwatch:
             elif isinstance(order, SetTimer):
                 self._set(core, order.key, order.delay_s, now)
             elif isinstance(order, MakePlan):
-                self._wanted[core] = now
+                self._plan_wanted_s[core] = now
             elif isinstance(order, Launch) and isinstance(order.item, MasterLaunch):
-                self._ordered[master_address(order.item.attempt_id)] = now
+                self._launch_ordered_s[master_address(order.item.attempt_id)] = now
 
     def _fired(self, core: Address, key: Hashable, now: float) -> None:
         due_s = self._due.pop((core, key), None)
@@ -345,7 +354,7 @@ class Stopwatch:
             self._due[core, key] = now + max(0.0, delay_s)
 
     def _sends(self, core: Address, to: Address, message: object, now: float) -> None:
-        if len(self._sent) >= SENT_MAX:
+        if len(self._sent) >= TIMED_MESSAGES_MAX:
             return
         self._sent.setdefault((to, _said(message)), []).append((now, core))
 
@@ -361,7 +370,7 @@ class Stopwatch:
                 self._moments.setdefault((source, core), []).append((sent_s, now - sent_s))
         launches = {
             core: self._began[core] - ordered_s
-            for core, ordered_s in self._ordered.items()
+            for core, ordered_s in self._launch_ordered_s.items()
             if core in self._began
         }
         measured["launch"] = list(launches.values())

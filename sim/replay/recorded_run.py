@@ -47,16 +47,20 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """All that a manager was told, and what it was told about."""
+    """All that a manager was told, and what it was told about.
+
+    `cluster_ts` is in ms since the epoch (0: simulated). `says` tells people where the run comes
+    from.
+    """
 
     name: str
     scheduler: str
     types: ResourceTypes
     queues: QueueSpec
     steps: Sequence[Step]
-    cluster_ts: int = 0  # ms since the epoch; 0: simulated
+    cluster_ts: int = 0
     simulated: bool = False
-    says: str = ""  # where it comes from, for people
+    says: str = ""
 
 
 class Rerun:
@@ -69,17 +73,17 @@ class Rerun:
         self._steps = steps
         self._dress = dress
         self._manager: ResourceManager | None = None
-        self._at = 0  # steps that were fed
+        self._fed_steps = 0
 
     @property
     def at(self) -> int:
         """Number of steps that its manager has taken (in `answered`: before the one told)."""
-        return self._at
+        return self._fed_steps
 
     @property
     def now(self) -> float:
         """Time when the last step was taken, s on the run's clock."""
-        return self._steps[self._at - 1].now if self._at else 0.0
+        return self._steps[self._fed_steps - 1].now if self._fed_steps else 0.0
 
     @property
     def manager(self) -> ResourceManager:
@@ -90,21 +94,23 @@ class Rerun:
 
     def seek(self, number: int, answered: Answered | None = None) -> None:
         """Go behind the first `number` steps; `answered` hears of each that is fed now."""
-        if number < self._at:
-            self._manager, self._at = None, 0
-        if number > self._at:
-            # what lies before the manager's last start does not matter, unless somebody listens
-            first = self._at
+        if number < self._fed_steps:
+            self._manager, self._fed_steps = None, 0
+        if number > self._fed_steps:
+            # What lies before the manager's last start does not matter, unless somebody listens.
+            first = self._fed_steps
             if answered is None:
-                lives = range(number - 1, self._at - 1, -1)
-                first = next((i for i in lives if self._steps[i].begin is not None), self._at)
+                lives = range(number - 1, self._fed_steps - 1, -1)
+                first = next(
+                    (i for i in lives if self._steps[i].begin is not None), self._fed_steps
+                )
             for place in range(first, min(number, len(self._steps))):
                 self._feed(self._steps[place], answered)
-                self._at = place + 1
+                self._fed_steps = place + 1
 
     def forget(self) -> None:
         """Begin anew the next time: somebody changed the manager."""
-        self._manager, self._at = None, 0
+        self._manager, self._fed_steps = None, 0
 
     def _feed(self, step: Step, answered: Answered | None) -> None:
         if step.begin is not None:
@@ -117,7 +123,8 @@ class Rerun:
         try:
             orders = manager.handle(step.event, step.now)
         except Exception:
-            return  # so it did when it ran, which its log tells
+            # It failed so when it ran, too, which its log tells.
+            return
         if answered is not None:
             answered(step.event, step.now, orders, manager)
 
@@ -167,7 +174,7 @@ class Watched(Simulation):
         if MANAGER in self.actors:
             return
         super().start_manager()
-        actor, lives = self.actors[MANAGER], self._lives
+        actor, lives = self.actors[MANAGER], self._manager_lives
         handle, steps = actor.handle, self.steps
         begin: list[Make | None] = [lambda: self.make_manager(lives)]
 

@@ -21,7 +21,8 @@ from weft.protocol.requests import (
     QueueReport,
 )
 
-LEARNED_APPS_MAX = 100  # ended applications whose tasks tell how far estimates are off
+# Tasks of so many ended applications tell how far estimates are off.
+LEARNED_APPS_MAX = 100
 _DONE = "SUCCEEDED"
 
 
@@ -63,11 +64,14 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """An application that has not ended."""
+    """An application that has not ended.
+
+    `finished` counts tasks, by stage.
+    """
 
     report: ApplicationReport
     job: Job
-    finished: tuple[int, ...]  # tasks, by stage
+    finished: tuple[int, ...]
     held: tuple[Held, ...]
 
     @property
@@ -78,10 +82,13 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A task that ended: how long it ran over how long it was estimated to."""
+    """A task that ended: how long it ran over how long it was estimated to.
+
+    `key` is the job's history key, which names what recurs (empty: nothing).
+    """
 
     app: AppId
-    key: str  # the job's history key: what recurs; empty: nothing
+    key: str
     stage: str
     ratio: float
 

@@ -27,8 +27,10 @@ from weft.protocol.facts import (
 )
 from weft.protocol.messages import ContainersAsked, NodeHeartbeated
 
-RUNS = -1  # the outcome of what had not ended when the run was over
-MASTER = -1  # the stage of a master's container
+# The outcome of what had not ended when the run was over.
+RUNS = -1
+# The stage of a master's container.
+MASTER = -1
 _DIGITS = 6
 _SIGNIFICANT = 7
 
@@ -43,7 +45,8 @@ class Film:
     the step), `scores` by term, `end_step`. Of the changes each tells its time and step first:
     `asked` (job, stage, containers pending from then on), `progress` (job, tasks finished),
     `states` (job, state), `node_states` (node, state), `preempted` (container, chosen to go).
-    What happened in one step happened in this order: ends, asked, grants, all else.
+    What happened in one step happened in this order: ends, asked, grants, all else. The first
+    submission was at `first_s`, the last change at `last_s`.
     """
 
     jobs: list[Json] = field(default_factory=list)
@@ -69,8 +72,8 @@ class Film:
     states: list[tuple[float, int, int, str]] = field(default_factory=list)
     node_states: list[tuple[float, int, int, str]] = field(default_factory=list)
     preempted: list[tuple[float, int, int]] = field(default_factory=list)
-    first_s: float = 0.0  # the first submission
-    last_s: float = 0.0  # the last change
+    first_s: float = 0.0
+    last_s: float = 0.0
 
     @property
     def decisions(self) -> int:

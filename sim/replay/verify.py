@@ -48,9 +48,11 @@ class Difference:
 
     Times in s on the cluster's clock; `live` and `replayed` say what was decided, or by a sum that
     all orders of the answer were not the same.
+
+    `number` is that of the event on the tape, from 1.
     """
 
-    number: int  # of the event on the tape, from 1
+    number: int
     now: float
     core: Address
     event: object
@@ -64,18 +66,22 @@ class Replay:
 
     `cores` are as they were at `now`; `on_answer` is told of every event: (core, event, now,
     orders).
+
+    With `checked`, every core checks its books after every event. `made` counts cores so far,
+    `sums` the answers that were compared as a whole. `ended` says why the tape ends; it is empty
+    where the tape was cut off, as by SIGKILL, or was not fed to its end (`stopped`).
     """
 
-    checked: bool = False  # every core checks its books after every event
+    checked: bool = False
     on_answer: Callable[[Address, object, float, list[Effect]], None] | None = None
     cores: dict[Address, Core] = field(default_factory=dict)
-    made: int = 0  # cores so far
+    made: int = 0
     events: int = 0
     placements: int = 0
-    sums: int = 0  # answers that were compared as a whole
+    sums: int = 0
     now: float = 0.0
-    ended: str = ""  # why the tape ends; empty: it was cut off, as by SIGKILL, or ...
-    stopped: bool = False  # ... was not fed to its end
+    ended: str = ""
+    stopped: bool = False
     difference: Difference | None = None
     _given: dict[Address, Json] = field(default_factory=dict)
 

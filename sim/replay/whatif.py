@@ -44,26 +44,35 @@ from weft.tape.made import from_data
 from weft.tape.rows import CoreAdded, Row
 
 Listener = Callable[[Address, object, float, list[Effect]], None]
-WARM_S = 5.0  # nodes are up for so long before the first job comes
-_ELSEWHERE = frozenset({"prompt", "recovery", "buggify"})  # of the manager: told by the simulation
+# Nodes are up for so long before the first job comes.
+WARM_S = 5.0
+# The simulation sets these of the manager's settings.
+_ELSEWHERE = frozenset({"prompt", "recovery", "buggify"})
 _PLANNED = frozenset({"planner", "planner_options", "history", "address", "buggify"})
 
 
 @dataclass(slots=True)
 class Seen:
-    """What tapes of a manager tell of a run; times in s on the cluster's clock."""
+    """What tapes of a manager tell of a run; times in s on the cluster's clock.
+
+    `beats` has the last heartbeat of each node before the first job came, `boots` its newest
+    process; `lost` counts nodes whose process ended and was started anew. `jobs` are with their
+    arrivals. `commands`: some job brought commands, so its tasks ran as processes. `run_s` is by
+    (application, stage, task). `foreign` has the masters that are not Weft's. The tapes end at
+    `until_s`.
+    """
 
     parts: ManagerParts | None = None
     nodes: dict[str, NodeSpec] = field(default_factory=dict)
-    beats: dict[str, float] = field(default_factory=dict)  # the last before the first job came
-    boots: dict[str, int] = field(default_factory=dict)  # the newest process of each
-    lost: int = 0  # nodes whose process ended and was started anew
-    jobs: dict[AppId, tuple[Job, float]] = field(default_factory=dict)  # with their arrivals
+    beats: dict[str, float] = field(default_factory=dict)
+    boots: dict[str, int] = field(default_factory=dict)
+    lost: int = 0
+    jobs: dict[AppId, tuple[Job, float]] = field(default_factory=dict)
     ended: dict[AppId, tuple[str, float]] = field(default_factory=dict)
-    commands: bool = False  # some job brought commands: its tasks ran as processes
-    run_s: dict[tuple[AppId, int, int], float] = field(default_factory=dict)  # stage, task
-    foreign: Foreign = field(init=False)  # masters that are not Weft's
-    until_s: float = 0.0  # the end of the tapes
+    commands: bool = False
+    run_s: dict[tuple[AppId, int, int], float] = field(default_factory=dict)
+    foreign: Foreign = field(init=False)
+    until_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.foreign = Foreign(self._is_foreign)
@@ -113,9 +122,11 @@ class Seen:
         """Note how applications ended when the manager's process ends, earlier ones included."""
         asked = AskedManager(manager, now)
         for report in asked.applications():
-            if report.app_id not in self.jobs:  # the last moment of a killed process is lost
+            if report.app_id not in self.jobs:
+                # The last moment of a killed process is lost.
                 self.jobs[report.app_id] = (asked.job(report.app_id), report.submitted_s)
-            if report.finished_s > 0:  # its master's container may have ended a little later
+            if report.finished_s > 0:
+                # Its master's container may have ended a little later.
                 self.ended.setdefault(report.app_id, (report.final_status, report.finished_s))
 
 
@@ -246,7 +257,8 @@ def jobs_of(seen: Seen, measured: bool) -> list[Job]:
     jobs = []
     for app, (job, arrival_s) in seen.jobs.items():
         if is_foreign(job):
-            kept = recordings.get(app, Recording(0.0, succeeded=False))  # it never began
+            # A job without a recording never began.
+            kept = recordings.get(app, Recording(0.0, succeeded=False))
             jobs.append(replace(played(job, kept), arrival_s=arrival_s - first_s + WARM_S))
             continue
         stages = job.stages

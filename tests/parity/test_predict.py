@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lab.commands.prediction_book import CALIBRATED_MIN, PredictionBook, stretched
+from lab.commands.prediction_book import CALIBRATION_PREDICTIONS_MIN, PredictionBook, stretched
 from sim.cluster import Simulation
 from sim.replay.client_view import AskedManager
 from sim.replay.estimate_error import Ratios
@@ -183,7 +183,7 @@ def test_the_record_says_how_far_off_predictions_were(tmp_path: Path) -> None:
     path = tmp_path / "state" / "predictions.jsonl"
     book = PredictionBook(path)
     assert book.score().predictions == 0
-    count = 2 * CALIBRATED_MIN
+    count = 2 * CALIBRATION_PREDICTIONS_MIN
     told = [
         Prediction(app, "j", True, None, Band(90.0, 100.0, 110.0), 0) for app in range(1, count + 1)
     ]

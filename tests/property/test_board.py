@@ -218,8 +218,8 @@ def test_one_core_and_two_give_equal_bytes(
 ) -> None:
     """The winner follows from the fixed order of candidates, not from who finished first."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("am.plan.search.SMALL", 0)
-        patch.setattr("am.plan.population.SMALL", 0)
+        patch.setattr("am.plan.search.THREADED_TASKS_MIN", 0)
+        patch.setattr("am.plan.population.THREADED_TASKS_MIN", 0)
         options = {"iterations": 8} if name == "graphene_plus" else {"rule": "both"}
         one = _plan(name, case, options)
         two = _plan(name, case, options, workers=2, spread=two_cores)

@@ -75,13 +75,13 @@ def test_the_calendar_delivers_in_the_order_of_one_heap(
     heap_from: int, seed: int, first: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_module, "HEAP_FROM", heap_from)
+        patch.setattr(engine_module, "HEAP_ENTRIES_MIN", heap_from)
         heard = story(Engine(), seed, first)
     assert heard == story(Heap(), seed, first)
 
 
 def test_a_timer_that_is_set_for_a_slice_under_way_keeps_its_rank_in_a_heap(monkeypatch) -> None:
-    monkeypatch.setattr(engine_module, "HEAP_FROM", 3)
+    monkeypatch.setattr(engine_module, "HEAP_ENTRIES_MIN", 3)
     engine, actors = Engine(), [Actor(str(n), Silent()) for n in range(12)]
     heard: list[str] = []
 

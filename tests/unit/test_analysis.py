@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from lab.analysis.figures import FIGURES, PARTS, Facts, Options
+from lab.analysis.figures import FIGURES, LOG_BINS_PER_DOUBLING, Facts, Options
 from lab.analysis.files import BATCH_INSTANCE, FORMS
 from lab.analysis.tables import Trace, open_trace
 from lab.cli import weft as commands
@@ -103,7 +103,10 @@ def test_a_small_trace_by_hand(tmp_path: Path) -> None:
     }
     assert [(r["instances"], r["machines"]) for r in made(facts, "2.11")] == [(1, 2)]
     counts = {r["instances"]: r["machines"] for r in made(facts, "2.12")}
-    assert counts == {1.0: 1, 2.0 ** (math.floor(math.log2(3) * PARTS) / PARTS): 1}
+    assert counts == {
+        1.0: 1,
+        2.0 ** (math.floor(math.log2(3) * LOG_BINS_PER_DOUBLING) / LOG_BINS_PER_DOUBLING): 1,
+    }
 
 
 @pytest.mark.parametrize("seed", range(4))

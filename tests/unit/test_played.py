@@ -20,7 +20,7 @@ from lab.play.views import PlayedClient, Run
 from lab.simulate_options import request_of
 from rm.match.protocol import Placement
 from sim.recorder import Recorder
-from sim.replay.candidate_scores import RANKED_MAX, Weighed, Weighings
+from sim.replay.candidate_scores import RANKED_CANDIDATES_MAX, Weighed, Weighings
 from sim.replay.recorded_run import Played, Rerun, Watched, of_simulation, until
 from sim.replay.timeline import MASTER, film_of
 from sim.request import Request
@@ -106,7 +106,7 @@ def test_every_decision_names_its_winner_first_and_changes_nothing(
         scores = {name: column[row] for name, column in film.scores.items()}
         told = {name: float(f"{value:.7g}") for name, value in best.scores}
         assert told == {name: value for name, value in scores.items() if value is not None}
-        assert len(found.ranked) <= RANKED_MAX
+        assert len(found.ranked) <= RANKED_CANDIDATES_MAX
         competed += len(found.ranked) > 1
         assert all(one.pending > 0 for one in (*found.ranked, *found.others))
     assert competed, "nobody ever competed: the run shows nothing"

@@ -25,14 +25,15 @@ from weft.protocol.requests import ApplicationReport
 BRIDGE = "weft0"
 CONTROL = "10.77.0.1"
 MANAGER, FAR_MANAGER, AM_HOST = f"{CONTROL}:8030", f"{CONTROL}:8130", f"{CONTROL}:8050"
-DELAY_S = 0.04  # each way, between the last host and the Resource Manager
+# Each way, between the last host and the Resource Manager.
+DELAY_S = 0.04
 EXPIRY_S = 6
 VCORES, MEMORY_MB = 4, 1024
 COUNT = 4
-JOB_S = 240.0  # patience with a job
+JOB_WAIT_S = 240.0
 EVENTS = "/var/lib/weft/nm/events.jsonl"
 TAPES = "/var/lib/weft/nm/tapes"
-COMMON = {"events": EVENTS, "tape": TAPES, "resend_after_s": 1}  # settings of every node manager
+NODE_MANAGER_SETTINGS = {"events": EVENTS, "tape": TAPES, "resend_after_s": 1}
 
 
 class Gate:
@@ -83,10 +84,13 @@ def _gone(connection: socket.socket) -> bool:
 
 
 class Bed:
-    """What the proofs work on."""
+    """What the proofs work on.
 
-    count = COUNT  # of hosts
-    capacity: ClassVar[dict[str, int]] = {"vcores": VCORES, "memory_mb": MEMORY_MB}  # of each
+    There are `count` hosts, each of `capacity`; `tapes` has those of the control side.
+    """
+
+    count = COUNT
+    capacity: ClassVar[dict[str, int]] = {"vcores": VCORES, "memory_mb": MEMORY_MB}
     services = ("nm",)
 
     def __init__(self, folder: Path, groups: Groups, ansible: Path, python: Path) -> None:
@@ -96,7 +100,7 @@ class Bed:
         self.hosts: list[Host] = []
         (folder / "control").mkdir()
         self.cluster = Cluster(folder / "control")
-        self.tapes = folder / "tapes"  # of the control side
+        self.tapes = folder / "tapes"
         self.gate: Gate
         self.ansible: Ansible
         self.client: Client
@@ -186,7 +190,7 @@ class Bed:
             "weft_more_certificates": [f"control,{CONTROL}"],
             "weft_command": str(Path(sys.executable).with_name("weft")),
             "weft_capacity": self.capacity,
-            "weft_settings": {"nm": COMMON},
+            "weft_settings": {"nm": NODE_MANAGER_SETTINGS},
             "weft_drain_timeout_s": 60,
         }
 
@@ -200,10 +204,13 @@ class Bed:
         return {
             first.name: {
                 "weft_services": ["nm", "web"],
-                "weft_settings": {"nm": COMMON, "web": {"host": first.address, "insecure": True}},
+                "weft_settings": {
+                    "nm": NODE_MANAGER_SETTINGS,
+                    "web": {"host": first.address, "insecure": True},
+                },
             },
-            apart.name: {"weft_settings": {"nm": COMMON | {"sandbox": "on"}}},
-            last.name: {"weft_settings": {"nm": COMMON | {"manager": FAR_MANAGER}}},
+            apart.name: {"weft_settings": {"nm": NODE_MANAGER_SETTINGS | {"sandbox": "on"}}},
+            last.name: {"weft_settings": {"nm": NODE_MANAGER_SETTINGS | {"manager": FAR_MANAGER}}},
         }
 
     # -- what is known -----------------------------------------------------------------------------
@@ -227,7 +234,7 @@ class Bed:
             report = self.client.application(app)
             return report if report.state in ENDED else None
 
-        return until(asked, f"{self.client.application(app).name} ends", JOB_S)
+        return until(asked, f"{self.client.application(app).name} ends", JOB_WAIT_S)
 
     def facts(self, *names: str) -> list[dict[str, Any]]:
         """Return what the Resource Manager and the node managers recorded so far."""

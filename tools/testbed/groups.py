@@ -7,8 +7,10 @@ from pathlib import Path
 
 from tools.testbed.words import Skip
 
-NEEDED, WELCOME = {"cpu", "cpuacct", "memory"}, {"blkio"}  # version 1's names
-LEAVES = ("system", "weft")  # what the host runs by itself; what the role's supervisor enters
+# Names of controllers in version 1.
+NEEDED, WELCOME = {"cpu", "cpuacct", "memory"}, {"blkio"}
+# The host's own processes are in the first, those of the role's supervisor in the second.
+LEAVES = ("system", "weft")
 PATIENCE_S = 20.0
 
 
@@ -43,7 +45,8 @@ class Groups:
         """Return groups that something made below the host's leaf for Weft."""
         found: list[str] = []
         for root in self._roots:
-            for folder, inner, _ in os.walk(root / host / "weft"):  # past what goes meanwhile
+            # `os.walk` passes over what goes meanwhile.
+            for folder, inner, _ in os.walk(root / host / "weft"):
                 found += [f"{folder}/{name}" for name in inner]
         return sorted(found)
 

@@ -10,7 +10,8 @@ import psutil
 from tools.testbed.groups import Groups
 from tools.testbed.words import ROOT, Failure, Skip, hold, run, until
 
-TOPS = ("etc", "home", "opt", "root", "srv", "usr", "var")  # what a host may write to
+# A host may write to these.
+TOPS = ("etc", "home", "opt", "root", "srv", "usr", "var")
 # Puts the shell into every group whose file $0 names (split at colons), then becomes the command.
 ENTER = 'IFS=:; for f in $0; do echo $$ >"$f" || exit 126; done; unset IFS; exec "$@"'
 SSHD = """\
@@ -179,7 +180,8 @@ class Host:
         found = []
         for top in TOPS:
             for path in (self.folder / top).rglob(f"*{word}*"):
-                if not path.is_char_device():  # how a file that was deleted is remembered
+                if not path.is_char_device():
+                    # A character device would stand for a file that was deleted.
                     found.append(str(path.relative_to(self.folder)))
         return sorted(found)
 

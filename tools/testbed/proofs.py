@@ -26,7 +26,8 @@ from weft.runtime.tapefile import TapeFile, find_tapes
 
 PYTHON = "/opt/weft/current/bin/python"
 LOSS = 0.05
-TAPES_COPIED = RESULT.with_name("tapes")  # left for `weft replay` and `weft play`
+# Left for `weft replay` and `weft play`.
+TAPES_COPIED = RESULT.with_name("tapes")
 QUOTA, SMALL_QUOTA, TASK_MB = 0.25, 0.05, 128
 BYTES = 4_000_000
 # What a task is and is held to, as it sees it from inside; then it computes until 0.1 s of CPU.
@@ -87,7 +88,8 @@ def limited_job(bed: Bed) -> str:
     """Prove that fifty real commands run once each, in order, within limits, over a lossy link."""
     lossy = bed.hosts[2]
     demand = {"vcores": QUOTA, "memory_mb": float(TASK_MB)}
-    small = demand | {"vcores": SMALL_QUOTA}  # less than a busy machine would give it anyhow
+    # A busy machine would give it more than this anyhow.
+    small = demand | {"vcores": SMALL_QUOTA}
     digest = f"head -c {BYTES} /dev/zero | sha256sum | cut -d' ' -f1"
     command = ("sh", "-c", f'{digest}; exec {PYTHON} -c "$0"', REPORT)
     job = Job(
@@ -168,7 +170,8 @@ def hog(bed: Bed) -> str:
     """Prove that a task over its memory limit is killed alone, beside others on every host."""
     before = bed.manager_pids()
     bed.gate.shut()
-    count = 3 * COUNT + 1  # three hosts have room for twelve: the hog is never alone
+    # Three hosts have room for twelve, so the hog is never alone.
+    count = 3 * COUNT + 1
     good = bed.client.submit(waiting("innocents", count))
     all_wait(bed, good, count)
     demand = {"vcores": 0.9, "memory_mb": 64.0}
@@ -214,7 +217,8 @@ def kept_apart(bed: Bed) -> str:
     all_wait(bed, good, 4 * COUNT)
     until(lambda: len(secrets(host)) == COUNT, f"the tasks of {host.name} have a secret")
     script = SPY.format(host=host.name, mark=MARK)
-    small = {"vcores": 0.09, "memory_mb": 64.0}  # four fit beside the others of each host
+    # Four fit beside the others of each host.
+    small = {"vcores": 0.09, "memory_mb": 64.0}
     stage = Stage("spy", 4 * COUNT, 1.0, small, command=("sh", "-c", script, before[host.name]))
     spies = bed.ended(app := bed.client.submit(Job("spies", (stage,))))
     hold(spies.final_status == "SUCCEEDED", f"the spies {spies.final_status}: {spies.diagnostics}")
@@ -275,7 +279,8 @@ def upgraded(bed: Bed) -> str:
     states: list[str] = []
     for fact in bed.facts("NodeChanged", "Placed"):
         if fact["node"] == host.name and fact["fact"] == "NodeChanged":
-            if states[-1:] != [fact["state"]]:  # a new process says again how it stands
+            if states[-1:] != [fact["state"]]:
+                # A new process reports its state again, so only changes count.
                 states.append(fact["state"])
         elif fact["node"] == host.name and states[-1].startswith("DECOMMISSION"):
             placed += 1
@@ -299,7 +304,8 @@ def replayed(bed: Bed) -> str:
     def replays() -> list[tuple[TapeFile, Replay]]:
         shutil.rmtree(TAPES_COPIED, ignore_errors=True)
         bed.copy_tapes(TAPES_COPIED)
-        with suppress(WeftError):  # a copy of a block that was being written
+        # A block may be copied while it is being written.
+        with suppress(WeftError):
             return [(tape, Replay().run(tape.rows())) for tape in find_tapes(TAPES_COPIED)]
         return []
 
@@ -416,5 +422,6 @@ def own_groups(bed: Bed) -> list[str]:
 def _runs_in(group: Path) -> bool:
     try:
         return bool((group / "cgroup.procs").read_text().strip())
-    except OSError:  # it went meanwhile
+    except OSError:
+        # The group went meanwhile.
         return False

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from tools.spark_kit import LIGHT
 from tools.testbed import proofs
-from tools.testbed.bed import COMMON, CONTROL, FAR_MANAGER, MANAGER, Bed, Gate
+from tools.testbed.bed import CONTROL, FAR_MANAGER, MANAGER, NODE_MANAGER_SETTINGS, Bed, Gate
 from tools.testbed.groups import Groups
 from tools.testbed.host import Host
 from tools.testbed.words import RESULT, Failure, hold, say, until
@@ -22,9 +22,11 @@ from weft.model.ids import AppId
 from weft.protocol.requests import ApplicationReport
 
 GATEWAY_PORT = 8044
-EXECUTORS = 5  # with the master they fill three hosts of two containers each
+# With the master they fill three hosts of two containers each.
+EXECUTORS = 5
 NUMBERS, PARTS = 1_000, 12
-PATIENCE_S = 300.0  # for Java machines on a busy machine; a limit, never a measure
+# This is a limit for Java machines on a busy machine, never a measure.
+PATIENCE_S = 300.0
 LOGS = RESULT.with_name("spark-logs")
 # Writes sums by remainder to the result's folder; its second stage waits for the gate, when the
 # first one's output lies on every host.
@@ -117,7 +119,11 @@ class SparkBed(Bed):
 
     def _own(self) -> dict[str, Any]:
         """Return variables by host: the last has a long way to the manager."""
-        return {self.hosts[-1].name: {"weft_settings": {"nm": COMMON | {"manager": FAR_MANAGER}}}}
+        return {
+            self.hosts[-1].name: {
+                "weft_settings": {"nm": NODE_MANAGER_SETTINGS | {"manager": FAR_MANAGER}}
+            }
+        }
 
     # -- Spark -------------------------------------------------------------------------------------
 

@@ -8,9 +8,11 @@ from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
 WHEELHOUSE = ROOT / "build" / "wheelhouse"
-NEXT_WHEELHOUSE = ROOT / "build" / "testbed" / "wheelhouse"  # a newer release, to upgrade to
+# A newer release, to upgrade to.
+NEXT_WHEELHOUSE = ROOT / "build" / "testbed" / "wheelhouse"
 RESULT = ROOT / "build" / "testbed" / "result.json"
-PATIENCE_S = 90.0  # for what must happen; a limit, never a measure
+# This is a limit for what must happen, never a measure.
+PATIENCE_S = 90.0
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from am.plan.bounds.cuts import cut, split
-from am.plan.bounds.destructive_bound import WORK, Spans
+from am.plan.bounds.destructive_bound import PROOF_STEPS_MAX, Spans
 from am.plan.bounds.stage_groups import Groups, groups_of, work_s
 from am.plan.bounds.strong_bound import strong_bound
 from am.plan.paths import Dependencies, dependencies_of, heads
@@ -37,7 +37,7 @@ class Bounds:
         return data
 
 
-def bounds_of(dag: Dag, machines: Machines, work: int = WORK) -> Bounds:
+def bounds_of(dag: Dag, machines: Machines, work: int = PROOF_STEPS_MAX) -> Bounds:
     """Return every bound of a DAG; raises InputError where a task fits on no machine.
 
     The strong bound may spend `work` steps on refuting spans, some 10**9 a second; 0: none.
@@ -69,7 +69,7 @@ def bounds_of(dag: Dag, machines: Machines, work: int = WORK) -> Bounds:
     for paper, spans in doubtful:
         spans.deepen(work // len(doubtful))
         strong_lb += max(paper, spans.bound_s)
-    # the sums round, the order of the bounds must not
+    # The sums round, but the bounds must keep their order.
     new_lb = max(new_lb, cp_len, t_work)
     return Bounds(cp_len, t_work, mod_cp, new_lb, max(strong_lb, new_lb), len(parts))
 
@@ -112,13 +112,13 @@ def _heaviest_path(groups: Groups) -> float:
     for parent, child in groups.edges:
         into[child].append(parent)
     plain = base.copy()
-    free = groups.whole.copy()  # the best path that ends here with its one replacement made
+    best_replaced = groups.whole.copy()
     for group in groups.order:
         if into[group]:
             before = max(plain[parent] for parent in into[group])
             plain[group] = before + base[group]
-            free[group] = max(
+            best_replaced[group] = max(
                 before + groups.whole[group],
-                max(free[parent] for parent in into[group]) + base[group],
+                max(best_replaced[parent] for parent in into[group]) + base[group],
             )
-    return float(max(free.max(initial=0.0), plain.max(initial=0.0)))
+    return float(max(best_replaced.max(initial=0.0), plain.max(initial=0.0)))

@@ -23,7 +23,8 @@ def cut(dag: Dag) -> list[Ints]:
     level = levels(dependencies)
     deepest = int(level.max())
     ahead = _nearest_child(dependencies, level, deepest + 1)
-    last = np.zeros(deepest + 2, dtype=np.int64)  # last[L]: tasks up to L without a child up to L
+    # `last[L]` becomes the number of tasks up to level L that have no child up to L.
+    last = np.zeros(deepest + 2, dtype=np.int64)
     np.add.at(last, level, 1)
     np.add.at(last, ahead, -1)
     last = np.cumsum(last)
@@ -98,7 +99,8 @@ def _edges_inside(
     above = part[dag.first[dependency.parent] : dag.first[dependency.parent + 1]]
     below = part[dag.first[dependency.child] : dag.first[dependency.child + 1]]
     found: list[tuple[int, StageEdge]] = []
-    if above.max() < below.min():  # most stages are of one part each
+    # Most stages consist of one part each.
+    if above.max() < below.min():
         return found
     for index in np.intersect1d(above, below).tolist():
         if index < 0:

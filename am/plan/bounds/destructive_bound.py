@@ -15,15 +15,19 @@ from am.plan.list_schedule import by_level, by_path
 from am.plan.paths import dependencies_of
 from weft.model.dag import Dag, Floats, Ints, Machines
 
-TASKS_MAX = 500  # beyond, a proof would take too long
-WORK = 300_000_000  # steps for all spans together: about a third of a second
+# A proof for a DAG of more tasks would take too long.
+PROOF_TASKS_MAX = 500
+# Steps for all spans together take about a third of a second.
+PROOF_STEPS_MAX = 300_000_000
 _COLUMNS_MAX = 8
-_MACHINES_MAX = 4  # that are told apart where tasks are packed
-_ITEMS_MAX = 400  # tasks times machines
-_UNITS = 1 << 20  # a whole resource
-_TICKS = 1 << 20  # a span, where durations have no common unit
+_DISTINCT_MACHINES_MAX = 4
+_TASK_MACHINE_PAIRS_MAX = 400
+_UNITS_PER_RESOURCE = 1 << 20
+# A span has this many ticks where the durations have no common unit.
+_TICKS_PER_SPAN = 1 << 20
 _SURE = 1e-9
-_FIRST = 4_000_000  # steps for the first try of a span; each next try at the same span has twice
+# Each next try at the same span has twice the steps of the one before.
+_FIRST_TRY_STEPS = 4_000_000
 _GROWTH = 2
 
 
@@ -32,20 +36,24 @@ class Spans:
     """What is known of the spans of one part: those below `low` ticks are refuted.
 
     `deepen` goes on with the proof for as long as it is paid for.
+
+    `least_s` is a bound from elsewhere, `most_s` the span of a list schedule. `exact` says that
+    durations are whole ticks; else they are rounded down. `high` is the least span that is known to
+    be possible, or that these rules cannot refute. The next try may take `effort` steps.
     """
 
-    least_s: float  # the bound from elsewhere
-    most_s: float  # a list schedule's span
+    least_s: float
+    most_s: float
     tick_s: float
-    exact: bool  # durations are whole ticks, else they are rounded down
+    exact: bool
     low: int
-    high: int  # the least span known to be possible, or to be beyond these rules
+    high: int
     problem: Problem
     packing: Packing
     tail: Ints
     spent: int = 0
     _known: int = 0
-    effort: int = _FIRST  # steps that the next try may take
+    effort: int = _FIRST_TRY_STEPS
     _quick: bool = True
     _step: int = 1
 
@@ -57,7 +65,8 @@ class Spans:
     @property
     def bound_s(self) -> float:
         """The bound so far, s."""
-        if self.low == self._known and not self.exact:  # only what is refuted may be rounded up
+        # Only a span that was refuted may be rounded up.
+        if self.low == self._known and not self.exact:
             return self.least_s
         return max(self.least_s, min(self.low * self.tick_s * (1 - 1e-12), self.most_s))
 
@@ -87,7 +96,8 @@ class Spans:
         if self._refuted(span, allowed, True):
             self.low = span + 1
             self._step *= 2
-        elif self.problem.work[SPENT] < self.problem.work[LIMIT]:  # no rule refutes it
+        elif self.problem.work[SPENT] < self.problem.work[LIMIT]:
+            # The search ended before its limit, so no rule refutes this span.
             self.high = span
             self._step = 1
         elif self._step > 1:
@@ -109,7 +119,7 @@ def spans_of(
 
     `head`, `tail` (n,) are what each task has before and after it, s.
     """
-    if not 2 <= dag.tasks <= TASKS_MAX:
+    if not 2 <= dag.tasks <= PROOF_TASKS_MAX:
         return None
     most_s = min(
         float((start_s + dag.duration_s).max())
@@ -145,20 +155,20 @@ def _ticks(duration_s: Floats, most_s: float) -> tuple[float, Ints, bool]:
             unit = max(int(np.gcd.reduce(ticks)), 1)
             if most_s * 10.0**digits / unit <= 1 << 30:
                 return unit * 10.0**-digits, ticks // unit, True
-    tick_s = most_s / _TICKS
+    tick_s = most_s / _TICKS_PER_SPAN
     return tick_s, np.floor(duration_s / tick_s).astype(np.int64), False
 
 
 def _problem(dag: Dag, machines: Machines, length: Ints) -> tuple[Problem, Packing]:
     n = dag.tasks
     share, kind = loads(dag, machines)
-    need = np.floor(share[kind].T * _UNITS * (1 - _SURE)).astype(np.int64)
-    room = np.full(len(need), _UNITS, np.int64)
+    need = np.floor(share[kind].T * _UNITS_PER_RESOURCE * (1 - _SURE)).astype(np.int64)
+    room = np.full(len(need), _UNITS_PER_RESOURCE, np.int64)
     scarce = need.sum(axis=1) > room
     real = np.arange(len(need)) < dag.demand.shape[1]
     apart = np.zeros((n, n), np.int8)
     for row in np.unique(need[scarce], axis=0):
-        apart |= (row[:, None] + row[None, :] > _UNITS).astype(np.int8)
+        apart |= (row[:, None] + row[None, :] > _UNITS_PER_RESOURCE).astype(np.int8)
     weight = np.where(real, np.inf, need @ length)
     useful = np.flatnonzero(scarce)[np.argsort(-weight[scarce], kind="stable")]
     _, first = np.unique(need[useful], axis=0, return_index=True)
@@ -187,15 +197,19 @@ def _problem(dag: Dag, machines: Machines, length: Ints) -> tuple[Problem, Packi
         height=np.zeros(2 * n, np.int64),
         work=np.zeros(2, np.int64),
     )
-    if not 1 < machines.count <= _MACHINES_MAX or machines.count * n > _ITEMS_MAX:
+    if (
+        not 1 < machines.count <= _DISTINCT_MACHINES_MAX
+        or machines.count * n > _TASK_MACHINE_PAIRS_MAX
+    ):
         return problem, packing_of(length, [need], [problem.room], never)
     needs = []
     for capacity in machines.capacity:
         with np.errstate(divide="ignore", invalid="ignore"):
             held = np.where(dag.demand > 0, dag.demand / capacity, 0.0).T
-        held = np.minimum(held, 2.0)  # of a machine: more than there is
-        needs.append(np.floor(held * _UNITS * (1 - _SURE)).astype(np.int64))
-    rooms = [np.full(len(held), _UNITS, np.int64) for held in needs]
+        # A share of 2 stands for every demand that no machine can hold.
+        held = np.minimum(held, 2.0)
+        needs.append(np.floor(held * _UNITS_PER_RESOURCE * (1 - _SURE)).astype(np.int64))
+    rooms = [np.full(len(held), _UNITS_PER_RESOURCE, np.int64) for held in needs]
     alike = bool(np.all(machines.capacity == machines.capacity[0]))
     return problem, packing_of(length, needs, rooms, never, alike)
 

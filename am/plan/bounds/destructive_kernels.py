@@ -16,8 +16,8 @@ from weft.policies.compiled import inner_kernel, kernel
 Ints = NDArray[np.int64]
 Labels = NDArray[np.int8]
 
-_ROUNDS = 30  # of narrowing before it is called settled
-SPENT, LIMIT = 0, 1  # entries of `Problem.work`
+_NARROWING_ROUNDS_MAX = 30
+SPENT, LIMIT = 0, 1
 
 
 class Problem(NamedTuple):
@@ -27,6 +27,9 @@ class Problem(NamedTuple):
     has those of task i from `child_at[i]`. `apart` (n, n) is 1 where two tasks never run together
     and neither precedes the other. The rest is working memory: `early`, `late` (n + 4, n) are
     the earliest and latest starts by level, `work` counts steps against a limit.
+
+    `over` (n,), `edge` (2n,) and `height` (2n,) are scratch; `work` has the entries SPENT and
+    LIMIT.
     """
 
     length: Ints
@@ -38,10 +41,10 @@ class Problem(NamedTuple):
     apart: Labels
     early: Ints
     late: Ints
-    over: Ints  # (n,)
-    edge: Ints  # (2n,)
-    height: Ints  # (2n,)
-    work: Ints  # (2,)
+    over: Ints
+    edge: Ints
+    height: Ints
+    work: Ints
 
 
 @inner_kernel
@@ -72,7 +75,8 @@ def _pairs(problem: Problem, early: Ints, late: Ints) -> bool:
         for j in range(i):
             if problem.apart[i, j] == 0:
                 continue
-            first = early[i] + length[i] <= late[j]  # i before j is possible
+            # `first` says that i may run before j, `second` that j may run before i.
+            first = early[i] + length[i] <= late[j]
             second = early[j] + length[j] <= late[i]
             if not first:
                 if not second:
@@ -102,7 +106,8 @@ def _profile(problem: Problem, column: int, early: Ints, late: Ints) -> int:
             count += 2
     if count == 0:
         return 0
-    for k in range(1, count):  # by insertion: numba's own sort makes arrays
+    # Insertion sort, because numba's own sort allocates arrays.
+    for k in range(1, count):
         time = edge[k]
         at = k
         while at > 0 and edge[at - 1] > time:
@@ -138,7 +143,7 @@ def _compulsory(problem: Problem, column: int, early: Ints, late: Ints) -> bool:
     for i in range(len(length)):
         if need[i] == 0 or length[i] == 0 or steps == 0:
             continue
-        # the profile holds the task's own part as it was when the profile was made
+        # The profile holds the task's own part as it was when the profile was made.
         own_from, own_to = late[i], early[i] + length[i]
         problem.work[SPENT] += steps
         for k in range(steps - 1):
@@ -217,7 +222,8 @@ def _energy(problem: Problem, early: Ints, late: Ints) -> bool:  # noqa: C901, P
                         late[i] = min(late[i], low + allowed - length[i])
                     if early[i] > late[i]:
                         return False
-                return True  # windows moved: begin again with what is cheaper
+                # Windows moved, so begin again with the cheaper rules.
+                return True
     return True
 
 
@@ -233,7 +239,7 @@ def _slack(early: Ints, late: Ints) -> int:
 def _narrow(problem: Problem, early: Ints, late: Ints, energetic: bool) -> bool:
     """Apply every rule until nothing moves; return False where a window is empty."""
     rounds = 0
-    while rounds < _ROUNDS and problem.work[SPENT] < problem.work[LIMIT]:
+    while rounds < _NARROWING_ROUNDS_MAX and problem.work[SPENT] < problem.work[LIMIT]:
         rounds += 1
         before = _slack(early, late)
         if not _paths(problem, early, late) or not _pairs(problem, early, late):
@@ -377,7 +383,9 @@ def refuted(problem: Problem, packing: Packing, span: int, tail: Ints, deep: boo
         for k in range(n):
             problem.early[deeper, k] = early[k]
             problem.late[deeper, k] = late[k]
-        problem.late[deeper, i] = early[i]  # it starts at once, or waits
+        # A task either starts at once or waits: this level tries the first, the next one the
+        # second.
+        problem.late[deeper, i] = early[i]
         early[i] = _next_end(problem, early, i)
         level = deeper if early[i] <= late[i] else _only(problem, level)
     return True

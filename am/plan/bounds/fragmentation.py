@@ -34,7 +34,8 @@ def loads(dag: Dag, machines: Machines) -> tuple[Floats, Ints]:
     every = np.concatenate(columns, axis=1)
     busy_s = np.bincount(kind, dag.duration_s, minlength=len(need))
     weight = busy_s @ every
-    weight[: need.shape[1]] = np.inf  # on one machine they alone say what fits
+    # Resources alone say what fits on one machine.
+    weight[: need.shape[1]] = np.inf
     heaviest = np.argsort(-weight, kind="stable")[: max(_COLUMNS_MAX, need.shape[1])]
     return np.ascontiguousarray(every[:, np.sort(heaviest)]), kind
 
@@ -89,7 +90,7 @@ def _rounded(need: Floats, machines: Machines) -> Floats:
         x = share[:, resource]
         small = np.unique(x[(x > 0) & (x <= 0.5)])
         for cutoff in small[_spread(len(small), _VALUES_MAX)]:
-            # the margin keeps tasks that fit together only by rounding out of the large ones
+            # The margin keeps tasks that fit together only by rounding out of the large ones.
             large = x > 1 - cutoff + 1e-6
             columns.append(np.where(large, 1.0, np.where(x >= cutoff, x, 0.0)) / machines.count)
     return np.stack(columns, axis=1) if columns else np.zeros((len(need), 0))

@@ -18,12 +18,14 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int8]
 
-MEMBERS = 48  # of one set
-WEIGHT = 1 << 20  # of a task whose dual value is 1
+SET_TASKS_MAX = 48
+# A task whose dual value is 1 has this weight.
+UNIT_DUAL_WEIGHT = 1 << 20
 _EPS = 1e-7
-_NODES = 20_000  # of the search for one set
+_SEARCH_NODES_MAX = 20_000
 _SETS = 4000
-SPENT, LIMIT = 0, 1  # entries of `work`, which counts steps against a limit
+# The entries of `work`, which counts steps against a limit.
+SPENT, LIMIT = 0, 1
 
 
 class Packing(NamedTuple):
@@ -34,9 +36,15 @@ class Packing(NamedTuple):
     `never` (v, v) is 1 where two items never run together. With `alike`, machines are equal.
     `edge` (t + 1,) are the intervals' ends, `holds` (t, n) 1 where a window holds an interval.
     Columns by number: n of work left undone, r + n of slack, then sets.
+
+    Shapes: `length` and `weight` (n,); `inverse` (r, r); `value`, `dual`, `enter` and `basis` (r,);
+    `set_interval` and `set_size` (p,); `set_member` (p, SET_TASKS_MAX). The search for a set has
+    `size` (v,), an item's share of all columns' rooms together, and by depth `list` (SET_TASKS_MAX
+    + 1, v), the candidates, `listed` (SET_TASKS_MAX + 1, 2), their number and which is next, and
+    `free` (SET_TASKS_MAX + 1, c); `chosen` and `best` (SET_TASKS_MAX,), `found` (1,).
     """
 
-    length: Ints  # (n,)
+    length: Ints
     task: Ints
     machine: Ints
     alike: bool
@@ -45,22 +53,22 @@ class Packing(NamedTuple):
     never: Labels
     edge: Ints
     holds: Labels
-    inverse: Floats  # (r, r)
-    value: Floats  # (r,)
-    dual: Floats  # (r,)
-    enter: Floats  # (r,)
-    basis: Ints  # (r,)
-    set_interval: Ints  # (p,)
-    set_size: Ints  # (p,)
-    set_member: Ints  # (p, MEMBERS)
-    weight: Ints  # (n,)
-    size: Floats  # (v,) share of the columns' rooms together
-    list: Ints  # (MEMBERS + 1, v) candidates by depth
-    listed: Ints  # (MEMBERS + 1, 2) how many, and which is next
-    free: Ints  # (MEMBERS + 1, c)
-    chosen: Ints  # (MEMBERS,)
-    best: Ints  # (MEMBERS,)
-    found: Ints  # (1,)
+    inverse: Floats
+    value: Floats
+    dual: Floats
+    enter: Floats
+    basis: Ints
+    set_interval: Ints
+    set_size: Ints
+    set_member: Ints
+    weight: Ints
+    size: Floats
+    list: Ints
+    listed: Ints
+    free: Ints
+    chosen: Ints
+    best: Ints
+    found: Ints
 
 
 def packing_of(
@@ -104,14 +112,14 @@ def packing_of(
         basis=ints(rows),
         set_interval=ints(_SETS),
         set_size=ints(_SETS),
-        set_member=ints(_SETS, MEMBERS),
-        weight=np.full(n, WEIGHT, np.int64),
+        set_member=ints(_SETS, SET_TASKS_MAX),
+        weight=np.full(n, UNIT_DUAL_WEIGHT, np.int64),
         size=np.asarray((need / room[:, None]).sum(axis=0)) + 1e-9,
-        list=ints(MEMBERS + 1, len(task)),
-        listed=ints(MEMBERS + 1, 2),
-        free=ints(MEMBERS + 1, columns),
-        chosen=ints(MEMBERS),
-        best=ints(MEMBERS),
+        list=ints(SET_TASKS_MAX + 1, len(task)),
+        listed=ints(SET_TASKS_MAX + 1, 2),
+        free=ints(SET_TASKS_MAX + 1, columns),
+        chosen=ints(SET_TASKS_MAX),
+        best=ints(SET_TASKS_MAX),
         found=ints(1),
     )
 
@@ -154,7 +162,8 @@ def _bound(packing: Packing, depth: int, first: int) -> float:
     for at in range(first, packing.listed[depth, 0]):
         v = packing.list[depth, at]
         i = packing.task[v]
-        if i == last:  # counted on another machine
+        # The task was already counted on another machine.
+        if i == last:
             continue
         last = i
         if packing.size[v] <= room:
@@ -227,7 +236,7 @@ def _heaviest(packing: Packing, interval: int, floor: int, work: Ints) -> int:
         at = listed[depth, 1]
         nodes += 1
         work[SPENT] += 3 * (listed[depth, 0] - at) + 4
-        if nodes > _NODES or depth >= MEMBERS:
+        if nodes > _SEARCH_NODES_MAX or depth >= SET_TASKS_MAX:
             return int(ceiling) + 1
         if at >= listed[depth, 0] or value + _bound(packing, depth, at) <= most:
             depth -= 1
@@ -235,7 +244,8 @@ def _heaviest(packing: Packing, interval: int, floor: int, work: Ints) -> int:
                 value -= packing.weight[packing.task[packing.chosen[depth]]]
             continue
         if depth == 0 and packing.alike and packing.machine[packing.list[0, at]] > 0:
-            listed[0, 1] = at + 1  # the first may as well run on the first machine
+            # Machines are equal, so the first task may as well run on the first one.
+            listed[0, 1] = at + 1
             continue
         _choose(packing, depth, at)
         value += packing.weight[packing.task[packing.chosen[depth]]]
@@ -258,7 +268,8 @@ def _begin(packing: Packing, intervals: int) -> None:
             packing.inverse[a, b] = 0.0
         packing.inverse[a, a] = 1.0
         packing.basis[a] = a
-        nudge = ((a * 7919) % 1009) / 1009.0  # else many pivots move nothing
+        # Without this perturbation many pivots would move nothing.
+        nudge = ((a * 7919) % 1009) / 1009.0
         if a < n:
             packing.value[a] = packing.length[a]
             packing.dual[a] = 1.0
@@ -346,12 +357,15 @@ def unpackable(packing: Packing, early: Ints, late: Ints, work: Ints) -> bool:
     while work[SPENT] < work[LIMIT]:
         surplus = 0
         for i in range(n):
-            if not first:  # the first weights are those that were best last time
-                packing.weight[i] = min(max(int(packing.dual[i] * WEIGHT), 0), 16 * WEIGHT)
+            # The first weights are those that were best the last time.
+            if not first:
+                packing.weight[i] = min(
+                    max(int(packing.dual[i] * UNIT_DUAL_WEIGHT), 0), 16 * UNIT_DUAL_WEIGHT
+                )
             surplus += packing.weight[i] * packing.length[i]
         more = 0
         for t in range(intervals):
-            floor = 0 if first else max(int(-packing.dual[n + t] * WEIGHT), 0) + 2
+            floor = 0 if first else max(int(-packing.dual[n + t] * UNIT_DUAL_WEIGHT), 0) + 2
             most = _heaviest(packing, t, floor, work)
             surplus -= most * (packing.edge[t + 1] - packing.edge[t])
             if packing.found[0] > 0 and sets < len(packing.set_size):

@@ -12,9 +12,12 @@ from am.plan.bounds.fragmentation import slots_at_once, thresholds
 from am.plan.paths import demand_classes
 from weft.model.dag import Dag, Floats, Ints, Machines
 
-_WINDOWS_MAX = 5  # cut-offs of heads, and of tails, tried for one set of tasks
-_ROUNDS_MAX = 8  # beyond so many rounds work divided by K is as good
-_LENGTHS_MAX = 12  # distinct durations that candidate spans are made of
+# So many cut-offs of heads, and of tails, are tried for one set of tasks.
+_WINDOWS_MAX = 5
+# For more rounds than these, the work divided by the number of slots is as good a bound.
+_ROUNDS_MAX = 8
+# Candidate spans are sums of at most so many distinct durations.
+_LENGTHS_MAX = 12
 
 
 def in_slots_s(dag: Dag, machines: Machines, low_head: Floats, low_tail: Floats) -> float:
@@ -55,7 +58,8 @@ def span_s(length: Floats, count: Ints, slots: int, known_s: float = 0.0) -> flo
     spans = _candidates(length)
     spans = spans[spans > max(best, known_s)]
     low, high = 0, len(spans)
-    while low < high:  # what is refuted binds; that refutations are monotone is only likely
+    # Every refuted span is a bound; that refutations are monotone is likely, not sure.
+    while low < high:
         middle = (low + high) // 2
         span = spans[middle] * (1 - 1e-9)
         if _refuted(length, count, slots, span) or _crowded(length, count, slots, span):
@@ -109,7 +113,8 @@ def _crowded(length: Floats, count: Ints, slots: int, span: float) -> bool:
     to no more than the largest sum of q lengths within the span.
     """
     until_s = np.cumsum(np.repeat(length[::-1], np.minimum(count[::-1], slots * _ROUNDS_MAX)))
-    most = int(np.searchsorted(until_s, span, side="right"))  # q
+    # This is q, the most tasks that one slot can take.
+    most = int(np.searchsorted(until_s, span, side="right"))
     full = int(count.sum()) - (most - 1) * slots
     if full <= 0 or most >= _ROUNDS_MAX:
         return False

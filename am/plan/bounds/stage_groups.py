@@ -76,8 +76,8 @@ def _partition(dag: Dag, dependencies: Dependencies, merge: bool) -> list[int]:
     known: dict[object, int] = {}
     of_stage = []
     for stage in range(dag.stages):
-        alone = stage in parents[stage]  # a stage with edges inside stays by itself
-        key = stage if alone else (frozenset(parents[stage]), frozenset(children[stage]))
+        has_inner_edges = stage in parents[stage]
+        key = stage if has_inner_edges else (frozenset(parents[stage]), frozenset(children[stage]))
         of_stage.append(known.setdefault(key, len(known)))
     return of_stage
 
@@ -88,7 +88,8 @@ def _covering(dependencies: Dependencies, of_stage: list[int]) -> list[tuple[int
     for stage, group in enumerate(of_stage):
         members.setdefault(group, []).append(stage)
     covered: dict[tuple[int, int], list[set[int]]] = {}
-    partial: dict[tuple[int, int], list[set[int]]] = {}  # the tasks met, where not the whole stage
+    # The tasks met so far of each stage that does not take part as a whole.
+    partial: dict[tuple[int, int], list[set[int]]] = {}
     for dependency in dependencies.dependencies:
         pair = (of_stage[dependency.parent], of_stage[dependency.child])
         if pair[0] == pair[1]:

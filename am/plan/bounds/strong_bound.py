@@ -13,7 +13,8 @@ from am.plan.bounds.parallel_rounds import in_slots_s
 from am.plan.paths import Dependencies, dependencies_of, heads, relax, whole_ancestors
 from weft.model.dag import Dag, Floats, Ints, Machines
 
-_STAGES_MAX = 1000  # the ancestor sets of more stages cost more than they give
+# The ancestor sets of more stages cost more than they give.
+_STAGES_MAX = 1000
 _CUTOFFS_MAX = 64
 
 
@@ -27,7 +28,8 @@ def strong_bound(dag: Dag, machines: Machines, refute: bool = True) -> tuple[flo
     share, kind = loads(dag, machines)
     waves = waves_s(dag, dependencies, machines)
     first = dag.first[:-1]
-    busy_s = np.zeros((dag.stages, len(share)))  # task seconds by stage and demand class
+    # Task seconds by stage and demand class.
+    busy_s = np.zeros((dag.stages, len(share)))
     np.add.at(busy_s, (dag.stage_of, kind), dag.duration_s)
     work = busy_s @ share
     head = _heads(dag, dependencies, work, waves)
@@ -86,7 +88,8 @@ def _between(dag: Dag, share: Floats, kind: Ints, head: Floats, tail: Floats) ->
     np.add.at(busy_s, (cell.reshape(-1), kind), dag.duration_s)
     work = np.zeros((len(early) * len(late), share.shape[1] + 1))
     work[cells, :-1] = busy_s @ share
-    work[cells, -1] = 1.0  # marks where there are tasks at all
+    # The last column marks the cells that have tasks at all.
+    work[cells, -1] = 1.0
     work = work.reshape(len(early), len(late), -1)
     beyond = work[::-1, ::-1].cumsum(axis=0).cumsum(axis=1)[::-1, ::-1]
     some = beyond[:, :, -1] > 0.5
