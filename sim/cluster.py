@@ -64,9 +64,9 @@ class Simulation:
 
     __slots__ = (
         "_boots",
-        "_breakdown",
         "_checks",
         "_client",
+        "_fault_executor",
         "_idle",
         "_launched",
         "_listeners",
@@ -153,7 +153,7 @@ class Simulation:
         }
         self._client = Client(jobs, self.recorder, repeat=self._lossy)
         self._outside = Actor("client", self._client)
-        self._breakdown = FaultExecutor(self, settings.faults)
+        self._fault_executor = FaultExecutor(self, settings.faults)
         chosen = settings.scheduler
         if chosen.planner:
             # An unknown name or parameter is bad input.
@@ -187,12 +187,12 @@ class Simulation:
     @property
     def waited(self) -> Mapping[NodeId, float]:
         """Time when the newest report of a node came to a manager that stood still, s."""
-        return self._breakdown.waited
+        return self._fault_executor.waited
 
     @property
     def out_of_service(self) -> Collection[NodeId]:
         """The nodes of which the operator was told that they leave, or left."""
-        return self._breakdown.out_of_service
+        return self._fault_executor.out_of_service
 
     @property
     def epoch(self) -> int:
@@ -212,7 +212,7 @@ class Simulation:
         """Bring back whatever is away."""
         self.start_manager()
         for spec in self.cluster.nodes:
-            self._breakdown.back(spec.node_id)
+            self._fault_executor.back(spec.node_id)
 
     def _job_of(self, app: AppId) -> Job | None:
         row = self.recorder.by_app.get(app)
@@ -261,7 +261,7 @@ class Simulation:
                     self._send(actor, effect.to, effect.message, now)
             else:
                 self._rare[type(effect)](actor, effect, now)
-        if actor.parked:
+        if actor.suppressed:
             self._idle.heard(actor)
         if self._checks:
             self._check_one(actor)
@@ -278,7 +278,7 @@ class Simulation:
             tap(to, message)
         if target is None:
             if to == client_address(OPERATOR):
-                self._breakdown.operator_answered(message)
+                self._fault_executor.operator_answered(message)
             elif to.startswith("client:"):
                 self._client.answered(to, message, now)
             return
@@ -306,7 +306,7 @@ class Simulation:
         for spec in self.cluster.nodes:
             self.start_node(spec)
         self.engine.soon(self._outside, Started())
-        self.engine.soon(self._breakdown.actor, Started())
+        self.engine.soon(self._fault_executor.actor, Started())
 
     def start_manager(self) -> None:
         """Start (or restart) the Resource Manager from what it persisted."""
@@ -319,9 +319,9 @@ class Simulation:
         self.manager = manager
         self._idle.watch(manager.books)
         self.actors[MANAGER] = actor = Actor(MANAGER, manager)
-        self._breakdown.dress(actor, "")
+        self._fault_executor.dress(actor, "")
         self.engine.soon(actor, Recovered(tuple(self._records)))
-        self._breakdown.give_order()
+        self._fault_executor.give_order()
 
     def make_manager(self, life: int) -> ResourceManager:
         """Return a Resource Manager as the one of that life (from 1) was before its first event."""
@@ -354,7 +354,7 @@ class Simulation:
         )
         address = node_address(spec.node_id)
         self.actors[address] = actor = Actor(address, node, spec.node_id)
-        self._breakdown.dress(actor, spec.node_id)
+        self._fault_executor.dress(actor, spec.node_id)
         self._node_of_master[address] = spec.node_id
         self._idle.join(actor, spec.node_id, node)
         return actor
@@ -383,7 +383,7 @@ class Simulation:
         address = master_address(item.attempt_id)
         master = Actor(address, core)
         self.actors[address] = master
-        self._breakdown.dress(master, actor.name)
+        self._fault_executor.dress(master, actor.name)
         self._idle.join(master, item.attempt_id, core)
         self._node_of_master[address] = actor.name
         self._masters[item.container_id] = master

@@ -35,7 +35,7 @@ class Core(Protocol):
         """Take an event at a time, answer with effects."""
 
 
-class Beating(Protocol):
+class HeartbeatSender(Protocol):
     """A core that sends heartbeats."""
 
     @property
@@ -43,7 +43,7 @@ class Beating(Protocol):
         """Whether a heartbeat now would say nothing."""
 
 
-class HasNextEnd(Beating, Protocol):
+class HasNextEnd(HeartbeatSender, Protocol):
     """One in which tasks end by themselves."""
 
     @property
@@ -54,11 +54,11 @@ class HasNextEnd(Beating, Protocol):
 class Actor:
     """A core with an address and its timers; one that is not `alive` hears nothing.
 
-    While it is `parked`, its heartbeats are left out (`sim.heartbeat_elision`); `beat` says when
-    they fall due. `timers` has the serial number of each key's entry in the calendar.
+    While it is `suppressed`, its heartbeats are left out (`sim.heartbeat_elision`); `beat` says
+    when they fall due. `timers` has the serial number of each key's entry in the calendar.
     """
 
-    __slots__ = ("address", "alive", "beat", "core", "handle", "name", "parked", "timers")
+    __slots__ = ("address", "alive", "beat", "core", "handle", "name", "suppressed", "timers")
 
     def __init__(self, address: str, core: Core, name: str = "") -> None:
         self.address = address
@@ -66,12 +66,12 @@ class Actor:
         self.core = core
         self.handle: Door = core.handle
         self.alive = True
-        self.parked = False
-        self.beat: Beat | None = None
+        self.suppressed = False
+        self.beat: HeartbeatTimer | None = None
         self.timers: dict[Hashable, int] = {}
 
 
-class Beat:
+class HeartbeatTimer:
     """When one core's heartbeats fall due.
 
     A negative `rank` goes before all else at the same time. `interval_s` is 0 before the second
@@ -88,14 +88,16 @@ class Beat:
         "left_out_s",
         "number",
         "offset_s",
-        "parked",
         "phase_s",
         "rank",
         "slot",
+        "suppressed",
         "told_s",
     )
 
-    def __init__(self, actor: Actor, core: Beating, key: Key, first_s: float, rank: int) -> None:
+    def __init__(
+        self, actor: Actor, core: HeartbeatSender, key: Key, first_s: float, rank: int
+    ) -> None:
         self.actor = actor
         self.core = core
         self.key = key
@@ -103,7 +105,7 @@ class Beat:
         self.phase_s = first_s
         self.interval_s = 0.0
         self.number = 0
-        self.parked = False
+        self.suppressed = False
         self.left_out_s = -1.0
         self.slot = -1
         self.told_s = -1.0

@@ -13,17 +13,17 @@ NODES_FIRST, ENDS_NEXT, MASTERS_NEXT = -(1 << 62), -(3 << 60), -(1 << 61)
 Ready = deque[tuple[Actor, object, int]]
 
 
-def turn(ready: Ready, late: Actor, rank: int) -> int:
+def place_by_rank(ready: Ready, deferred: Actor, rank: int) -> int:
     """Return the place of a beat that is due now among what is still to be delivered.
 
-    `late`: to whom the beats are addressed that wait for their turn. Beats are there in the order
-    of their ranks. Looked for from the end: a round of grants most often owes one master after the
-    other, and thousands may beat at one instant.
+    `deferred`: to whom the beats are addressed that wait for their turn. Beats are there in the
+    order of their ranks. Looked for from the end: a round of grants most often owes one master
+    after the other, and thousands may beat at one instant.
     """
     at, behind = len(ready), -1
     for target, event, _ in reversed(ready):
         at -= 1
-        if target is late:
+        if target is deferred:
             beat = event.beat if isinstance(event, Actor) else None
             other = rank if beat is None else beat.rank
         elif isinstance(event, ContainersAsked):

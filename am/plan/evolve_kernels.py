@@ -93,7 +93,7 @@ def _rank(sorter: Sorter, first_key: Ints, ranks: Ranks) -> None:
         ranks.slot[at] = len(order)
 
 
-class Desk(NamedTuple):
+class EvolutionWorkspace(NamedTuple):
     """A board with all that inserting needs; one thread uses it at a time."""
 
     space: Space
@@ -126,14 +126,25 @@ class Luck(NamedTuple):
 
 @kernel
 def insert_all(
-    desk: Desk, view: Part, sign: int, first: int, last: int, keys: Ints, brood: Brood
+    workspace: EvolutionWorkspace,
+    view: Part,
+    sign: int,
+    first: int,
+    last: int,
+    keys: Ints,
+    brood: Brood,
 ) -> int:
     """Write schedules for the rows [first, last) of `keys` (rows, n) into `brood`.
 
     `sign` -1 pushes to the right; `view` is then the reversed part. Starts are from 0. Returns the
     row that it stopped at: less than `last` where the pool of the space was too small.
     """
-    space, scratch, sorter, ranks = desk.space, desk.scratch, desk.sorter, desk.ranks
+    space, scratch, sorter, ranks = (
+        workspace.space,
+        workspace.scratch,
+        workspace.sorter,
+        workspace.ranks,
+    )
     n = len(sorter.all)
     for row in range(first, last):
         _rank(sorter, keys[row], ranks)

@@ -12,7 +12,7 @@ import numpy as np
 
 from am.plan import evolve_kernels as kernels
 from am.plan.board import grown, scratch_of, space_of
-from am.plan.evolve_kernels import Brood, Desk, Luck, Sorter
+from am.plan.evolve_kernels import Brood, EvolutionWorkspace, Luck, Sorter
 from am.plan.part_kernels import Ranks, longest
 from am.plan.registry import PlanRequest
 from am.plan.search import THREADED_TASKS_MIN, PreparedPart, Schedule
@@ -52,7 +52,7 @@ class Inserter:
     request: PlanRequest
     done: int = 0
     _told: int = 0
-    _spare: list[Desk] = field(default_factory=list)
+    _spare: list[EvolutionWorkspace] = field(default_factory=list)
 
     def insert(self, keys: Ints, sign: int) -> Brood:
         """Return the schedules of `keys` (rows, n), larger first; `sign` -1 pushes to the right."""
@@ -63,14 +63,14 @@ class Inserter:
         limits = np.linspace(0, rows, min(cores, rows) + 1).astype(np.int64)
 
         def fill(number: int) -> None:
-            desk = self._borrow()
+            workspace = self._borrow()
             first, last = int(limits[number]), int(limits[number + 1])
             view = self.prepared.part if sign > 0 else self.prepared.back
             while first < last:
-                first = kernels.insert_all(desk, view, sign, first, last, keys, brood)
+                first = kernels.insert_all(workspace, view, sign, first, last, keys, brood)
                 if first < last:
-                    desk = desk._replace(space=grown(desk.space))
-            self._spare.append(desk)
+                    workspace = workspace._replace(space=grown(workspace.space))
+            self._spare.append(workspace)
 
         spread: Callable[..., Iterator[None]] = self.request.spread if cores > 1 else map
         for _ in spread(fill, range(len(limits) - 1)):
@@ -82,14 +82,14 @@ class Inserter:
         since, self._told = self.done - self._told, self.done
         return since
 
-    def _borrow(self) -> Desk:
+    def _borrow(self) -> EvolutionWorkspace:
         try:
             return self._spare.pop()
         except IndexError:
             tasks = self.prepared.dag.tasks
             base = np.lexsort((self.prepared.kind, -self.prepared.dominant))
             spare = [np.zeros(tasks, np.int64) for _ in range(3)]
-            return Desk(
+            return EvolutionWorkspace(
                 space_of(self.prepared.room, 4 * tasks),
                 scratch_of(self.prepared.part),
                 Sorter(base, self.prepared.kind, spare[0], spare[1], np.zeros(tasks, np.int8)),

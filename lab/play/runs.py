@@ -10,7 +10,7 @@ from lab.simulate_options import request_of
 from rm.making import ManagerParts
 from sim.process.command import simulated
 from sim.replay import whatif
-from sim.replay.recorded_run import Played, Watched, of_simulation, of_tapes
+from sim.replay.recorded_run import RecordedRun, Watched, of_simulation, of_tapes
 from sim.request import Request
 from weft.model.errors import InputError, WeftError
 from weft.policies.presets import Preset, label
@@ -20,7 +20,7 @@ from weft.tape.made import from_data
 Warn = Callable[[str], None]
 
 
-def read_run(path: Path, warn: Warn) -> Played:
+def read_run(path: Path, warn: Warn) -> RecordedRun:
     """Return the run of a tape, a folder of tapes, or a folder of `weft simulate --out`.
 
     A simulation is run again by the command that its summary tells. Raises InputError for others.
@@ -34,7 +34,7 @@ def read_run(path: Path, warn: Warn) -> Played:
     return read_tapes(path)
 
 
-def read_tapes(path: Path) -> Played:
+def read_tapes(path: Path) -> RecordedRun:
     """Return the run of the Resource Manager whose tapes a path holds."""
     tapes = find_tapes(path)
     managers = [tape for tape in tapes if tape.role == "rm"]
@@ -57,7 +57,7 @@ def _scheduler(matcher: str, managers: list[TapeFile], tapes: list[TapeFile]) ->
     return label(scheduler)
 
 
-def simulate_again(folder: Path, warn: Warn) -> Played:
+def simulate_again(folder: Path, warn: Warn) -> RecordedRun:
     """Return the run of a results folder; raises InputError where what it needs is gone."""
     try:
         summary: dict[str, Any] = json.loads((folder / "summary.json").read_text("utf-8"))
@@ -74,7 +74,7 @@ def simulate_again(folder: Path, warn: Warn) -> Played:
 
 def simulate_run(
     request: Request, warn: Warn, name: str = "", *, progress: bool = False
-) -> tuple[Played, dict[str, Any]]:
+) -> tuple[RecordedRun, dict[str, Any]]:
     """Simulate, and keep what is played; returns the run and its summary."""
     kept: list[Watched] = []
 
@@ -88,7 +88,7 @@ def simulate_run(
     return _named(played, played.name, scheduler, str(summary["command"])), summary
 
 
-def _named(played: Played, name: str, scheduler: str, says: str) -> Played:
+def _named(played: RecordedRun, name: str, scheduler: str, says: str) -> RecordedRun:
     if not played.steps:
         raise WeftError(f"{name}: nothing happened in it")
     return replace(played, name=name, scheduler=scheduler, says=says)

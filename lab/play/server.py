@@ -36,7 +36,7 @@ async def about(request: web.Request) -> web.Response:
 
 
 @routes.get("/api/play/{run}")
-async def film(request: web.Request) -> web.Response:
+async def timeline(request: web.Request) -> web.Response:
     """Answer all columns of a run, which show any moment without another question."""
     place, films = _run(request), request.app[FILMS]
     if place not in films:

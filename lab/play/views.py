@@ -8,8 +8,8 @@ from typing import Any
 from rm.core import ResourceManager
 from sim.replay.candidate_scores import Weighed, Weighings
 from sim.replay.client_view import AskedManager
-from sim.replay.recorded_run import Played, Rerun, until
-from sim.replay.timeline import Film, film_of
+from sim.replay.recorded_run import RecordedRun, Rerun, until
+from sim.replay.timeline import Timeline, timeline_of
 from weft.client.api import RefusedError
 from weft.model.errors import WeftError
 from weft.model.ids import AppId
@@ -39,28 +39,28 @@ STEPS_AHEAD = 24
 class Run:
     """One run with its columns, and the candidates of its decisions."""
 
-    def __init__(self, played: Played) -> None:
+    def __init__(self, played: RecordedRun) -> None:
         """Take a run; raises WeftError where nothing was granted: there is nothing to look at."""
         self.played = played
-        self.film: Film = film_of(played)
-        if not self.film.decisions:
+        self.timeline: Timeline = timeline_of(played)
+        if not self.timeline.decisions:
             raise WeftError(f"{played.name}: nothing was granted, so there is nothing to play")
         self._weighings = Weighings(played.steps)
 
     def described(self) -> dict[str, Any]:
         """Return what a list of the runs says of it; plain data."""
-        film = self.film
+        timeline = self.timeline
         return {
             "name": self.played.name,
             "scheduler": self.played.scheduler,
             "simulated": self.played.simulated,
             "from": self.played.says,
-            "jobs": len(film.jobs),
-            "tasks": film.decisions,
-            "nodes": len(film.nodes),
+            "jobs": len(timeline.jobs),
+            "tasks": timeline.decisions,
+            "nodes": len(timeline.nodes),
             "steps": len(self.played.steps),
-            "first_s": film.first_s,
-            "last_s": film.last_s,
+            "first_s": timeline.first_s,
+            "last_s": timeline.last_s,
         }
 
     def columns(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Run:
             leaves[path] = not queue.children
         return {
             **self.described(),
-            **asdict(self.film),
+            **asdict(self.timeline),
             "types": list(types.names),
             "outcomes": {one.value: one.name for one in Outcome},
             "queues": [
@@ -84,14 +84,14 @@ class Run:
         }
 
     def weighed(self, row: int) -> dict[str, Any]:
-        """Return who competed for the room that a container of the film got; plain data."""
-        film = self.film
+        """Return who competed for the room that a container of the timeline got; plain data."""
+        timeline = self.timeline
         found: Weighed | None = None
-        if 0 <= row < len(film.start) and film.stage[row] >= 0:
-            found = self._weighings.of(film.step[row], film.turn[row], STEPS_AHEAD)
+        if 0 <= row < len(timeline.start) and timeline.stage[row] >= 0:
+            found = self._weighings.of(timeline.step[row], timeline.turn[row], STEPS_AHEAD)
         if found is None:
             raise WeftError(f"there is no decision {row}")
-        places = {job["app"]: place for place, job in enumerate(film.jobs)}
+        places = {job["app"]: place for place, job in enumerate(timeline.jobs)}
         return {
             "row": row,
             "gang": found.gang,
@@ -117,7 +117,7 @@ class PlayedClient:
         self._rerun = Rerun(runs[0].played.steps)
         self._sampled_s = 0.0
         self._busy = asyncio.Lock()
-        self._at_s = runs[0].film.first_s
+        self._at_s = runs[0].timeline.first_s
 
     async def look(self, run: int, at_s: float) -> None:
         """Go to a time of a run, s on its clock."""

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from sim.replay.snapshot import Learned, Standing
+from sim.replay.snapshot import Learned, OpenApplication
 from weft.model.ids import AppId
 
 _K = TypeVar("_K")
@@ -59,7 +59,10 @@ class Ratios:
     """
 
     def __init__(
-        self, learned: Sequence[Learned], standing: Sequence[Standing] = (), now_s: float = 0.0
+        self,
+        learned: Sequence[Learned],
+        standing: Sequence[OpenApplication] = (),
+        now_s: float = 0.0,
     ) -> None:
         seen = _seen(learned, standing, now_s)
         whole = {k: one for k, one in seen.items() if one.whole and one.ended}
@@ -244,7 +247,7 @@ class _Like:
 
 
 def _seen(
-    learned: Sequence[Learned], standing: Sequence[Standing], now_s: float
+    learned: Sequence[Learned], standing: Sequence[OpenApplication], now_s: float
 ) -> dict[tuple[AppId, str], _Seen]:
     seen: dict[tuple[AppId, str], _Seen] = defaultdict(_Seen)
     for told in learned:

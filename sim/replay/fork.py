@@ -172,7 +172,7 @@ class ForkedSimulation(MeasuredSimulation):
                 )
                 self.engine.soon(node, ended)
 
-        self._breakdown.later(max(0.0, end_s - self.engine.now), end)
+        self._fault_executor.later(max(0.0, end_s - self.engine.now), end)
 
     def _took_s(self, item: TaskLaunch) -> float:
         """Return what a command takes: what it took, else its stage's median, else the estimate."""
@@ -222,7 +222,7 @@ class ForkedSimulation(MeasuredSimulation):
             ):
                 keeps.add(spec.node_id)
             elif up:
-                self._breakdown.later(BACK_S, partial(self.start_node, spec))
+                self._fault_executor.later(BACK_S, partial(self.start_node, spec))
             else:
                 self.start_node(spec)
                 keeps.add(spec.node_id)

@@ -20,7 +20,7 @@ from sim.engine import Actor
 from sim.recorder import ENDED
 from sim.replay.estimate_error import Ratios
 from sim.replay.recorded_delays import Delays, MeasuredSimulation
-from sim.replay.snapshot import Standing, State
+from sim.replay.snapshot import OpenApplication, State
 from sim.settings import SimSettings
 from weft.model.errors import InputError
 from weft.model.ids import AppId, app_of_container, attempt_id, container_id
@@ -87,7 +87,7 @@ class Drawn:
         self._apps: dict[AppId, float] = {}
         self._stages: dict[tuple[AppId, str], tuple[float, Sequence[float]]] = {}
 
-    def ratio(self, one: Standing, stage: Stage) -> float:
+    def ratio(self, one: OpenApplication, stage: Stage) -> float:
         """Return the ratio of one more task of a stage."""
         ratios, rng = self._ratios, self._rng
         app, key = one.report.app_id, one.job.history_key
@@ -101,7 +101,7 @@ class Drawn:
         factor, parts = drawn
         return factor * parts[int(rng.integers(len(parts)))]
 
-    def left_s(self, one: Standing, stage: Stage, task: int, ran_s: float) -> float:
+    def left_s(self, one: OpenApplication, stage: Stage, task: int, ran_s: float) -> float:
         """Return what is left of a task that ran so long and has not ended, s."""
         estimate_s = stage.duration_of(task)
         for _ in range(_TRIES):
@@ -163,7 +163,7 @@ class Foreseen(MeasuredSimulation):
             self._go_on(self._new_node(spec), orders.get(name, ()), masters.get(name, ()))
         self.watchers.append(self._noted)
 
-    def _true(self, one: Standing) -> Job:
+    def _true(self, one: OpenApplication) -> Job:
         """Return a job whose tasks take what is drawn; ratios hold what contention there was."""
         stages = [
             replace(
@@ -182,7 +182,7 @@ class Foreseen(MeasuredSimulation):
         ]
         return replace(one.job, stages=tuple(stages))
 
-    def _running(self, one: Standing) -> Iterator[StartContainers]:
+    def _running(self, one: OpenApplication) -> Iterator[StartContainers]:
         """Yield the orders of tasks that run, with what is left of them."""
         app, types, now = one.report.app_id, self._state.cluster.types, self._state.now_s
         before, number = attempt_id(app, _EARLIER_ATTEMPT), 1
@@ -265,7 +265,7 @@ class Foreseen(MeasuredSimulation):
                 self.engine.stop()
 
 
-def _journal(one: Standing, job: Job) -> Iterator[dict[str, object]]:
+def _journal(one: OpenApplication, job: Job) -> Iterator[dict[str, object]]:
     """Yield what a manager's journal would say of an application."""
     app, report = one.report.app_id, one.report
     yield {
@@ -328,7 +328,7 @@ def predict(
     return [_prediction(standing[app], starts[app], ends[app]) for app in apps]
 
 
-def _prediction(one: Standing, starts: list[float], ends: list[float]) -> Prediction:
+def _prediction(one: OpenApplication, starts: list[float], ends: list[float]) -> Prediction:
     unended = sum(end == math.inf for end in ends)
     start = _band(starts) if one.waits else None
     return Prediction(one.report.app_id, one.job.name, one.waits, start, _band(ends), unended)

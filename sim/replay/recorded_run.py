@@ -46,7 +46,7 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class RecordedRun:
     """All that a manager was told, and what it was told about.
 
     `cluster_ts` is in ms since the epoch (0: simulated). `says` tells people where the run comes
@@ -138,7 +138,7 @@ def _see(manager: ResourceManager, seen: Seen) -> None:
             app.attempt.seen_s = at_s
 
 
-def of_tapes(name: str, tapes: Iterable[Iterable[Row]]) -> Played:
+def of_tapes(name: str, tapes: Iterable[Iterable[Row]]) -> RecordedRun:
     """Return the run of a manager's tapes, the oldest first; raises WeftError if they are empty."""
     steps: list[Step] = []
     parts: ManagerParts | None = None
@@ -153,7 +153,7 @@ def of_tapes(name: str, tapes: Iterable[Iterable[Row]]) -> Played:
                 begin = None
     if parts is None or not steps:
         raise WeftError(f"{name}: tells of no Resource Manager that ran")
-    return Played(name, parts.matcher, parts.types, parts.queues, steps, parts.cluster_ts)
+    return RecordedRun(name, parts.matcher, parts.types, parts.queues, steps, parts.cluster_ts)
 
 
 class Watched(Simulation):
@@ -196,10 +196,10 @@ def _seen(manager: ResourceManager) -> Seen:
     return Seen(tuple(nodes), tuple(masters))
 
 
-def of_simulation(name: str, scheduler: str, run: Watched) -> Played:
+def of_simulation(name: str, scheduler: str, run: Watched) -> RecordedRun:
     """Return the run of a simulation that is over."""
     cluster = run.cluster
-    return Played(name, scheduler, cluster.types, cluster.queues, run.steps, simulated=True)
+    return RecordedRun(name, scheduler, cluster.types, cluster.queues, run.steps, simulated=True)
 
 
 def until(steps: Sequence[Step], at_s: float) -> int:

@@ -63,7 +63,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class OpenApplication:
     """An application that has not ended.
 
     `finished` counts tasks, by stage.
@@ -100,7 +100,7 @@ class State:
     now_s: float
     cluster: ClusterSpec
     matcher: str
-    apps: list[Standing] = field(default_factory=list)
+    apps: list[OpenApplication] = field(default_factory=list)
     learned: list[Learned] = field(default_factory=list)
     ended: dict[AppId, ApplicationReport] = field(default_factory=dict)
 
@@ -138,7 +138,7 @@ def read_state(
     return state
 
 
-def _standing(asked: Asked, report: ApplicationReport, learned: list[Learned]) -> Standing:
+def _standing(asked: Asked, report: ApplicationReport, learned: list[Learned]) -> OpenApplication:
     job = asked.job(report.app_id)
     places = {stage.name: place for place, stage in enumerate(job.stages)}
     containers = asked.containers(report.app_id)
@@ -149,7 +149,7 @@ def _standing(asked: Asked, report: ApplicationReport, learned: list[Learned]) -
     )
     finished = tuple(stage.finished for stage in report.stages)
     learned += _ratios(job, report.app_id, containers)
-    return Standing(report, job, finished, held)
+    return OpenApplication(report, job, finished, held)
 
 
 def _learn(job: Job, app: AppId, containers: Iterable[ContainerReport], state: State) -> None:

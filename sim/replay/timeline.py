@@ -10,7 +10,7 @@ from typing import Any
 
 from rm.core import ResourceManager
 from rm.state.records import App, Attempt
-from sim.replay.recorded_run import Played, Rerun
+from sim.replay.recorded_run import RecordedRun, Rerun
 from weft.model.ids import AppId, ContainerId, NodeId, app_of_attempt, app_of_container
 from weft.model.json_types import Json
 from weft.model.resources import Vector
@@ -36,7 +36,7 @@ _SIGNIFICANT = 7
 
 
 @dataclass(slots=True)
-class Film:
+class Timeline:
     """Columns of a run; times in s on its clock, `end` and `ran` are -1 where there is none.
 
     Containers: `start` (grant), `end` (when the manager heard of it), `ran` (of the task itself),
@@ -84,8 +84,8 @@ class Film:
 class _Maker:
     """Hears what a manager answers and writes the columns."""
 
-    def __init__(self, played: Played) -> None:
-        self.film = Film()
+    def __init__(self, played: RecordedRun) -> None:
+        self.timeline = Timeline()
         self._types = played.types
         self._jobs: dict[AppId, int] = {}
         self._nodes: dict[NodeId, int] = {}
@@ -105,7 +105,7 @@ class _Maker:
                 take = _TAKES.get(type(fact))
                 if take is not None:
                     take(self, fact, now, manager)
-                    self.film.last_s = now
+                    self.timeline.last_s = now
         if type(event) is ContainersAsked:
             app = manager.books.apps.get(app_of_attempt(event.attempt_id))
             if app is not None and app.attempt is not None:
@@ -118,12 +118,12 @@ class _Maker:
     def _job(self, number: AppId, now: float, manager: ResourceManager) -> int:
         place = self._jobs.get(number)
         if place is None:
-            film, app = self.film, manager.books.apps[number]
-            place = self._jobs[number] = len(film.jobs)
-            if not film.jobs:
-                film.first_s = app.submitted_s
+            timeline, app = self.timeline, manager.books.apps[number]
+            place = self._jobs[number] = len(timeline.jobs)
+            if not timeline.jobs:
+                timeline.first_s = app.submitted_s
             names = {stage.name: i for i, stage in enumerate(app.job.stages)}
-            film.jobs.append(
+            timeline.jobs.append(
                 {
                     "app": number,
                     "name": app.job.name,
@@ -152,7 +152,7 @@ class _Maker:
         if place is None:
             place = self._nodes[name] = len(self._nodes)
             known = manager.books.nodes.get(name)
-            self.film.nodes.append(
+            self.timeline.nodes.append(
                 {
                     "name": name,
                     "rack": known.rack if known else "",
@@ -165,64 +165,64 @@ class _Maker:
     def _container(
         self, number: ContainerId, stage: int, node: int, demand: Vector, now: float, job: int
     ) -> int:
-        film = self.film
-        row = self._rows[number] = len(film.start)
+        timeline = self.timeline
+        row = self._rows[number] = len(timeline.start)
         place = self._demands.get(demand)
         if place is None:
-            place = self._demands[demand] = len(film.demands)
-            film.demands.append(demand)
-        film.start.append(_s(now))
+            place = self._demands[demand] = len(timeline.demands)
+            timeline.demands.append(demand)
+        timeline.start.append(_s(now))
         for column, value in (
-            (film.job, job),
-            (film.stage, stage),
-            (film.task, -1),
-            (film.attempt, 0),
-            (film.node, node),
-            (film.demand, place),
-            (film.outcome, RUNS),
-            (film.step, self._step),
+            (timeline.job, job),
+            (timeline.stage, stage),
+            (timeline.task, -1),
+            (timeline.attempt, 0),
+            (timeline.node, node),
+            (timeline.demand, place),
+            (timeline.outcome, RUNS),
+            (timeline.step, self._step),
         ):
             column.append(value)
-        film.end.append(-1.0)
-        film.ran.append(-1.0)
-        film.end_step.append(-1)
+        timeline.end.append(-1.0)
+        timeline.ran.append(-1.0)
+        timeline.end_step.append(-1)
         return row
 
     def _placed(self, fact: Placed, now: float, manager: ResourceManager) -> None:
-        film = self.film
+        timeline = self.timeline
         job = self._job(app_of_container(fact.container), now, manager)
         node = self._node(fact.node, manager)
         self._container(fact.container, fact.stage, node, tuple(fact.demand), now, job)
-        film.spare.append(int(fact.kind))
-        film.turn.append(self._turn)
+        timeline.spare.append(int(fact.kind))
+        timeline.turn.append(self._turn)
         self._turn += 1
         self._score(dict(fact.scores))
 
     def _score(self, scores: Mapping[str, float]) -> None:
         """Append a row to every score column."""
-        film = self.film
-        before = len(film.start) - 1
+        timeline = self.timeline
+        before = len(timeline.start) - 1
         for name in scores:
-            if name not in film.scores:
-                film.scores[name] = [None] * before
-        for name, column in film.scores.items():
+            if name not in timeline.scores:
+                timeline.scores[name] = [None] * before
+        for name, column in timeline.scores.items():
             value = scores.get(name)
             column.append(None if value is None else float(f"{value:.{_SIGNIFICANT}g}"))
 
     def _closed(self, fact: Closed, now: float, manager: ResourceManager) -> None:
-        film, row = self.film, self._rows.get(fact.container)
+        timeline, row = self.timeline, self._rows.get(fact.container)
         if row is None:
             return
-        film.end[row], film.outcome[row] = _s(now), int(fact.outcome)
-        film.end_step[row] = self._step
-        film.task[row], film.attempt[row] = fact.task, fact.attempt
+        timeline.end[row], timeline.outcome[row] = _s(now), int(fact.outcome)
+        timeline.end_step[row] = self._step
+        timeline.task[row], timeline.attempt[row] = fact.task, fact.attempt
         if fact.run_s > 0:
-            film.ran[row] = _s(fact.run_s)
+            timeline.ran[row] = _s(fact.run_s)
 
     def _app(self, fact: AppChanged, now: float, manager: ResourceManager) -> None:
         place = self._job(fact.app, now, manager)
-        self.film.states.append((_s(now), self._step, place, fact.state))
-        job = self.film.jobs[place]
+        self.timeline.states.append((_s(now), self._step, place, fact.state))
+        job = self.timeline.jobs[place]
         if fact.state in ("FINISHED", "FAILED", "KILLED"):
             job["finished"], job["final"] = _s(now), fact.final_status
         job["queue"] = fact.queue or job["queue"]
@@ -237,19 +237,19 @@ class _Maker:
         job = self._job(app_of_attempt(fact.attempt), now, manager)
         node = self._node(attempt.master.node.node_id, manager)
         self._container(attempt.master_id, MASTER, node, attempt.vector, now, job)
-        self.film.spare.append(0)
-        self.film.turn.append(-1)
+        self.timeline.spare.append(0)
+        self.timeline.turn.append(-1)
         self._score({})
 
     def _node_changed(self, fact: NodeChanged, now: float, manager: ResourceManager) -> None:
         place = self._node(fact.node, manager)
-        self.film.nodes[place]["capacity"] = list(fact.capacity)
-        self.film.node_states.append((_s(now), self._step, place, fact.state))
+        self.timeline.nodes[place]["capacity"] = list(fact.capacity)
+        self.timeline.node_states.append((_s(now), self._step, place, fact.state))
 
     def _preempted(self, fact: PreemptionChosen, now: float, manager: ResourceManager) -> None:
         row = self._rows.get(fact.container)
         if row is not None:
-            self.film.preempted.append((_s(now), self._step, row))
+            self.timeline.preempted.append((_s(now), self._step, row))
 
     def _asked(self, attempt: Attempt, now: float) -> None:
         """Note what the master has pending by stage, where that does not follow from the grants."""
@@ -264,7 +264,7 @@ class _Maker:
         for stage in range(len(attempt.app.job.stages)):
             pending = found.get(stage, 0)
             if pending or known.get((job, stage), 0):
-                self.film.asked.append((_s(now), self._step, job, stage, pending))
+                self.timeline.asked.append((_s(now), self._step, job, stage, pending))
                 known[job, stage] = pending
 
     def _progress(self, app: App | None, now: float) -> None:
@@ -275,7 +275,7 @@ class _Maker:
         finished = sum(app.finished_by_stage)
         if finished != self._finished.get(job, 0):
             self._finished[job] = finished
-            self.film.progress.append((_s(now), self._step, job, finished))
+            self.timeline.progress.append((_s(now), self._step, job, finished))
 
 
 _TAKES: dict[type, Callable[[_Maker, Any, float, ResourceManager], None]] = {
@@ -288,14 +288,14 @@ _TAKES: dict[type, Callable[[_Maker, Any, float, ResourceManager], None]] = {
 }
 
 
-def film_of(played: Played, rerun: Rerun | None = None) -> Film:
+def timeline_of(played: RecordedRun, rerun: Rerun | None = None) -> Timeline:
     """Run it through once, from its first step to its last."""
     maker = _Maker(played)
     (rerun or Rerun(played.steps)).seek(len(played.steps), maker.answered)
-    film = maker.film
-    if film.jobs:
-        film.first_s = min(job["submitted"] for job in film.jobs)
-    return film
+    timeline = maker.timeline
+    if timeline.jobs:
+        timeline.first_s = min(job["submitted"] for job in timeline.jobs)
+    return timeline
 
 
 def _s(value: float) -> float:

@@ -14,7 +14,7 @@ from lab.learning.gym import synthetic
 from lab.play.server import make_player
 from lab.play.views import Run
 from sim.replay.recorded_run import Watched, of_simulation
-from sim.replay.timeline import MASTER, Film
+from sim.replay.timeline import MASTER, Timeline
 from sim.settings import SimSettings
 from testkit.browser import CHROMIUM, FLAGS, PATIENCE_MS, Served
 from weft.policies.presets import preset
@@ -97,13 +97,16 @@ def open_player(page: Any, served: Served, query: str = "") -> None:
     page.wait_for_selector("canvas.cluster[aria-label]")
 
 
-def grants(film: Film) -> list[int]:
-    return [row for row, stage in enumerate(film.stage) if stage != MASTER]
+def grants(timeline: Timeline) -> list[int]:
+    return [row for row, stage in enumerate(timeline.stage) if stage != MASTER]
 
 
-def running(film: Film, at_s: float) -> int:
+def running(timeline: Timeline, at_s: float) -> int:
     """Tasks that hold a container at a time."""
-    return sum(film.start[row] <= at_s and not 0 <= film.end[row] <= at_s for row in grants(film))
+    return sum(
+        timeline.start[row] <= at_s and not 0 <= timeline.end[row] <= at_s
+        for row in grants(timeline)
+    )
 
 
 def figure(page: Any, name: str, run: int = 0) -> str:
@@ -114,8 +117,8 @@ def figure(page: Any, name: str, run: int = 0) -> str:
 def test_a_run_of_a_thousand_tasks_is_stepped_through_and_scrubbed(
     page: Any, served_one: Served, runs: list[Run], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    film = runs[1].film
-    rows = grants(film)
+    timeline = runs[1].timeline
+    rows = grants(timeline)
     assert len(rows) >= 1_000
     open_player(page, served_one)
     assert page.title() == "graphene · Weft"
@@ -123,7 +126,9 @@ def test_a_run_of_a_thousand_tasks_is_stepped_through_and_scrubbed(
     for place in range(3):
         page.keyboard.press("ArrowRight")
         page.wait_for_selector(f"h2:text-is('Decision {place + 1:,} of {len(rows):,}')")
-        page.wait_for_selector(f".verdict:has-text('{film.nodes[film.node[rows[place]]]['name']}')")
+        page.wait_for_selector(
+            f".verdict:has-text('{timeline.nodes[timeline.node[rows[place]]]['name']}')"
+        )
     took_ms = page.evaluate(SCRUBS, 60)
     with capsys.disabled():
         print(
@@ -149,20 +154,20 @@ def test_a_run_of_a_thousand_tasks_is_stepped_through_and_scrubbed(
 
 
 def test_every_moment_shows_what_was(page: Any, served_one: Served, runs: list[Run]) -> None:
-    film = runs[1].film
-    span = film.last_s - film.first_s
+    timeline = runs[1].timeline
+    span = timeline.last_s - timeline.first_s
     for part in (0.15, 0.8, 0.4):
         open_player(page, served_one, f"?t={part * span}")
-        at_s = film.first_s + part * span
-        assert figure(page, "Running") == f"{running(film, at_s):,}"
-        done = sum(0 <= job["finished"] <= at_s for job in film.jobs)
-        assert figure(page, "Jobs done") == f"{done} of {len(film.jobs)}"
+        at_s = timeline.first_s + part * span
+        assert figure(page, "Running") == f"{running(timeline, at_s):,}"
+        done = sum(0 <= job["finished"] <= at_s for job in timeline.jobs)
+        assert figure(page, "Jobs done") == f"{done} of {len(timeline.jobs)}"
 
 
 def test_a_decision_shows_who_competed_and_by_what_scores(
     page: Any, served_one: Served, runs: list[Run]
 ) -> None:
-    film, rows = runs[1].film, grants(runs[1].film)
+    timeline, rows = runs[1].timeline, grants(runs[1].timeline)
     own = Run(runs[1].played)  # the server's works on a thread of its own
     place = next(i for i, row in enumerate(rows) if len(own.weighed(row)["ranked"]) > 2)
     open_player(page, served_one, f"?decision={place + 1}")
@@ -172,8 +177,8 @@ def test_a_decision_shows_who_competed_and_by_what_scores(
     assert lines.count() == len(found["ranked"])
     won = lines.first.inner_text()
     job, stage, _, scores = found["ranked"][0]
-    assert film.jobs[job]["name"] in won
-    assert film.jobs[job]["stages"][stage]["name"] in won
+    assert timeline.jobs[job]["name"] in won
+    assert timeline.jobs[job]["stages"][stage]["name"] in won
     assert f"{scores['perf']:.3g}"[:5] in won
     assert "perf" in page.locator(".candidates thead").inner_text()
     page.reload()
@@ -186,11 +191,11 @@ def test_two_runs_stand_side_by_side_at_one_time(
     open_player(page, served, "?t=60")
     assert page.locator("canvas.cluster").count() == 2
     for n, run in enumerate(runs):
-        assert figure(page, "Running", n) == f"{running(run.film, run.film.first_s + 60):,}"
+        assert figure(page, "Running", n) == f"{running(run.timeline, run.timeline.first_s + 60):,}"
     page.keyboard.press("End")
     gaps = page.locator(".jobs tbody tr td:last-child").all_inner_texts()
     jcts = [
-        [job["finished"] - job["submitted"] for job in run.film.jobs if job["final"]]
+        [job["finished"] - job["submitted"] for job in run.timeline.jobs if job["final"]]
         for run in runs
     ]
     told = [float(gap.removesuffix(" s")) for gap in gaps]
@@ -229,25 +234,25 @@ def test_it_plays_by_keyboard_faster_and_slower_and_stops_at_the_end(
 def test_the_pages_of_the_cluster_show_the_moment(
     page: Any, served: Served, runs: list[Run]
 ) -> None:
-    film = runs[0].film
+    timeline = runs[0].timeline
     at_s = 40.0
     open_player(page, served, f"?t={at_s}")
     page.keyboard.press("g")
     page.keyboard.press("o")
     page.wait_for_url("**/cluster")
     page.wait_for_selector(".card .value")
-    tasks = running(film, film.first_s + at_s)
+    tasks = running(timeline, timeline.first_s + at_s)
     masters = sum(
-        film.start[row] <= film.first_s + at_s < film.end[row]
-        for row, stage in enumerate(film.stage)
+        timeline.start[row] <= timeline.first_s + at_s < timeline.end[row]
+        for row, stage in enumerate(timeline.stage)
         if stage == MASTER
     )
     page.wait_for_selector(f".card:has-text('Containers') .value:has-text('{tasks + masters}')")
     page.keyboard.press("End")
     page.wait_for_selector(
-        f".card:has-text('Applications') .more:has-text('{len(film.jobs)} fini')"
+        f".card:has-text('Applications') .more:has-text('{len(timeline.jobs)} fini')"
     )
-    page.get_by_role("link", name=film.jobs[-1]["name"], exact=True).first.click()
+    page.get_by_role("link", name=timeline.jobs[-1]["name"], exact=True).first.click()
     page.wait_for_selector(".dag .stage")
     assert not page.get_by_role("button", name="Kill").is_visible()
     page.get_by_role("link", name="Player").click()

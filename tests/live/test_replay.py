@@ -82,11 +82,11 @@ def _plays(folder: Path, placements: int) -> None:
     run = Run(read_tapes(folder))
     told = run.described()
     assert (told["scheduler"], told["simulated"]) == ("tez_g_cs", False)
-    assert run.film.decisions == placements
-    assert {job["final"] for job in run.film.jobs} == {"SUCCEEDED"}
-    last = max(row for row, stage in enumerate(run.film.stage) if stage >= 0)
-    assert run.weighed(last)["ranked"][0][:2] == [run.film.job[last], run.film.stage[last]]
-    assert run.film.step[last] > next(
+    assert run.timeline.decisions == placements
+    assert {job["final"] for job in run.timeline.jobs} == {"SUCCEEDED"}
+    last = max(row for row, stage in enumerate(run.timeline.stage) if stage >= 0)
+    assert run.weighed(last)["ranked"][0][:2] == [run.timeline.job[last], run.timeline.stage[last]]
+    assert run.timeline.step[last] > next(
         place for place, step in enumerate(run.played.steps) if place and step.begin
     )
 

@@ -11,7 +11,7 @@ from sim.cluster import Simulation
 from sim.replay.client_view import AskedManager
 from sim.replay.estimate_error import Ratios
 from sim.replay.predict import Band, Drawn, Prediction, predict
-from sim.replay.snapshot import Held, Learned, Standing, State, read_state
+from sim.replay.snapshot import Held, Learned, OpenApplication, State, read_state
 from sim.settings import SimSettings
 from tests.parity.test_tapes import CLUSTER
 from weft.model.errors import InputError
@@ -76,7 +76,7 @@ def told(app: int, key: str, stage: str, *ratios: float) -> list[Learned]:
     return [Learned(app, key, stage, ratio) for ratio in ratios]
 
 
-def waiting(app: int, key: str) -> tuple[Standing, Stage]:
+def waiting(app: int, key: str) -> tuple[OpenApplication, Stage]:
     """A job that waits, and its first stage."""
     state, _ = stood([job(0)], SimSettings(preset("fifo")), 4.0)
     one = replace(state.apps[0], report=replace(state.apps[0].report, app_id=app))

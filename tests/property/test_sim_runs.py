@@ -9,8 +9,8 @@ import pytest
 from nm.settings import NodeSettings
 from sim.client import Client
 from sim.cluster import Simulation
-from sim.engine import Actor, Beat
-from sim.heartbeat_order import MASTERS_NEXT, turn
+from sim.engine import Actor, HeartbeatTimer
+from sim.heartbeat_order import MASTERS_NEXT, place_by_rank
 from sim.recorder import Recorder
 from sim.results import Run, jain, jct_s, job_rows, ready_times, task_rows, utilisation
 from sim.settings import SimSettings
@@ -150,23 +150,23 @@ def test_a_run_that_is_cut_short_does_nothing_after_its_end(skip_idle: bool) -> 
         assert max(times, default=0.0) <= ends_s
 
 
-def parked_master(until_s: float) -> tuple[Simulation, Beat]:
-    """A run up to a time, with the parked master whose beat was left out last."""
+def suppressed_master(until_s: float) -> tuple[Simulation, HeartbeatTimer]:
+    """A run up to a time, with the suppressed master whose beat was left out last."""
     settings = SimSettings(preset("capacity"), seed=1, until_s=until_s)
     simulation = Simulation(CLUSTER, jobs_of(1), settings)
     simulation.run()
     beats = [actor.beat for actor in simulation.actors.values() if actor.beat is not None]
-    parked = [beat for beat in beats if beat.parked and not isinstance(beat.key, str)]
-    return simulation, max(parked, key=lambda beat: beat.left_out_s)
+    suppressed = [beat for beat in beats if beat.suppressed and not isinstance(beat.key, str)]
+    return simulation, max(suppressed, key=lambda beat: beat.left_out_s)
 
 
 def test_what_a_master_is_owed_after_its_beat_was_left_out_waits_for_the_next_one() -> None:
-    _, beat = parked_master(20.0)
-    simulation, beat = parked_master(beat.left_out_s)
+    _, beat = suppressed_master(20.0)
+    simulation, beat = suppressed_master(beat.left_out_s)
     now = simulation.engine.now
     assert beat.left_out_s == now
     simulation.manager.books.on_owed(beat.key)
-    assert not beat.parked
+    assert not beat.suppressed
     assert not any(event is beat.actor for _, event, _ in simulation.engine.ready)
     assert beat.next_s == pytest.approx(now + 1.0)
 
@@ -174,10 +174,10 @@ def test_what_a_master_is_owed_after_its_beat_was_left_out_waits_for_the_next_on
 def test_a_beat_that_is_due_now_takes_its_turn_behind_those_of_lower_ranks() -> None:
     core = Client([], Recorder(), repeat=False)
     late, manager = Actor("beats", core), Actor(MANAGER, core)
-    assert turn(deque(), late, MASTERS_NEXT + 5) == 0
+    assert place_by_rank(deque(), late, MASTERS_NEXT + 5) == 0
     told = (ContainersAsked(3, 1), "no beat", ContainersAsked(7, 1), "no beat")
     ready = deque((manager, event, 0) for event in told)
-    turns = [turn(ready, late, MASTERS_NEXT + number) for number in (2, 3, 5, 7, 8)]
+    turns = [place_by_rank(ready, late, MASTERS_NEXT + number) for number in (2, 3, 5, 7, 8)]
     assert turns == [0, 2, 2, 3, 3]
 
 
@@ -193,7 +193,7 @@ def test_idle_nodes_are_free() -> None:
         simulation = Simulation(cluster, jobs, SimSettings())
         simulation.run()
         events.append(simulation.engine.events)
-    # registering and being parked costs a few events a node, 2000 s of heartbeats nothing
+    # registering and being suppressed costs a few events a node, 2000 s of heartbeats nothing
     assert events[1] - events[0] < 490 * 15
 
 

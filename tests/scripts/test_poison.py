@@ -175,7 +175,7 @@ def test_a_poisonous_task_ends_its_job_and_no_more_nodes_than_the_limit() -> Non
         row = simulation.recorder.by_app.get(app_of_container(fact.container))
         if row is not None and row.job.name == "bad":
             crashed.append(fact.node)
-            simulation._breakdown.later(1.0, partial(simulation.crash_node, fact.node))
+            simulation._fault_executor.later(1.0, partial(simulation.crash_node, fact.node))
 
     simulation.watchers.append(note)
     recorder = simulation.run()

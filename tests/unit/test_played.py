@@ -21,8 +21,8 @@ from lab.simulate_options import request_of
 from rm.match.protocol import Placement
 from sim.recorder import Recorder
 from sim.replay.candidate_scores import RANKED_CANDIDATES_MAX, Weighed, Weighings
-from sim.replay.recorded_run import Played, Rerun, Watched, of_simulation, until
-from sim.replay.timeline import MASTER, film_of
+from sim.replay.recorded_run import RecordedRun, Rerun, Watched, of_simulation, until
+from sim.replay.timeline import MASTER, timeline_of
 from sim.request import Request
 from sim.settings import SimSettings
 from weft.client.api import RefusedError
@@ -50,7 +50,7 @@ class Heard(Recorder):
             self.placed.append((now, fact.container, fact.node, fact.stage))
 
 
-def simulated(scheduler: str, pace: str = "prompt") -> tuple[Played, Heard]:
+def simulated(scheduler: str, pace: str = "prompt") -> tuple[RecordedRun, Heard]:
     jobs = synthetic(np.random.default_rng(7), jobs=9, interarrival_s=0.5, smaller=16)
     heard = Heard()
     settings = SimSettings(preset(scheduler), prompt=pace == "prompt")
@@ -65,16 +65,19 @@ def simulated(scheduler: str, pace: str = "prompt") -> tuple[Played, Heard]:
 @pytest.mark.parametrize("pace", ["yarn", "prompt"])
 def test_the_columns_are_what_the_simulation_decided(scheduler: str, pace: str) -> None:
     played, heard = simulated(scheduler, pace)
-    film = film_of(played)
-    rows = [row for row, stage in enumerate(film.stage) if stage != MASTER]
-    found = [(film.start[row], film.nodes[film.node[row]]["name"], film.stage[row]) for row in rows]
+    timeline = timeline_of(played)
+    rows = [row for row, stage in enumerate(timeline.stage) if stage != MASTER]
+    found = [
+        (timeline.start[row], timeline.nodes[timeline.node[row]]["name"], timeline.stage[row])
+        for row in rows
+    ]
     assert found == [(round(at, 6), node, stage) for at, _, node, stage in heard.placed]
-    ends = {job["app"]: job["finished"] for job in film.jobs}
+    ends = {job["app"]: job["finished"] for job in timeline.jobs}
     assert ends == {row.app: round(row.finish_s, 6) for row in heard.jobs}
-    assert sum(film.progress[-1][3:]) > 0
-    done = {job: finished for _, _, job, finished in film.progress}
+    assert sum(timeline.progress[-1][3:]) > 0
+    done = {job: finished for _, _, job, finished in timeline.progress}
     assert sum(done.values()) == heard.finished_tasks
-    assert all(end >= start for start, end in zip(film.start, film.end, strict=True))
+    assert all(end >= start for start, end in zip(timeline.start, timeline.end, strict=True))
 
 
 @pytest.mark.slow
@@ -93,17 +96,17 @@ def test_every_decision_names_its_winner_first_and_changes_nothing(
 
     weighing = SimpleNamespace(weigh=sim.replay.candidate_scores.weigh)
     monkeypatch.setattr(sim.replay.candidate_scores, "weigh", weigh)
-    film, weighings = film_of(played), Weighings(played.steps)
-    rows = [row for row, stage in enumerate(film.stage) if stage != MASTER]
+    timeline, weighings = timeline_of(played), Weighings(played.steps)
+    rows = [row for row, stage in enumerate(timeline.stage) if stage != MASTER]
     competed = 0
     for row in [*rows, *rows[::-7]]:  # forward, and then here and there backward
-        found = weighings.of(film.step[row], film.turn[row], ahead=20)
+        found = weighings.of(timeline.step[row], timeline.turn[row], ahead=20)
         assert found is not None
         assert found.ranked or found.gang
         best = found.ranked[0]
-        app = film.jobs[film.job[row]]["app"]
-        assert (best.app, best.stage) == (app, film.stage[row])
-        scores = {name: column[row] for name, column in film.scores.items()}
+        app = timeline.jobs[timeline.job[row]]["app"]
+        assert (best.app, best.stage) == (app, timeline.stage[row])
+        scores = {name: column[row] for name, column in timeline.scores.items()}
         told = {name: float(f"{value:.7g}") for name, value in best.scores}
         assert told == {name: value for name, value in scores.items() if value is not None}
         assert len(found.ranked) <= RANKED_CANDIDATES_MAX
@@ -115,10 +118,10 @@ def test_every_decision_names_its_winner_first_and_changes_nothing(
 
 def test_what_is_ruled_out_says_by_what() -> None:
     played, _ = simulated("capacity")
-    film, weighings = film_of(played), Weighings(played.steps)
+    timeline, weighings = timeline_of(played), Weighings(played.steps)
     whys: Counter[str] = Counter()
-    for row, stage in enumerate(film.stage):
-        found = weighings.of(film.step[row], film.turn[row]) if stage != MASTER else None
+    for row, stage in enumerate(timeline.stage):
+        found = weighings.of(timeline.step[row], timeline.turn[row]) if stage != MASTER else None
         whys.update(other.why for other in found.others) if found else None
     assert any(why.startswith("does not fit: ") for why in whys), whys
     known = {"", "node is reserved for another ask"}
@@ -148,24 +151,24 @@ def test_any_moment_is_reached_from_before_and_from_after() -> None:
 def test_the_cluster_is_read_at_any_moment_and_cannot_be_changed() -> None:
     played, _ = simulated("capacity")
     run = Run(played)
-    film, history = run.film, History()
+    timeline, history = run.timeline, History()
     client = PlayedClient([run], history)
 
     async def look() -> None:
         for part in (0.7, 0.2, 1.0):
-            at_s = film.first_s + part * (film.last_s - film.first_s)
+            at_s = timeline.first_s + part * (timeline.last_s - timeline.first_s)
             await client.look(0, at_s)
             now = [
                 row
-                for row, start in enumerate(film.start)
-                if start <= at_s and (film.end[row] < 0 or film.end[row] > at_s)
+                for row, start in enumerate(timeline.start)
+                if start <= at_s and (timeline.end[row] < 0 or timeline.end[row] > at_s)
             ]
             metrics = await client.metrics()
             assert metrics.containers_running == len(now)
             assert metrics.now_s == pytest.approx(at_s)
             spans = [s for track in history.tracks.values() for s in track.spans.values()]
             running = [span for span in spans if not span.end_s]
-            assert len(running) == sum(film.stage[row] != MASTER for row in now)
+            assert len(running) == sum(timeline.stage[row] != MASTER for row in now)
         with pytest.raises(RefusedError, match="this run is over"):
             await client.kill(1)
 
@@ -197,7 +200,7 @@ def test_results_of_a_simulation_are_played_again(tmp_path: Path) -> None:
     said: list[str] = []
     played = read_run(tmp_path / "run", said.append)
     assert (played.name, said) == ("run", [])
-    assert film_of(played).decisions == summary["tasks"]
+    assert timeline_of(played).decisions == summary["tasks"]
     file.write_text("".join(f"{json.dumps(job_to_dict(job))}\n" for job in jobs[:2]))
     read_run(tmp_path / "run", said.append)
     assert "decides otherwise today" in said[0]
@@ -229,6 +232,6 @@ def test_a_run_in_which_nothing_was_granted_is_refused(tmp_path: Path) -> None:
 
 
 def test_jobs_are_numbered_as_they_came() -> None:
-    film = film_of(simulated("capacity")[0])
-    numbers: list[AppId] = [job["app"] for job in film.jobs]
+    timeline = timeline_of(simulated("capacity")[0])
+    numbers: list[AppId] = [job["app"] for job in timeline.jobs]
     assert numbers == sorted(numbers)
