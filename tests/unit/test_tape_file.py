@@ -433,7 +433,7 @@ def test_large_tapes_replay_beside_each_other_and_are_told_in_order(
 
     monkeypatch.setattr("lab.commands.replay.ProcessPoolExecutor", pool)
     for large, pools in ((1 << 20, []), (0, [2])):
-        monkeypatch.setattr("lab.commands.replay.LARGE", large)
+        monkeypatch.setattr("lab.commands.replay.OWN_PROCESS_BYTES_MIN", large)
         said = CliRunner().invoke(replay, [str(tmp_path), "--jobs", "2", "--json"])
         assert said.exit_code == 0, said.output
         assert [row["events"] for row in json.loads(said.stdout)] == [3, 40, 9]
