@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: quick yarn-compare first-minute bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures walks format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark spark-study native native-test clean help
+.PHONY: meetings quick yarn-compare first-minute bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures walks format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark spark-study native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -65,6 +65,10 @@ proto: $(VENV)/.dev ## regenerate the stubs
 
 gangs: $(VENV)/.dev ## does every gang start whole? 1,000 random workloads under every preset
 	$(BIN)/python -m sim gangs 0 1000
+
+meetings: $(VENV)/.dev ## do all promises hold where three features meet? 400 small clusters, faults after
+	$(BIN)/python -m testkit.meetings --triples --processes $(WORKERS)
+	$(BIN)/python -m testkit.meetings --faults --triples --processes $(WORKERS)
 
 diagrams: $(VENV)/.dev ## redraw the life cycles and the settings in docs/
 	$(BIN)/python -m tools.draw_lifecycles

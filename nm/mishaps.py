@@ -9,7 +9,7 @@ from math import exp, log, sqrt
 import numpy as np
 
 from nm.settings import NodeSettings
-from weft.model.ids import attempt_of_container
+from weft.model.ids import attempt_of_container, number_of_container
 from weft.protocol.messages import TaskLaunch
 
 FAILED_BY_CHANCE = "failed by chance (node.failure_share)"
@@ -38,8 +38,10 @@ class Mishaps:
 
         `fresh`: it is the first in its container, which has to start up before (log-normal).
         """
-        owner = attempt_of_container(item.container_id)
-        rng = np.random.default_rng((owner, item.stage, item.task, item.attempt))
+        owner, task = attempt_of_container(item.container_id), item.task
+        if task < 0:  # what a foreign master runs is nobody's task
+            task = number_of_container(item.container_id)
+        rng = np.random.default_rng((owner, max(item.stage, 0), task, item.attempt))
         slow, fail, part = rng.random(3).tolist()
         lasts_s = item.duration_s * (self._factor if slow < self._straggler else 1.0) / self._speed
         fails = fail < self._failure

@@ -76,31 +76,36 @@ def settings_of(case: Case) -> SimSettings:
 def run(case: Case) -> Verdict:
     """Run one case to its verdict."""
     simulation: Simulation | None = None
-    problem = ""
     try:
         simulation = Simulation(case.cluster, case.jobs, settings_of(case), Recorder())
         Promises(simulation, expiry_s=MANAGER_SETTINGS["node_expiry_s"], early=case.faults.rare > 0)
+        problem = prove(simulation)
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+    if simulation is None:
+        return Verdict(" ".join(problem.split()), 0.0, 0, 0, 0)
+    done = simulation.recorder.finished_tasks
+    wanted = sum(job.task_count for job in case.jobs)
+    return Verdict(
+        problem, simulation.engine.now, simulation.engine.events, wanted, max(0, done - wanted)
+    )
+
+
+def prove(simulation: Simulation) -> str:
+    """Run a simulation to its end and to rest; return what is wrong then, empty: nothing."""
+    problem = ""
+    try:
         simulation.run()
         if _unfinished(simulation):  # bad enough links let no master live for long
             _calm_down(simulation)
-            simulation.go_on(BAD_S + CALM_S)
+            simulation.go_on(simulation.settings.until_s + CALM_S)
         problem = _unfinished(simulation)
         if not problem:
             rest(simulation)
             problem = next(leftovers(simulation), "")
     except Exception as error:  # whatever a core raises ends its process: that is the finding
         problem = f"{type(error).__name__}: {error}"
-    if simulation is None:
-        return Verdict(problem, 0.0, 0, 0, 0)
-    done = simulation.recorder.finished_tasks
-    wanted = sum(job.task_count for job in case.jobs)
-    return Verdict(
-        " ".join(problem.split()),
-        simulation.engine.now,
-        simulation.engine.events,
-        wanted,
-        max(0, done - wanted),
-    )
+    return " ".join(problem.split())
 
 
 def _unfinished(simulation: Simulation) -> str:

@@ -1,0 +1,1 @@
+"""The search over meetings: every two features in a small cluster, judged from outside."""

@@ -1,0 +1,400 @@
+"""The judge: what was promised, held against facts. It imports nothing of rm, am and nm.
+
+One walk through the evidence. Of every start: label, black list, strict place, room, limits, whose
+turn it was. Over time: no eligible ask beside room, nothing idle beside work, a bound on waits. At
+the end: gangs whole, and everybody told how it ended.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
+
+from testkit.meetings.evidence import Evidence, Kept
+from testkit.meetings.holdings import SLACK, Holdings, Row, label_fits, parting, place_fits, prefers
+from weft.model.ids import (
+    AppId,
+    ContainerId,
+    NodeId,
+    app_of_attempt,
+    app_of_container,
+    attempt_of_container,
+)
+from weft.model.resources import Vector
+from weft.protocol.facts import AppChanged, Closed, Placed, PreemptionChosen, TaskStarted
+from weft.protocol.messages import AskType, ContainersAsked
+
+SAME_S = 1e-6
+BEATS = 2.0  # heartbeats that an eligible ask may wait beside room
+IDLE_S = 45.0  # for so long nothing may run while somebody asks: more than patience, twice
+OVERTAKEN = 10  # grants to later ones from which on a wait is starvation
+# policies that owe the head of their line nothing but a node in the end
+BY_WORK = ("sjf", "tetris", "graphene", "carbyne", "fair", "drf")
+_BEFORE_MASTER = ("NEW", "SUBMITTED", "ACCEPTED")
+DELAYS = ("capacity", "fair")  # wait for preferred nodes
+
+
+class Judge(Holdings):
+    """Walks through one run's evidence; `problems` yields what was not as promised."""
+
+    def __init__(self, seen: Evidence) -> None:
+        super().__init__(seen)
+        self.kept: frozenset[NodeId] = frozenset()
+        self.kept_before: frozenset[NodeId] = frozenset()
+        self.idle_s = 0.0
+        lasting = sorted(
+            stage.actual_duration_of(task)
+            for job in self.job.values()
+            for stage in job.stages
+            for task in range(stage.tasks)
+        )
+        usual_s = lasting[len(lasting) * 9 // 10] if lasting else 0.0
+        self.bound_s = seen.patience_s + 6 * max(usual_s, 8.0) + 10.0
+        # by leaf that is owed: since when, and how many others were served
+        self.below: dict[str, tuple[float, int]] = {}
+        self.ran: dict[tuple[AppId, int], list[float]] = defaultdict(list)
+
+    def problems(self) -> Iterator[str]:
+        """Yield problems in the order of time, the same kind once."""
+        for now, group in groupby(self.seen.events, key=itemgetter(0)):
+            yield from self._over_time(now)
+            for _, event in group:
+                yield from self._take(now, event)
+            self._mark(now)
+        yield from self._at_the_end()
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def _take(self, now: float, event: object) -> Iterator[str]:
+        if isinstance(event, Placed):
+            yield from self._placed(now, event)
+        elif isinstance(event, Closed):
+            self.closed(event.container)
+        elif isinstance(event, ContainersAsked):
+            self._asked(now, event)
+        elif isinstance(event, TaskStarted):
+            yield from self._started(now, event)
+        elif isinstance(event, PreemptionChosen):
+            yield from self._chosen(now, event)
+        elif isinstance(event, AppChanged):
+            self.apps[event.app] = event.state
+            if event.final_status != "UNDEFINED":
+                del self.apps[event.app]
+                self.live = {key: row for key, row in self.live.items() if row.app != event.app}
+        elif isinstance(event, Kept):
+            self.kept_before, self.kept = self.kept, event.nodes
+
+    def _asked(self, now: float, event: ContainersAsked) -> None:
+        app = app_of_attempt(event.attempt_id)
+        for ask in event.asks:
+            key = (event.attempt_id, ask.ask_id)
+            row = self.rows.get(key)
+            if row is None:
+                row = self.rows[key] = Row(app, event.attempt_id, ask, now, waits_s=now)
+            elif row.pending <= 0:
+                row.asked_s = row.waits_s = now
+                row.overtaken = 0
+            row.ask, row.told_s = ask, now
+            if row.pending > 0 and app in self.job:
+                self.live[key] = row
+            else:
+                self.live.pop(key, None)
+        if event.blacklist is not None:
+            self.avoided[event.attempt_id] = (now, frozenset(event.blacklist))
+
+    def _placed(self, now: float, event: Placed) -> Iterator[str]:
+        attempt = attempt_of_container(event.container)
+        app = app_of_container(event.container)
+        key = (attempt, event.ask)
+        row = self.rows.get(key)
+        if app not in self.job:
+            return
+        if row is not None:
+            yield from self._fits_what_was_asked(now, event, row)
+            gang = row.ask.gang
+            if not gang or row.granted == 0:
+                yield from self._within_limits(event, app)
+                yield from self._in_turn(now, event, row)
+            self._overtakes(now, event, app)
+            self._serves(event)
+            row.granted += 1
+            row.beside.clear()
+            for other in self.live.values():
+                if other.app == app:
+                    other.waits_s, other.overtaken = now, 0
+            if row.pending <= 0:
+                self.live.pop(key, None)
+        yield from self._hold(event.container, event.node, app, event.demand)
+
+    def _hold(
+        self, container: ContainerId, node: NodeId, app: AppId, demand: Vector
+    ) -> Iterator[str]:
+        self.placed[container] = (node, app, demand)
+        self.count(app, node, demand, 1.0)
+        names = self.seen.cluster.types.names
+        for r, left in enumerate(self.free[node]):
+            over = names[r] in self.seen.overbooked
+            least = (1.0 - self.seen.overbook_limit) * self.nodes[node].capacity[r] if over else 0.0
+            if left < least - SLACK * self.nodes[node].capacity[r]:
+                yield f"more {names[r]} is granted than there is [{node}]"
+
+    def _started(self, now: float, event: TaskStarted) -> Iterator[str]:
+        app = app_of_container(event.container)
+        if event.stage < 0:
+            if event.container not in self.placed:  # a master, of no ask
+                self.masters[event.container] = (event.node, app, event.demand)
+                for r, amount in enumerate(event.demand):
+                    self.free[event.node][r] -= amount
+            return
+        job = self.job.get(app)
+        if job is None:
+            return
+        stage = job.stages[event.stage]
+        if not label_fits(stage.label, self.nodes[event.node]):
+            yield f"a task runs on a node with another label [{job.name} {stage.name} {event.node}]"
+        if stage.gang and event.attempt == 0:
+            self.ran[app, event.stage].append(now)
+
+    # -- of every start ----------------------------------------------------------------------------
+
+    def _fits_what_was_asked(self, now: float, event: Placed, row: Row) -> Iterator[str]:
+        node, ask = self.nodes[event.node], row.ask
+        where = f"[{self.job[row.app].name} {event.node}]"
+        if not label_fits(ask.label, node):
+            yield f"a container is on a node with another label {where}"
+        if not place_fits(ask, node):
+            yield f"a container is on none of the nodes that its ask names {where}"
+        told_s, avoided = self.avoided.get(row.attempt, (now, frozenset()))
+        if event.node in avoided and told_s < now:
+            yield f"a container is on a node of the black list {where}"
+        if event.demand != ask.demand:
+            yield f"a container has another size than its ask {where}"
+        if row.pending <= 0 and row.told_s < now:  # else the word is on its way
+            yield f"more containers than were asked for {where}"
+
+    def _within_limits(self, event: Placed, app: AppId) -> Iterator[str]:
+        """Yield who gets more though it holds more than its limit; one more may pass it."""
+        path = event.queue
+        while path:
+            most = self.share[path][1]
+            if most < 1 and self.over(self.held[path], most, event.demand):
+                yield f"a queue above its maximum gets more [{path}]"
+            path = path.rpartition(".")[0]
+        leaf, user = event.queue, self.job[app].user
+        limit = self.user_limit(leaf, event.demand, lenient=True)
+        if any(
+            need > 0 and held > most * (1 + SLACK) + SLACK
+            for need, held, most in zip(
+                event.demand, self.user_held[leaf, user], limit, strict=True
+            )
+        ):
+            yield f"a user above the limit gets more [{user} in {leaf}]"
+
+    def _in_turn(self, now: float, event: Placed, row: Row) -> Iterator[str]:
+        """Yield who is served above its guarantee though one below asks for this very room."""
+        matcher = self.seen.matcher
+        if matcher == "graphene" and not row.ask.gang:
+            return  # bounds the unfairness by counters
+        if event.node in self.kept or event.node in self.kept_before or prefers(row.ask):
+            return
+        if event.kind is AskType.ALTRUISTIC:
+            return
+        for other in self.live.values():
+            if other.asked_s >= now - SAME_S or other.ask.gang or prefers(other.ask):
+                continue
+            if other.ask.kind is AskType.ALTRUISTIC:
+                continue
+            mine, theirs = parting(event.queue, self.leaf(other))
+            if not mine or not self._is_owed(mine, theirs, event, other):
+                continue
+            if self.is_open(other, event.node) and self.may_hold(other):
+                yield f"a queue above its guarantee goes before one below [{mine}, {theirs}]"
+                return
+
+    def _is_owed(self, mine: str, theirs: str, event: Placed, other: Row) -> bool:
+        above, below = self.share[mine][0], self.share[theirs][0]
+        if self.dominant(mine) <= above + SLACK:
+            return False
+        if self.dominant(theirs, other.ask.demand) > below - SLACK:
+            return False
+        if self.seen.matcher == "fair":  # counts containers
+            weights = max(above, 1e-9), max(below, 1e-9)
+            return self.boxes[mine] / weights[0] > (self.boxes[theirs] + 1) / weights[1]
+        return True
+
+    def _overtakes(self, now: float, event: Placed, app: AppId) -> None:
+        for row in self.live.values():
+            if row.app == app or not self.able(row, event.node):
+                continue
+            if not self.may_hold(row):
+                row.waits_s, row.overtaken = now, 0
+            elif self._large_and_first(row):
+                later = self._order(app) > self._order(row.app)
+                row.overtaken += self.seen.matcher != "fifo" or later
+            elif self.seen.matcher not in BY_WORK and self.leaf(row) == event.queue:
+                row.overtaken += self._order(app) > self._order(row.app) and self._is_head(row)
+
+    def _is_head(self, row: Row) -> bool:
+        """Whether nobody before it in its queue waits."""
+        mine = self._order(row.app)
+        return all(
+            self._order(other.app) >= mine or self.leaf(other) != self.leaf(row)
+            for other in self.live.values()
+        )
+
+    def _serves(self, event: Placed) -> None:
+        """Count for queues below their guarantee that one above its own is served."""
+        if self.dominant(event.queue) <= self.share[event.queue][0] + SLACK:
+            return
+        for leaf, (since_s, others) in self.below.items():
+            if leaf != event.queue:
+                self.below[leaf] = since_s, others + 1
+
+    def _owed(self) -> set[str]:
+        """Leaves that hold much less than their guarantee while they ask, and may."""
+        return {
+            self.leaf(row)
+            for row in self.live.values()
+            if not row.ask.gang
+            and not prefers(row.ask)
+            and not row.ask.label
+            and not row.ask.strict
+            and self.dominant(self.leaf(row), row.ask.demand) < 0.6 * self.share[self.leaf(row)][0]
+            and self.may_hold(row)
+        }
+
+    def _order(self, app: AppId) -> tuple[int, AppId]:
+        return -self.job[app].priority, app
+
+    def _large_and_first(self, row: Row) -> bool:
+        """No two of it fit on any node, its queue's guarantee could hold it, it is the first."""
+        demand = row.ask.demand
+        if any(
+            all(2 * need <= c for need, c in zip(demand, spec.capacity, strict=True))
+            for spec in self.nodes.values()
+            if label_fits(row.ask.label, spec)
+        ):
+            return False
+        guarantee = self.share[self.leaf(row)][0]
+        if any(need > guarantee * c for need, c in zip(demand, self.total, strict=True)):
+            return False
+        return all(app != row.app for _, app, _ in self.placed.values())
+
+    def _chosen(self, now: float, event: PreemptionChosen) -> Iterator[str]:
+        """Only what is above its guarantee gives, and somebody who cannot start elsewhere takes."""
+        if self.chosen[0] < now:  # what was chosen before may not be needed any more
+            self.chosen = now, set()
+        if not self.seen.intra_queue and event.queue in self.share:
+            held = list(self.held[event.queue])
+            for _, app, demand in self.masters.values():
+                if self.queue.get(app) == event.queue:
+                    held = [h + d for h, d in zip(held, demand, strict=True)]
+            for container in self.chosen[1]:
+                _, app, demand = self.placed.get(container, ("", 0, ()))
+                if self.queue.get(app) == event.queue:
+                    held = [h - d for h, d in zip(held, demand, strict=True)]
+            guarantee = self.share[event.queue][0]
+            if all(h <= guarantee * c * (1 + SLACK) for h, c in zip(held, self.total, strict=True)):
+                yield f"a container is taken from a queue within its guarantee [{event.queue}]"
+            if not any(state in _BEFORE_MASTER for state in self.apps.values()):
+                yield from self._taken_for_nobody(event)
+        self.chosen[1].add(event.container)
+
+    def _taken_for_nobody(self, event: PreemptionChosen) -> Iterator[str]:
+        for row in self.live.values():
+            guarantee = self.share[self.leaf(row)][0]
+            if self.leaf(row) == event.queue or not self.able(row, event.node):
+                continue
+            if self.dominant(self.leaf(row)) >= guarantee - SLACK:
+                continue
+            free = [name for name in self.nodes if name not in self.kept or name == event.node]
+            if row.ask.gang or not any(self.is_open(row, name) for name in free):
+                return
+        yield f"a container is taken for nobody who needs its room [{event.queue} {event.node}]"
+
+    # -- over time ---------------------------------------------------------------------------------
+
+    def _mark(self, now: float) -> None:
+        """Note since when asks are beside room."""
+        owed = self._owed() if self.seen.matcher == "drf" else set()
+        self.below = {leaf: self.below.get(leaf, (now, 0)) for leaf in owed}
+        running = any(app in self.job for _, app, _ in self.placed.values())
+        if running or not self.live:
+            self.idle_s = now
+        for row in self.live.values():
+            if self._is_exempt(row):
+                row.beside.clear()
+                continue
+            free = [name for name in self.nodes if name not in self.kept]
+            there = [name for name in free if self.is_open(row, name)]
+            if there and not self.may_hold(row):
+                there = []
+            row.beside = {name: row.beside.get(name, now) for name in there}
+
+    def _is_exempt(self, row: Row) -> bool:
+        """Whether it may be let wait beside room by its policy, or as a part of a gang."""
+        if row.ask.gang:
+            return True
+        if self.seen.matcher in DELAYS and prefers(row.ask):
+            return True
+        if self.seen.matcher == "fifo":
+            return any(other is not row for other in self.live.values())
+        return False
+
+    def _over_time(self, now: float) -> Iterator[str]:
+        """Judge the time until now, in which nothing changed."""
+        for row in self.live.values():
+            wait_s = max((now - since for since in row.beside.values()), default=0.0)
+            if wait_s > BEATS * self.seen.heartbeat_s + SLACK:
+                name = min(row.beside, key=lambda one: row.beside[one])
+                yield f"an ask waits beside room [{self.job[row.app].name} {name} {wait_s:.1f} s]"
+                row.beside.clear()
+            ahead = sum(
+                other.pending
+                for other in self.live.values()
+                if other is not row and other.asked_s <= row.asked_s and self.is_large(other)
+            )
+            if row.overtaken >= OVERTAKEN and now - row.waits_s > self.bound_s * (1 + ahead):
+                yield (
+                    f"an ask starves [{self.job[row.app].name} {now - row.waits_s:.0f} s, "
+                    f"{row.overtaken} others served]"
+                )
+                row.overtaken = -(10**9)
+        for leaf, (since_s, others) in self.below.items():
+            if now - since_s > self.bound_s and others >= 3 * OVERTAKEN:
+                yield f"a queue stays below its guarantee [{leaf} for {now - since_s:.0f} s]"
+                self.below = {}
+                break
+        if self.live and now - self.idle_s > IDLE_S:
+            names = sorted({self.job[row.app].name for row in self.live.values()})
+            yield f"nothing runs though somebody asks [{names} for {now - self.idle_s:.0f} s]"
+            self.idle_s = float("inf")
+
+    # -- at the end --------------------------------------------------------------------------------
+
+    def _at_the_end(self) -> Iterator[str]:
+        if len(set(self.seen.numbers)) < len(self.seen.numbers):
+            yield f"two jobs have one number in the results [{list(self.seen.numbers)}]"
+        limited = any(
+            spec.max_capacity < 1 or spec.user_limit_factor < float("inf") or not spec.capacity
+            for spec in self.limits.values()
+        )
+        for end in self.seen.jobs:
+            if end.state == "FINISHED" or (end.state == "KILLED" and end.job.lifetime_s):
+                continue
+            gang = any(stage.gang for stage in end.job.stages)
+            if end.state == "REFUSED":
+                if not (gang or limited):
+                    yield f"a job is refused without need [{end.job.name}: {end.diagnostics}]"
+            else:
+                yield f"a job does not end [{end.job.name}: {end.state} {end.diagnostics}]"
+        for end in self.seen.jobs:
+            for number, stage in enumerate(end.job.stages):
+                times = self.ran[end.app, number]
+                if not stage.gang or end.state != "FINISHED":
+                    continue
+                if len(times) < stage.tasks or max(times) - min(times) > SAME_S:
+                    yield (
+                        f"a gang starts in parts [{end.job.name} {stage.name}: {len(times)} of "
+                        f"{stage.tasks}, the first {min(times, default=0):g} s]"
+                    )
