@@ -10,7 +10,7 @@ from testkit.meetings.features import PLAIN, Row, text_of
 from testkit.meetings.judge import Judge
 from testkit.meetings.running import run
 
-RELATIONS_MAX = 3  # of a row, so that all pairs take a minute
+RELATIONS_MAX = 2  # of a row, so that all pairs take a minute
 _NO_DIGITS = str.maketrans("", "", "0123456789")
 
 

@@ -14,12 +14,13 @@ KNOWN = {
     "a job does not end": "limits of users leave some waiting for ever",
     "nothing runs though somebody asks": "limits of users leave some waiting for ever",
     "a job hangs": "limits of users leave some waiting for ever",
-    "a task runs on a node with another label": "reusable containers ignore labels",
-    "a gang of one is a task: a start is another one": "gangs start beside the matcher",
     "a plan is called the shortest and is not": "a proof for alike machines is told of all",
     "two jobs have one number in the results": "a refused job has the next one's number",
     "a run goes on though nothing can happen any more": "heartbeats are events",
-    "an ask starves": "gangs and limits let some wait for ever",
+    "an ask starves": "gangs and limits let some wait for long",
+    "a container is taken for nobody who needs its room": "preemption looks at one ask alone",
+    "a queue above its guarantee goes before one below": "a gang that waits long goes first",
+    "a user above the limit gets more": "a gang counts as one container",
 }
 
 
