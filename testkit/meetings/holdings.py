@@ -148,9 +148,9 @@ class Holdings:
         """Return whether limits surely let it have one more, whatever is counted how."""
         demand, path, leaf = row.ask.demand, self.leaf(row), self.leaf(row)
         margin = [MARGIN * c for c in self.total]
-        for _, app, held in self.masters.values():  # about as many more may be on their way
+        for _, app, own in self.masters.values():
             if self.queue.get(app) == leaf:
-                margin = [m + more for m, more in zip(margin, held, strict=True)]
+                margin = [m + more for m, more in zip(margin, own, strict=True)]
         while path:
             most = self.share[path][1]
             if most < 1 and any(
