@@ -12,7 +12,7 @@ import pytest
 from tools import figures
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("weft", "rm", "am", "nm", "sim", "lab")
+PACKAGES = ("weft", "rm", "am", "nm", "sim", "lab", "testkit")
 PLANTED = {
     "am/demands.py": "import socket\n",
     "am/work.py": "import http\n",  # what is not known to be harmless is forbidden
@@ -30,6 +30,7 @@ PLANTED = {
     "weft/workloads/jobs_file.py": "from weft.workloads import psplib\n",
     "am/gangs.py": "from rm import masters\n",
     "rm/clients.py": "from rm.match import sjf\n",
+    "testkit/meetings/judge.py": "from rm import settings\n",
 }
 
 
