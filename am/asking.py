@@ -23,7 +23,7 @@ class AskTable:
 
     def __init__(self, resend_after_s: float, *, lossless: bool = False) -> None:
         self._lossless = lossless
-        # The epoch of the manager that knows these rows.
+        # The manager of this epoch knows these rows.
         self.epoch = 0
         self.rows: dict[int, AskRow] = {}
         self._dirty: dict[int, AskRow] = {}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from weft.model.job import Job, Stage
 from weft.model.json_types import Json, Table
 
-# From a job's history key, by stage name, to the fields of a `PastStage`.
+# Maps a job's history key and a stage's name to the fields of a `PastStage`.
 History = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
@@ -59,7 +59,7 @@ class Estimates:
         self.factor: list[float] = []
         self.finished = [0] * len(job.stages)
         self.runs_s = [0.0] * len(job.stages)
-        # Sums of observed ratios, with the prior's.
+        # `_spent` sums observed ratios, the prior's included.
         self._spent: list[float] = []
         self._weight: list[float] = []
         for stage in job.stages:

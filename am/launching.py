@@ -81,7 +81,7 @@ class Truth:
         # Every launch looks alike, so nodes can tell commands their tasks.
         self.plain = not several
         self.duration_s = stage.actual_duration_of(0) if self.plain else 0.0
-        # By task, where the tasks differ in nothing else.
+        # Durations are by task where the tasks differ in nothing else.
         self.durations_s: tuple[float, ...] = ()
         if isinstance(stage.actual_duration_s, tuple) and not stage.overrides:
             self.durations_s = stage.actual_duration_s
@@ -174,7 +174,7 @@ class Launcher:
         # Code that handles runs looks in `by_key`, which has a run under the id of each of its
         # containers; other code looks in `held`.
         self.by_key: dict[Hashable, LaunchedTask] = {}
-        # In the order of sending.
+        # Orders stay in the order in which they were sent.
         self._unanswered: dict[Hashable, LaunchedTask] = {}
         # Runs that were not taken apart, by their first id.
         self._runs: dict[ContainerId, LaunchedTask] = {}

@@ -172,7 +172,7 @@ class RequestTable:
     """Requests by ask id, and what is owed to the Resource Manager."""
 
     def __init__(self, rows: list[RequestRow], resend_s: float, *, lossless: bool) -> None:
-        # The epoch of the manager that knows these asks.
+        # The manager of this epoch knows these asks.
         self.epoch = 0
         self.rows = rows
         self.outbox: Outbox[int, Ask | ContainerId] = Outbox(resend_s, lossless=lossless)

@@ -96,7 +96,6 @@ class PoolExecution:
             len(accepted.types),
             self.gangs.stages,
         )
-        # Tasks of gangs.
         self.single = SingleTasks(state, self.takeover)
 
     def adopt(self, plan: Plan | None) -> None:

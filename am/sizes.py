@@ -10,7 +10,7 @@ from weft.model.resources import TOLERANCE, ResourceTypes, Vector, read_amount
 
 # A container's size, as an asker's option gives it.
 Wanted = Mapping[str, float] | float | str
-# (capacity, count) of each kind of machine.
+# Each kind of machine has its (capacity, count).
 Machines = Sequence[tuple[Vector, int]]
 # one container size for a job -> the part of its tasks that need at most that; 0: each its own
 UNIFORM: Mapping[str, float] = {"task": 0.0, "p75": 0.75, "p90": 0.9, "largest": 1.0}
@@ -122,7 +122,7 @@ def uniform_size(choice: str, job: Job, types: ResourceTypes) -> Vector:
         for task in range(stage.tasks):
             demand = types.vector(stage.demand_of(task))
             counts[demand] = counts.get(demand, 0) + 1
-    # The rank among all tasks by size, from 1.
+    # The rank counts all tasks by size, from 1.
     rank = math.ceil(part * sum(counts.values()) - 1e-9)
     return tuple(
         _ranked([(demand[r], count) for demand, count in counts.items()], rank)

@@ -15,11 +15,11 @@ from weft.model.ids import ContainerId
 from weft.model.resources import Vector
 from weft.protocol.messages import Container, ItemAnswer, StartAnswered
 
-# By stage: containers and the tasks that they run.
+# Each stage has its containers and the tasks that they run.
 Found = Mapping[int, list[tuple[Container, int]]]
 # A node that reports a higher try would leave no numbers for the tries to come.
 TRIES_MAX = 1_000_000
-# (stage, task, number of the try).
+# A try is (stage, task, number of the try).
 TaskTry = tuple[int, int, int]
 
 

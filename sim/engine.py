@@ -21,7 +21,7 @@ from weft.protocol.effects import TimerFired
 SLICES_PER_S = 16
 # With so many entries the present slice becomes a heap; below, a sorted list is faster.
 HEAP_ENTRIES_MIN = 4096
-# The effects of a core, or of `sim.process_faults`, which adds one kind of its own.
+# Cores return these, and `sim.process_faults` adds one kind of its own.
 Effects = list[Any]
 # Identifies a core that sends heartbeats.
 Key = NodeId | AttemptId
@@ -128,7 +128,7 @@ class HeartbeatTimer:
         return phase + number * interval
 
 
-# (time in s, serial number, recipient, event).
+# An entry is (time in s, serial number, recipient, event).
 Entry = tuple[float, int, Actor, object]
 Deliver = Callable[[Actor, object, float], None]
 LeftOut = Callable[[Actor], bool]

@@ -20,7 +20,7 @@ from weft.protocol.effects import ClientRequested, NodeExamined, NodeSlowed, Tim
 from weft.protocol.messages import MANAGER, Address, Outcome, node_address
 from weft.protocol.requests import DecommissionNode, RecommissionNode, Refused
 
-# The token of requests about nodes.
+# Requests about nodes carry this token.
 OPERATOR = "operator"
 # An order that is refused is given again after so long.
 REPEAT_S = 5.0

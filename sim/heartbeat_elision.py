@@ -66,15 +66,15 @@ class HeartbeatElision:
         self._books: Books | None = None
         self._beats: dict[Key, HeartbeatTimer] = {}
         self._joined: dict[Actor, tuple[Key, HeartbeatSender]] = {}
-        # suppressed nodes by their places in the interval, then by slot, and these places
+        # `_ring` sorts suppressed nodes by their places in the interval, then by slot.
         self._ring: list[HeartbeatTimer] = []
         self._places: list[float] = []
-        # By slot of a node: 1 where it is in the ring.
+        # The slot of a node is 1 where it is in the ring.
         self._suppressed = bytearray()
         self._interval_s = 0.0
         # The applications of the masters that are suppressed.
         self._masters: dict[Key, AppId] = {}
-        # By slot: 1 where a node in the ring has no room for `_least`.
+        # The slot is 1 where a node in the ring has no room for `_least`.
         self._full_nodes = bytearray()
         self._full_count = 0
         # The newest floor of the asks that suppressed nodes were compared with, and how many one by

@@ -8,7 +8,7 @@ from collections import deque
 from sim.engine import Actor
 from weft.protocol.messages import ContainersAsked, NodeHeartbeated
 
-# Ranks of timers.
+# The engine handles timers of a lower rank first.
 NODES_FIRST, ENDS_NEXT, MASTERS_NEXT = -(1 << 62), -(3 << 60), -(1 << 61)
 Ready = deque[tuple[Actor, object, int]]
 

@@ -29,7 +29,7 @@ from weft.protocol.messages import (
     TaskEnd,
 )
 
-# Who receives which message.
+# Each address receives the message beside it.
 Arrivals = list[tuple[Address, object]]
 # Makes arrivals of a message that was seen.
 Change = Callable[[np.random.Generator, Address, object], Arrivals]

@@ -26,7 +26,7 @@ class Pauses:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        # By node: when its newest report came that had to wait.
+        # Each node's newest report that had to wait came at this time.
         self.waited: dict[NodeId, float] = {}
         self._waiting: dict[Actor, tuple[Door, list[object]]] = {}
 

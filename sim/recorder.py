@@ -53,7 +53,7 @@ _STOPPED = struct.Struct("<qqqqqqdd")
 _ROW = np.dtype("i8,i8,i8,i8,i8,i8,f8,f8")
 _PLACED = struct.Struct("<dqqii")
 _CLOSED = struct.Struct("<dqiiii")
-# Offsets in a row of decisions, in bytes.
+# A row of decisions has its fields at these offsets, in bytes.
 _CONTAINER_AT, _TASK_AT, _TASK_BYTES = 8, 24, 4
 # Consecutive low bytes can be copied from here into every row of a run at once.
 _BYTES = bytearray(range(256))

@@ -308,7 +308,7 @@ def ready_times(run: Run) -> Floats:
     tasks = run.tasks
     ready = np.zeros(len(tasks))
     good = tasks.outcome == Outcome.SUCCEEDED
-    # From (application, stage) to the end of each task.
+    # Maps (application, stage) to the end of each task.
     ends: dict[tuple[int, int], Floats] = {}
     groups = list(_groups(tasks))
     for app, stage, rows in groups:

@@ -123,7 +123,7 @@ async def _drain(call: Any) -> None:
             pass
 
 
-# Pairs of method and request.
+# A call is a method with its request.
 _Calls = Iterator[tuple[Any, Any]]
 
 

@@ -51,7 +51,7 @@ class Rig:
         self.masters: dict[int, FakeMaster] = {}
         self.records: list[Mapping[str, Any]] = list(records)
         self.effects: list[Effect] = []
-        # Every message that was sent, in order.
+        # Holds every message that was sent, in order.
         self.heard: list[Any] = []
         self.tell(Recovered(tuple(records)))
 

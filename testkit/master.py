@@ -50,7 +50,7 @@ from weft.protocol.messages import (
 from weft.protocol.outbox import Outbox
 
 ATTEMPT = attempt_id(1, 1)
-# (stage, task, attempt).
+# A key is (stage, task, attempt).
 TaskKey = tuple[int, int, int]
 SLOT: Vector = (16.0, 65536.0, 800.0, 1000.0)
 
@@ -164,14 +164,14 @@ class PretendedCluster:
         self.notes: list[Any] = []
         self.granted: dict[int, str] = {}
         self.running: dict[int, TaskLaunch] = {}
-        # Tasks in reusable containers.
+        # These tasks run in reusable containers.
         self.inside: dict[int, dict[TaskKey, TaskLaunch]] = {}
         self._begun: set[tuple[int, TaskKey]] = set()
         self._plan = plan
         self._plan_after_s = plan_after_s
         self._luck = luck or {}
         self._outcome_of = outcome_of
-        # The exit code of a task that is LOST.
+        # A task that is LOST has this exit code.
         self.lost_code = 1
         self._check = check
         self._chaos = chaos
@@ -184,7 +184,7 @@ class PretendedCluster:
         self.uses: Callable[[TaskLaunch], Vector] = lambda launch: ()
         # False once the manager has restarted, so that the attempt must register again.
         self.known = True
-        # How often the manager restarted.
+        # The manager restarted so often.
         self.epoch = 0
         self._containers = 1
         self._acks: list[int] = []

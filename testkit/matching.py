@@ -48,7 +48,7 @@ class MatcherHarness:
         self.view = View(types, self.tree, self.ledger, self.rows, lambda slot: self.runs[slot])
         self.matcher: Matcher = make_matcher(matcher, parameters)
         self.now = 0.0
-        # From a container to its node, application and demand.
+        # Maps a container to its node, application and demand.
         self.held: dict[int, tuple[int, int, Any]] = {}
         self.labels = {"": 0, "gpu": 1}
         self._next = 1

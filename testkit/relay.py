@@ -17,7 +17,7 @@ class Relay:
         self._target = host, int(port)
         self._server = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
-        # How many connections were broken.
+        # So many connections were broken.
         self.cuts = 0
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()

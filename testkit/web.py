@@ -55,7 +55,7 @@ class FakeClient:
         self, nodes: int = 1_000, apps: int = 500, jobs: Mapping[AppId, Job] | None = None
     ) -> None:
         self.cluster_ts = CLUSTER_TS
-        # Whether to act as if no manager could be reached.
+        # If true, act as if no manager could be reached.
         self.down = False
         self.calls: Counter[str] = Counter()
         self.facts: asyncio.Queue[dict[str, Any]] = asyncio.Queue()

@@ -52,7 +52,7 @@ class Run:
         self.cluster = cluster
         self.client = client
         self.nodes = nodes
-        # Tasks by application.
+        # Each application must run so many tasks.
         self.wanted: dict[int, int] = {}
         self.probes = 0
 

@@ -22,7 +22,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 FOLDER = Path(__file__).resolve().parents[1] / "deploy" / "grafana" / "dashboards"
 SOURCE = DataSourceRef(type_val="prometheus", uid="prometheus")
 RATE = "$__rate_interval"
-# Heights of panels, in cells of the grid.
+# Panels are so many cells of the grid high.
 COMPACT, HIGH = 4, 8
 
 

@@ -224,9 +224,9 @@ class Judge:
     def __init__(self, folder: Path, watched: list[str], items: dict[str, pytest.Item]) -> None:
         self.folder, self.watched, self.items = folder, watched, items
         self.seen: dict[str, Seen] = {}
-        # Whether a test that failed passes without a change.
+        # `sound` says whether a test that failed passes without a change.
         self.sound: dict[str, bool] = {}
-        # By test: how many mutants it met, and how many it killed.
+        # Each test has met so many mutants, and killed so many.
         self.tries: dict[str, int] = {}
         self.kills: dict[str, int] = {}
 

@@ -41,7 +41,7 @@ nodes: [{count: 12, capacity: {vcores: 5, memory_mb: 32768, disk_mbps: 400, netw
 queues: {root: {prod: {capacity: 0.6}, research: {capacity: 0.3, max_capacity: 0.6},
                 default: {capacity: 0.1}}}
 """
-# From a name to (path, height, theme).
+# Maps a name to (path, height, theme).
 PAGES = {
     "overview": ("/cluster", 880, "light"),
     "overview-dark": ("/cluster", 880, "dark"),
@@ -53,7 +53,7 @@ PAGES = {
     "queues": ("/cluster/queues", 760, "dark"),
 }
 
-# From a name to (schedulers, path, width, height, theme).
+# Maps a name to (schedulers, path, width, height, theme).
 PLAYED = {
     "player": (["graphene"], "/cluster/play?decision=500", 1440, 900, "light"),
     "player-two": (["capacity", "graphene"], "/cluster/play?t=130", 1600, 1000, "dark"),

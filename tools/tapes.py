@@ -24,8 +24,7 @@ from weft.runtime.tapefile import find_tapes
 SCALE = 4.0
 NODE = "1x16vcores,65536memory_mb,800disk_mbps,1000network_mbps"
 PACES = ("prompt", "yarn")
-# In wall clock time.
-CUT_EVERY_S = 0.7
+CUT_EVERY_WALL_S = 0.7
 PRESETS = ("capacity", "graphene", "tetris", "carbyne", "drf")
 
 
@@ -119,7 +118,7 @@ def _record(cluster: Cluster, case: Case) -> list[Job]:
         elif case.fault == "rm":
             manager.kill()
             cluster.manager(*keeps, _again(manager))
-        with cutting(relay, CUT_EVERY_S) if case.fault == "net" else contextlib.nullcontext():
+        with cutting(relay, CUT_EVERY_WALL_S) if case.fault == "net" else contextlib.nullcontext():
             client.wait(apps)
     relay.close()
     if case.fault == "net":

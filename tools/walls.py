@@ -14,7 +14,7 @@ from importlinter import Contract, ContractCheck, fields, output
 # A registry's row names a policy as "module:name" or "module".
 _POLICY = re.compile(r"((?:\w+\.)+\w+)(?::\w+)?")
 
-# (the importing module, the imported one).
+# An import is (the importing module, the imported one).
 Import = tuple[str, str]
 
 

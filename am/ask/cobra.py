@@ -70,7 +70,7 @@ class Cobra:
         self._ends_s: float = np.inf
         self._seen: dict[int, _Seen] = {}
         self._at_s = 0.0
-        # The (used, held) rates since `_at_s`.
+        # Since `_at_s`, containers have used and held resources at these rates.
         self._rate: tuple[list[float], list[float]] | None = None
         # expected use and allocation over the period so far; empty: it just began
         self._used: list[float] = []

@@ -20,7 +20,7 @@ from weft.model.errors import InputError
 from weft.model.json_types import Arguments, Options
 from weft.model.plan import Plan, plan_of_starts
 
-# (parent stage, child stage) to the seconds that data takes between two machines.
+# Maps (parent stage, child stage) to the seconds that data takes between two machines.
 Waits = Mapping[tuple[int, int], float]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from weft.model.dag import Flags, Ints
 from weft.policies.compiled import inner_kernel, kernel
 
-# The parent and the child of each edge.
+# Edges lead from the parents in the first array to the children in the second.
 Ends = tuple[Ints, Ints]
 
 

@@ -9,7 +9,7 @@ from weft.model.dag import Dag, Floats, Ints, Machines
 # Scores that are kept at once take 8 bytes each, and as much again for the tree above them.
 _LEAVES_MAX = 1 << 24
 
-# The machine and the start in s of each task, both of shape (n,).
+# A placement has each task's machine and its start in s, both of shape (n,).
 Placement = tuple[Ints, Floats]
 
 

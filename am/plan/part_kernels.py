@@ -14,7 +14,7 @@ from weft.policies.compiled import making_kernel
 Ints = NDArray[np.int64]
 Labels = NDArray[np.int8]
 
-# Troublesome tasks, siblings, parents and children (Graphene, section 4.1).
+# They stand for troublesome tasks, siblings, parents and children (Graphene, section 4.1).
 T, S, P, C = range(4)
 
 

@@ -25,9 +25,9 @@ _STAGNANT_GENERATIONS_MAX = 12
 # A crossover's window takes a share of the span between these two.
 _CROSSOVER_WINDOW_SHARES = np.array([0.25, 0.75])
 _NOISY_CHILDREN_SHARE = 0.08
-# The deviation of the noise, as a share of the span, alternates between these.
+# The noise deviates by these shares of the span, in turn.
 _NOISE_DEVIATIONS = (0.05, 0.02, 0.1)
-# The deviation of the first keys, as a share of the longest path.
+# The first keys deviate by this share of the longest path.
 _FIRST_KEYS_DEVIATION = 0.4
 # Beyond this many tasks none is moved alone, because equal ones are placed at once.
 _SINGLE_MOVES_TASKS_MAX = 2000

@@ -71,7 +71,7 @@ class PlanShelf:
 
     def __init__(self, plans_max: int = 1000) -> None:
         self._plans_max = plans_max
-        # Least recently used first.
+        # The least recently used come first.
         self._kept: dict[str, Kept] = {}
 
     def find(self, key: str) -> Kept | None:

@@ -46,7 +46,7 @@ from weft.wire.token_store import Wallet
 from weft.wire.tokens import Shown, numbered
 from weft.wire.validator import Gate
 
-# Exit codes: 137 as a shell shows SIGKILL, and EX_SOFTWARE.
+# A shell shows SIGKILL as exit code 137; 70 is EX_SOFTWARE.
 KILLED, BUG = 137, 70
 # Wall clock: a link to a node manager that is gone for so long is closed.
 LINK_DOWN_S = 60.0
@@ -85,7 +85,7 @@ class MasterService(Outside):
         self._cores: dict[Address, ApplicationMaster] = {}
         self._plans: dict[Address, asyncio.Task[None]] = {}
         self._links: dict[str, NodeLink] = {}
-        # From a node's address to its host:port.
+        # Maps a node's address to its host:port.
         self._nodes: dict[Address, str] = {}
         self._follower = uuid.uuid4().hex
         self.gate = Gate(process.tell_refused, process.count_refused)

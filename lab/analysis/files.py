@@ -52,7 +52,7 @@ TEXT = {
 }
 _HEAD_BYTES = 2**16
 _DUCKDB_CSV_REASONS = ("Error when", "Expected", "Value", "Invalid", "Maximum")
-# The column of a row of batch_instance and of batch_task.
+# Rows of batch_instance and of batch_task have the status in this column.
 _STATUS_COLUMN = 4
 
 

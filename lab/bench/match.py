@@ -159,7 +159,7 @@ class LoadedManager:
 MATCHERS = ("graphene", "tetris", "carbyne", "drf", "sjf", "fair", "capacity", "fifo")
 # As Carbyne's masters ask, in two phases.
 HALF = "carbyne, half ALTRUISTIC"
-# The most expensive decisions and the cheapest.
+# The first takes longest to decide, the second shortest.
 CHECKED = ("graphene", "fifo")
 CHECKED_TIME_RATIO_MAX = 1.05
 # Carbyne, section 5.2.4, adds 2 ms to the 18 ms of Tetris, 4 ms at 50,000 tasks.

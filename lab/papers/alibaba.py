@@ -19,9 +19,9 @@ from weft.model.job import Job
 from weft.workloads.imported import Imported
 from weft.workloads.registry import import_jobs
 
-# From section 3.6.
+# Section 3.6 has so many jobs, at this interval.
 JOBS, EVERY_S = 30, 5.0
-# From figure 3.3; the sample's jobs are smaller than its 7,000 tasks.
+# Figure 3.3 has so many copies; the sample's jobs are smaller than its 7,000 tasks.
 COPIES, TASKS = 20, (300, 600)
 MACHINE = "1x96vcores,393216memory_mb"
 SCHEMES: Mapping[str, tuple[str, Mapping[str, Any]]] = {

@@ -19,7 +19,7 @@ FEW = ("carbyne", "tetris", LENDS, STRICT)
 SMALL_JOBS, SMALL_NODES = 20, 6
 ERRORS = (-50, -25, 0, 25, 50)
 ALTRUISM = (0.0, 0.01, 0.25, 0.5, 0.75, 1.0)
-# Section 5.1: Poisson arrivals with a mean of 20 s.
+# Section 5.1 has Poisson arrivals with a mean of 20 s.
 ONLINE_JOBS, ONLINE_S = 60, 20.0
 
 
@@ -71,7 +71,7 @@ def figure_9(rows: Rows) -> list[Line]:
     return lines
 
 
-# Machines for each load before the division by SCALE.
+# SCALE divides these machines of each load.
 WHOLE = {load: nodes * SCALE for load, nodes in LOADS.items() if load > 1}
 
 

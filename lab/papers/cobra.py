@@ -30,9 +30,9 @@ DURATION_FACTORS = (1.0, 0.3, 0.1, 0.03)
 # Jobs compete at this load.
 BUSY = 4.0
 SCHEMES = (DEFAULT, "cobra", "tetris")
-# Sweeps beside the defaults, 1.5 and 0.7.
+# These are swept beside the defaults, 1.5 and 0.7.
 RHO, DELTA = (1.2, 2.0, 3.0), (0.5, 0.9)
-# Jobs at once, for theorem 7.
+# For theorem 7, so many jobs come at once.
 BATCHES = (5, 10, 20, 40)
 # So many jobs, where plans are told for what tasks use.
 PLANNED_JOBS = 20

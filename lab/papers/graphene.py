@@ -28,7 +28,7 @@ PUBLISHED = {
     "TPC-H": ((1.8, 1.5, 7.6), (3.8, 8.9, 30.5), (7.7, 15.0, 48.3), (4.3, 9.6, 27.5)),
     "BigBench": ((4.1, 2.0, 5.6), (6.4, 6.2, 25.0), (21.7, 18.5, 33.3), None),
 }
-# By workload: figure 19 b at three percentiles, then table 4.
+# Each workload has figure 19 b at three percentiles, then table 4.
 PUBLISHED_BY_WORKLOAD: Any = PUBLISHED
 # The paper has 120 jobs and 200 machines.
 JOBS, NODES = 40, 30
@@ -47,7 +47,7 @@ TABLE_7 = {
     "coffman_graham": (0, 1, 12, 26),
 }
 PERCENTILES = (25, 50, 75, 90)
-# DAGs a seed, each with so many tasks.
+# Each seed plans so many DAGs, each with so many tasks.
 DAGS, TASKS = 12, (30, 300)
 # With fewer, one stage is most of the DAG.
 STAGES_MIN = 5

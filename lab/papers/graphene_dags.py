@@ -18,9 +18,9 @@ from weft.model.job import EdgeKind, Job
 from weft.model.resources import ResourceType, ResourceTypes, guess_kind
 from weft.workloads.synth import MACHINE, PRIVATE_STACK, generate
 
-# Jobs drawn a seed, for figure 5.
+# For figure 5, each seed draws so many jobs.
 JOBS = 200
-# DAGs planned a seed, for figure 25, each with so many tasks.
+# For figure 25, each seed plans so many DAGs, each with so many tasks.
 DAGS, TASKS = 12, (20, 300)
 DOMAINS: Mapping[str, tuple[int, int]] = {"builds": (20, 30), "requests": (24, 24)}
 SCHEMES = ("graphene", "tetris", "critical_path")

@@ -19,7 +19,7 @@ from weft.model.cluster import QueueSpec
 
 # The paper has 120 jobs and 200 machines; SCALE divides the tasks as well.
 JOBS, NODES = 20, 6
-# Machines for each load: the same work on fewer.
+# A higher load is the same work on fewer machines.
 LOADS = {1: 12, 2: 6, 4: 3, 6: 2}
 P90 = "tez, p90 containers"
 AT_LOADS = ("tez", P90, "graphene")
@@ -92,7 +92,7 @@ QUEUE_CASES = {
 }
 
 
-# The paper's gain over that at load 1.
+# In the paper, the gain is by so much larger than at load 1.
 MORE = {2: "+10", 6: "+15"}
 _FULL = (
     "full from 2 x on: machines times makespan hardly change (below), so that queues get longer "

@@ -16,7 +16,7 @@ from weft.policies.presets import Preset, choose
 
 # Divides the tasks of every stage and the machines, so that a run takes a second.
 SCALE = 4
-# Disk and network, in and out.
+# The resources r3 to r6 are disk and network, in and out.
 OVERBOOK = {"matcher.overbook": "r3,r4,r5,r6"}
 SEEN = {"asker.sees": "cpu,memory"}
 SCHEMES: Mapping[str, tuple[str | Preset, Mapping[str, Any]]] = {

@@ -3,5 +3,5 @@
 `runs` reads or makes what is played, `views` answers what the pages ask of a run, `server` serves.
 """
 
-# The port, unless `--port` names another one.
+# The server listens here unless `--port` names another port.
 PORT = 8090

@@ -77,7 +77,7 @@ def interval(values: np.ndarray[Any, Any]) -> float:
     return _student(len(values) - 1) * spread
 
 
-# Student's t at 0.975, by degrees of freedom.
+# This is Student's t at 0.975, by degrees of freedom.
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 

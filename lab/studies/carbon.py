@@ -25,7 +25,7 @@ from weft.policies.presets import preset, with_options
 from weft.workloads.synth import generate
 
 HOUR_S, DAYS = 30.0, 2
-# In g CO2 a kWh: about what a day in California spans.
+# A day in California spans about this, in g CO2 a kWh.
 CLEAN, DIRTY = 130.0, 440.0
 TRACE = f"diurnal:{CLEAN:g}:{DIRTY:g}:{24 * HOUR_S:g}"
 JOBS, LOAD, NODES_MIN = 12, 0.6, 5

@@ -30,7 +30,7 @@ FILES: Mapping[str, str] = {
     "BigBench": "queries_bb.txt",
     "MapReduce": "400Jobs_first250.txt",
 }
-# The window of Jain's index, as in Carbyne, section 5.1.
+# Carbyne, section 5.1, takes Jain's index over such windows.
 WINDOW_S = 60.0
 
 

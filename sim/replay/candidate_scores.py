@@ -67,7 +67,7 @@ class Weigher:
         self._waiting: list[Placement] = []
         self._now: Weighed | None = None
         self.wanted = False
-        # One of each grant, in order.
+        # Each grant has one, in order.
         self.found: list[Weighed] = []
 
     def __getattr__(self, name: str) -> object:
@@ -163,7 +163,7 @@ class Weighings:
         self._rerun = Rerun(steps, self._dress)
         self._weigher: Weigher | None = None
         self._wanted = False
-        # By step: one of each of its grants.
+        # Each step has one for each of its grants.
         self._known: dict[int, list[Weighed]] = {}
 
     def of(self, step: int, turn: int, ahead: int = 0) -> Weighed | None:

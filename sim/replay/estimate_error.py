@@ -26,7 +26,7 @@ _K = TypeVar("_K")
 # Fewer ended tasks of a stage do not tell how tasks differ.
 _SPREAD_TASKS_MIN = 3
 _EM_ROUNDS = 10
-# The least standard deviation of the logarithms of tasks.
+# Standard deviations of the logarithms of tasks are at least this.
 _LOG_DEVIATION_MIN = 0.02
 # The longest running tasks of a stage, so many, tell well enough which stage is like it.
 _COMPARED_TASKS_MAX = 50
@@ -140,7 +140,7 @@ class Ratios:
         )
         self._app_variance = max(0.0, between - within)
         self._by_app = _shrunk(others, self._app_variance)
-        # By application: its factor, and the factor's variance.
+        # Each application has its factor and the factor's variance.
         self.apps: dict[AppId, tuple[float, float]] = {}
         for app in {app for app, _ in told}:
             self.apps[app] = self._app_of([one for key, one in told.items() if key[0] == app])
@@ -231,7 +231,7 @@ class _Like:
         parts = ratios / ratios.mean()
         logs = np.log(parts)
         self.parts: list[float] = parts.tolist()
-        # The mean of the logarithms, below the logarithm of the mean.
+        # The parts' mean is 1, but the mean of their logarithms is below 0.
         self.offset = float(logs.mean())
         self.spread = float(logs.std(ddof=1))
 

@@ -128,7 +128,7 @@ class Foreseen(MeasuredSimulation):
         self._left = set(wanted)
         self._planned_before: set[Address] = set()
         self._phases = np.random.default_rng([settings.seed, 10])
-        # When the first task of each application began, s.
+        # The first task of each application began at this time, s.
         self.started: dict[AppId, float] = {}
         self.ended: dict[AppId, float] = {}
         jobs = [replace(one.job, arrival_s=0.0) for one in state.apps]

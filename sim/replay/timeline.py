@@ -27,9 +27,9 @@ from weft.protocol.facts import (
 )
 from weft.protocol.messages import ContainersAsked, NodeHeartbeated
 
-# The outcome of what had not ended when the run was over.
+# What had not ended when the run was over has this outcome.
 RUNS = -1
-# The stage of a master's container.
+# A master's container has this stage.
 MASTER = -1
 _DIGITS = 6
 _SIGNIFICANT = 7

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tools.testbed.words import Skip
 
-# Names of controllers in version 1.
+# Controllers have these names in version 1 of cgroups.
 NEEDED, WELCOME = {"cpu", "cpuacct", "memory"}, {"blkio"}
 # The host's own processes are in the first, those of the role's supervisor in the second.
 LEAVES = ("system", "weft")

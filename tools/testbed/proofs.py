@@ -26,7 +26,7 @@ from weft.runtime.tapefile import TapeFile, find_tapes
 
 PYTHON = "/opt/weft/current/bin/python"
 LOSS = 0.05
-# Left for `weft replay` and `weft play`.
+# The tapes are left for `weft replay` and `weft play`.
 TAPES_COPIED = RESULT.with_name("tapes")
 QUOTA, SMALL_QUOTA, TASK_MB = 0.25, 0.05, 128
 BYTES = 4_000_000

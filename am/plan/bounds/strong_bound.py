@@ -28,7 +28,7 @@ def strong_bound(dag: Dag, machines: Machines, refute: bool = True) -> tuple[flo
     share, kind = loads(dag, machines)
     waves = waves_s(dag, dependencies, machines)
     first = dag.first[:-1]
-    # Task seconds by stage and demand class.
+    # A cell holds the task seconds of one stage and one demand class.
     busy_s = np.zeros((dag.stages, len(share)))
     np.add.at(busy_s, (dag.stage_of, kind), dag.duration_s)
     work = busy_s @ share
