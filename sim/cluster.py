@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from nm.core import HEARTBEAT, NodeManager
 from nm.settings import NodeSettings
 from rm.core import LIVENESS, ResourceManager
 from rm.match.registry import make_matcher
+from rm.report.explain import application as explanation
 from rm.state.lifecycle import LEAVING
 from sim.checkers import Checkers
 from sim.client import Client
@@ -58,6 +60,8 @@ from weft.protocol.messages import (
     node_address,
 )
 
+STILL_S = 3600.0  # in which nothing happened: is there anything that still can?
+
 
 class Simulation:
     """One run. `run` drives it to the end of the last job; `recorder` knows what happened."""
@@ -93,6 +97,7 @@ class Simulation:
         "network",
         "recorder",
         "settings",
+        "stuck",
         "watchers",
     )
 
@@ -166,18 +171,52 @@ class Simulation:
         if settings.checks:
             self.checkers = Checkers(cluster, self._job_of, strict=not self._lossy)
             self.watchers.append(self.checkers.note)
+        self.stuck = ""  # why nothing can happen any more, where a run ended for that
         self._start()
 
     # -- running -----------------------------------------------------------------------------------
 
     def run(self) -> Recorder:
-        """Drive to the end of the last job (or `until_s`)."""
-        self.engine.run(self._hand_over, self.settings.until_s)
+        """Drive to the end of the last job, to `until_s`, or until nothing can happen any more."""
+        until_s, before = self.settings.until_s, self._seen()
+        while not self.stuck:
+            limit_s = min(until_s, self.engine.now + STILL_S)
+            self.engine.run(self._hand_over, limit_s)
+            if self.engine.now < limit_s or limit_s >= until_s or not self.recorder.open_jobs:
+                break
+            seen = self._seen()
+            if seen == before:
+                self.stuck = self._waiting_for()
+            before = seen
         if self.checkers is not None:
             self.checkers.finish(
                 (row.app, row.state) for row in self.recorder.jobs if row.end != "FAILED"
             )
         return self.recorder
+
+    def _seen(self) -> tuple[int, ...]:
+        """Return what changes whenever anything happens that jobs could wait for."""
+        books = self.manager.books
+        granted = sum(len(app.attempts) for app in books.apps.values())
+        numbers = [one.next_number for app in books.apps.values() for one in app.attempts]
+        return self.recorder.open_jobs, books.next_app, granted, sum(numbers), len(books.holdings)
+
+    def _waiting_for(self) -> str:
+        """Return why nothing can happen any more, empty: something may.
+
+        Only masters run, every job came, and nothing breaks or is mended later.
+        """
+        books, rows = self.manager.books, self.recorder.jobs
+        only_masters = len(books.holdings) == int(books.ledger.by_queue.masters[0])
+        ends = any(app.expires_s < inf for app in books.apps.values())
+        coming = any(not row.app and row.finish_s < 0 for row in rows)
+        if not (only_masters and books.anything_waits) or ends or coming or self._lossy:
+            return ""
+        waits = [app for app in books.app_at if app is not None]
+        said = [explanation(books, app) for app in waits[:1]]
+        why = next((reason for one in said for stage in one.stages for reason in stage.reasons), "")
+        names = ", ".join(repr(app.job.name) for app in waits[:3])
+        return f"nothing can happen any more: {names} wait" + (f" ({why})" if why else "")
 
     def listen(self, tap: Callable[[Address, object], None]) -> None:
         """Call `tap(to, message)` for every message, whatever becomes of it."""

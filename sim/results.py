@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
@@ -236,10 +237,10 @@ def job_rows(run: Run) -> Iterator[Row]:
         apps, first = np.unique(run.tasks.app[order], return_index=True)
         lows = np.minimum.reduceat(run.tasks.start_s[order], first)
         starts = dict(zip(apps.tolist(), lows.tolist(), strict=True))
-    for row in run.jobs:
+    for number, row in zip(_numbers(run), run.jobs, strict=True):
         job = row.job
         yield (
-            row.app or row.number,
+            number,
             job.name,
             job.queue,
             _s(job.arrival_s),
@@ -365,13 +366,20 @@ def _job(run: Run, app: int) -> Job | None:
     return next((row.job for row in run.jobs if row.app == app), None)
 
 
+def _numbers(run: Run) -> list[int]:
+    """Return the number of each job in all tables: its application's, or one that none has."""
+    taken = {row.app for row in run.jobs}
+    free = count(max(taken, default=0) + 1)
+    return [row.app or next(free) for row in run.jobs]
+
+
 def _s(value: float) -> float:
     return round(value, 6)
 
 
 def stage_rows(run: Run) -> Iterator[Row]:
     """Yield rows of stages.csv, every job's DAG; `parents` as `name:edge`, separated by `;`."""
-    for row in run.jobs:
+    for number, row in zip(_numbers(run), run.jobs, strict=True):
         for stage in row.job.stages:
             parents = ";".join(f"{edge.stage}:{edge.kind.value}" for edge in stage.parents)
-            yield row.app or row.number, stage.name, stage.tasks, stage.duration_s, parents
+            yield number, stage.name, stage.tasks, stage.duration_s, parents

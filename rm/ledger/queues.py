@@ -87,14 +87,15 @@ class QueueTree:
         self._leaves: dict[str, int] = {}
         for slot, path in enumerate(self.paths):
             if self.is_leaf[slot]:
-                self._leaves[self.names[slot]] = slot
-                self._leaves[path] = slot
+                below_root = path.partition(".")[2]
+                for name in (self.names[slot], path, below_root or path):
+                    self._leaves[name] = slot
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def leaf(self, name: str, place: str = "queue") -> int:
-        """Return a leaf queue's slot by name or path; raises InputError naming the known ones."""
+        """Return the slot of a leaf queue named alone or by its path, with or without the root."""
         slot = self._leaves.get(name)
         if slot is not None:
             return slot

@@ -35,6 +35,8 @@ from weft.workloads.documents import load_document
 from weft.workloads.imported import Imported
 from weft.workloads.registry import import_jobs
 
+TIME_MAX_S = 1e9  # of an arrival, or a task: 31 years
+_LOOK_MAX = 1000  # tasks of a stage whose times are looked at
 # The cyclic collector rarely looks, because next to no garbage needs it.
 GC_THRESHOLD_OBJECTS = 5_000_000
 
@@ -73,6 +75,7 @@ def simulated(
     cluster = with_load(cluster or load_cluster(request.cluster), request.load)
     jobs = reshaped(request, cluster, jobs or read_workload(request, warn))
     settings = read_settings(request, cluster, len(jobs))
+    check_times(jobs, settings.until_s)
     what = described(request, cluster, jobs, settings)
     with _decision_log(request, what) as log:
         recorder = Recorder(log=log)
@@ -81,6 +84,8 @@ def simulated(
             start = time.perf_counter()
             _run(simulation, settings.scheduler.matcher)
             wall_s = time.perf_counter() - start
+    if simulation.stuck:
+        warn(f"stopped at {simulation.engine.now:.0f} s: {simulation.stuck}")
     refused = [row for row in recorder.jobs if row.state == "REFUSED"]
     if len(refused) == len(jobs):
         raise InputError(f"job {refused[0].job.name!r}", refused[0].diagnostics)
@@ -97,6 +102,8 @@ def simulated(
         master=simulation.manager.books.master_vector,
     )
     summary |= what
+    if simulation.stuck:
+        summary["stopped"] = simulation.stuck
     if request.out:
         write_run(Path(request.out), run, summary)
         if request.parquet:
@@ -105,6 +112,23 @@ def simulated(
         names = {row.app: row.job.name for row in run.jobs}
         write_trace(request.trace, task_rows(run), names)
     return summary, run
+
+
+def check_times(jobs: Sequence[Job], until_s: float) -> None:
+    """Raise InputError for times that no simulation without an end comes to."""
+    if until_s < math.inf:
+        return
+    for job in jobs:
+        if job.arrival_s > TIME_MAX_S:
+            text = (
+                f"{job.arrival_s:g} s: arrivals count from 0; is this a Unix time? or say --until"
+            )
+            raise InputError(f"job {job.name!r}: arrival_s", text)
+        for stage in job.stages:
+            longest_s = max(map(stage.actual_duration_of, range(min(stage.tasks, _LOOK_MAX))))
+            if longest_s > TIME_MAX_S:
+                text = f"{longest_s:g} s is more than {TIME_MAX_S:g}: say how long with --until"
+                raise InputError(f"job {job.name!r}: stage {stage.name!r}", text)
 
 
 def _run(simulation: Simulation, matcher: str) -> None:

@@ -365,6 +365,62 @@ def test_preemption_takes_those_with_the_least_work_to_lose() -> None:
     assert gone == ["saves"]
 
 
+# -- runs that have no end -------------------------------------------------------------------------
+
+
+def test_a_simulation_in_which_nothing_can_start_ends_with_a_word() -> None:
+    """The task would fit on the one node, but for the job's own master there."""
+    spec = cluster({"count": 1, "vcores": 4})
+    jobs = [job("short", 2, duration_s=5)]
+    jobs.append(job("whole", 1, {"vcores": 4, "memory_mb": 512}, arrival_s=1, duration_s=5))
+    result = run(jobs, spec, "capacity")
+    assert states(result) == ["SUCCEEDED", "RUNNING"]
+    assert "nothing can happen any more: 'whole' wait" in result.summary["stopped"]
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [({"arrival_s": 1.7e9}, "is this a Unix time"), ({"duration_s": 1e12}, "--until")],
+)
+def test_times_that_no_run_comes_to_are_refused(more: dict[str, float], problem: str) -> None:
+    spec = cluster({"count": 1})
+    with pytest.raises(InputError, match=problem):
+        run([job("late", 1, **{"duration_s": 5.0, **more})], spec, "capacity")
+    run([job("late", 1, **{"duration_s": 5.0, **more})], spec, "capacity", until_s=50.0)
+
+
+# -- names and numbers -----------------------------------------------------------------------------
+
+
+def test_a_queue_goes_by_its_name_or_its_path_with_or_without_the_root() -> None:
+    half = {"capacity": 0.5}
+    spec = cluster({"count": 1}, n1=half, n2={**half, "x": {}, "y": {}})
+    jobs = [
+        job(name, 1, queue=name, duration_s=1)
+        for name in ("n1", "root.n1", "x", "n2.x", "root.n2.x")
+    ]
+    assert states(run(jobs, spec, "capacity")) == ["SUCCEEDED"] * 5
+
+
+def test_a_refused_job_has_a_number_of_its_own() -> None:
+    spec = cluster({"count": 1})
+    jobs = [job(str(i), 1, {"vcores": 99.0 if i == 1 else 1.0}, duration_s=1) for i in range(4)]
+    numbers = [row["job"] for row in run(jobs, spec, "capacity").jobs.to_pylist()]
+    assert len(set(numbers)) == 4
+
+
+def test_nothing_is_proven_of_machines_of_unlike_speeds() -> None:
+    """The plan for like ones is timed anew, and gives way to a shorter one."""
+    spec = {"resources": [{"name": "cpu", "kind": "rigid"}]}
+    spec["nodes"] = [{"count": 1, "capacity": {"cpu": 1}, "speed": speed} for speed in (1, 4)]
+    one = {
+        "name": "j",
+        "stages": [{"name": "a", "tasks": 3, "duration_s": 3, "demand": {"cpu": 1}}],
+    }
+    told = {name: weft.plan(one, spec, name, seed=1) for name in ("graphene", "heft")}
+    assert told["graphene"]["makespan_s"] <= told["heft"]["makespan_s"]
+
+
 # -- one job beside others ------------------------------------------------------------------------
 
 

@@ -153,7 +153,7 @@ class ClusterSpec:
         """Return a leaf queue's path, given by name or path; raises InputError naming the known."""
         known = []
         for path, queue in self.queues.leaves():
-            if name in (queue.name, path):
+            if name in (queue.name, path, path.partition(".")[2]):
                 return path
             known.append(queue.name)
         raise InputError("queue", f"unknown queue {name!r}; known: {', '.join(known)}")
