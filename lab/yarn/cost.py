@@ -38,8 +38,8 @@ def scenario(nodes: int) -> dict[str, Any]:
             for key in ("capacity", "user-limit-factor"):
                 value = given.pop(f"{CAPACITY}root.{parent}.{name}.{key}")
                 given[f"{CAPACITY}root.{parent}.{name}{number}.{key}"] = value
-    apps, rounds = max(8, nodes // 2), 15
-    asks = {"pri": 1, "mem": 4096, "vcores": 1, "count": 2 * rounds + 10, "dur": 4}
+    apps, rounds = max(8, min(nodes // 2, 1000)), 15 if nodes < 5000 else 5
+    asks = {"pri": 1, "mem": 4096, "vcores": 1, "count": 2 * rounds * nodes // apps + 10, "dur": 4}
     return {
         "configuration": given,
         "rounds": rounds,

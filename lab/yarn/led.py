@@ -14,8 +14,8 @@ from lab.yarn.weft_side import Loop, Row
 from rm.ledger.view import View
 from rm.match.protocol import Match
 from rm.match.yarn.books import Machine, Request
+from rm.match.yarn.decisions import Taken
 from rm.match.yarn.matcher import YarnMatcher
-from rm.match.yarn.walk import Taken
 
 Decision = tuple[str, int, int]  # "granted" or "reserved", application, priority
 

@@ -14,10 +14,11 @@ from rm.match.protocol import BaseMatcher, Match, Placement, Scores
 from rm.match.yarn import limits
 from rm.match.yarn.amounts import Amount, dominant, memory
 from rm.match.yarn.books import NONE, Application, Leaf, Machine, Request
+from rm.match.yarn.decisions import Taken
 from rm.match.yarn.rules import Rules
 from rm.match.yarn.state import State
 from rm.match.yarn.tree import queues_of
-from rm.match.yarn.walk import Taken, Walk
+from rm.match.yarn.walk import Walk
 from weft.model.dag import Floats
 from weft.model.resources import ResourceTypes, Vector
 
