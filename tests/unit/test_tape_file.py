@@ -27,7 +27,14 @@ from weft.protocol.effects import ClientRequested, TimerFired
 from weft.protocol.messages import NodeHeartbeated
 from weft.protocol.requests import GetMetrics
 from weft.runtime.frames import HEAD, HEAD_SIZE, PACKED, TAIL, Chain
-from weft.runtime.tape import BLOCK_BYTES, BLOCK_ROWS, BLOCK_S, FILTERS, GATHERED_MAX, Tape
+from weft.runtime.tape import (
+    BLOCK_ROWS_MAX,
+    BLOCK_S_MAX,
+    FILTERS,
+    GATHERED_EVENTS_MAX,
+    TAIL_BYTES_MAX,
+    Tape,
+)
 from weft.runtime.tapefile import find_tapes, open_tape
 from weft.tape.rows import Ended, Handled
 from weft.tape.streams import put_uint
@@ -89,7 +96,7 @@ def test_a_full_disk_ends_the_tape_only(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(list(open_tape(tape.path).rows())) == 1  # what was written before is whole
 
 
-@pytest.mark.parametrize("late_s", [0.0, 2 * BLOCK_S])
+@pytest.mark.parametrize("late_s", [0.0, 2 * BLOCK_S_MAX])
 def test_a_disk_that_gets_full_within_a_write_keeps_what_was_flushed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late_s: float
 ) -> None:
@@ -106,8 +113,8 @@ def test_a_disk_that_gets_full_within_a_write_keeps_what_was_flushed(
         return write(file, data[: room - at], at)
 
     monkeypatch.setattr("weft.runtime.tape.os.pwrite", small)
-    tape._began_s -= late_s
-    for number in range(GATHERED_MAX - 1):
+    tape._block_began_s -= late_s
+    for number in range(GATHERED_EVENTS_MAX - 1):
         tape.handled("node:n1", NodeHeartbeated("n1", number**9), number * 0.37, [])
     tape.flush()
     tape.close()
@@ -131,7 +138,7 @@ def test_a_killed_process_leaves_all_that_was_flushed(tmp_path: Path) -> None:
     """The tail stands for the block that is open, also where its block was just being written."""
     tape = begun(tmp_path, 10**6, [])
     seen = []
-    for number in range(3 * BLOCK_ROWS):
+    for number in range(3 * BLOCK_ROWS_MAX):
         tape.handled("node:n1", NodeHeartbeated("n1", number), number * 0.37, [])
         if number % 700 == 0:
             tape.flush()
@@ -142,7 +149,9 @@ def test_a_killed_process_leaves_all_that_was_flushed(tmp_path: Path) -> None:
             rows = [row for row in open_tape(tape.path).rows() if isinstance(row, Handled)]
             assert [row.event.request_id for row in rows] == list(range(number + 1))
     tape.path.write_bytes(seen[-1][1][:-1])
-    assert len(list(open_tape(tape.path).rows())) > BLOCK_ROWS, "blocks before the tail are whole"
+    assert len(list(open_tape(tape.path).rows())) > BLOCK_ROWS_MAX, (
+        "blocks before the tail are whole"
+    )
     data = seen[-1][1]
     line, frames = parted(data)
     hit = len(line) + len(frames[0]) + HEAD_SIZE + 9  # in the second of three frames
@@ -257,10 +266,10 @@ def test_events_are_gathered_and_the_tail_grows_by_what_is_new(
     rows: list[object] = []
     put = tape._rows.handled
     monkeypatch.setattr(tape._rows, "handled", lambda *row: (rows.append(row), put(*row)))
-    for number in range(GATHERED_MAX - 1):
+    for number in range(GATHERED_EVENTS_MAX - 1):
         tape.handled("node:n1", NodeHeartbeated("n1", number**7), number * 0.37, [])
     assert not rows
-    assert tape.events == GATHERED_MAX - 1
+    assert tape.events == GATHERED_EVENTS_MAX - 1
     tape.flush()
     assert len(rows) == tape.events
     whole = tape.path.stat().st_size
@@ -270,7 +279,7 @@ def test_events_are_gathered_and_the_tail_grows_by_what_is_new(
     assert tape.path.stat().st_size - whole < 3 * 60
     assert sum(isinstance(row, Handled) for row in open_tape(tape.path).rows()) == tape.events
     tape.handled("node:n1", ClientRequested("a", GetMetrics()), 300.0, [])
-    assert tape.events == GATHERED_MAX + 2, "an answer to a read would be held for nothing"
+    assert tape.events == GATHERED_EVENTS_MAX + 2, "an answer to a read would be held for nothing"
 
 
 @pytest.mark.slow
@@ -302,7 +311,7 @@ def taped(folder: Path, closed: bool) -> tuple[Path, bytes, list[bytes]]:
     tape = begun(folder, 10**6, [])
     for number in range(3):
         tape.handled("node:n1", NodeHeartbeated("n1", number), number * 0.37, [])
-        tape._began_s -= 2 * BLOCK_S
+        tape._block_began_s -= 2 * BLOCK_S_MAX
         tape.flush()
     for number in range(0 if closed else 4):
         tape.handled("node:n1", TimerFired("tasks"), 2.0 + number, [])
@@ -406,12 +415,12 @@ def test_a_tape_that_grows_while_it_is_read_gives_what_is_there(
 def test_a_block_of_large_rows_is_closed_early(tmp_path: Path) -> None:
     """So that no block that a process writes is larger than what a reader takes."""
     tape = begun(tmp_path, 10**6, [])
-    tape._raw = BLOCK_BYTES
+    tape._tail_bytes = TAIL_BYTES_MAX
     tape.handled("node:n1", TimerFired("tasks"), 1.0, [])
     tape.flush()
     _, (frame,) = parted(tape.path.read_bytes())
     assert frame[0] == PACKED
-    assert tape._raw == 0
+    assert tape._tail_bytes == 0
 
 
 @pytest.mark.slow

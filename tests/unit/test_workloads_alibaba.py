@@ -149,7 +149,7 @@ def peak_bytes(use):
 
 @pytest.mark.slow
 def test_a_large_file_needs_bounded_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(buckets, "MEMORY_BYTES_MAX", 1024)
+    monkeypatch.setattr(buckets, "BUCKET_MEMORY_BYTES_MAX", 1024)
     path = tmp_path / "large.csv"
     with path.open("w") as out:  # the rows of a job are far from each other
         for number in (1, 2):

@@ -244,7 +244,7 @@ def served_by(stream: Any) -> Server:
 def test_what_a_node_manager_may_owe_is_bounded_and_leaves_together_where_it_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(starts, "OWED_MAX", 5)
+    monkeypatch.setattr(starts, "UNANSWERED_REQUESTS_MAX", 5)
 
     async def main() -> None:
         heard, told = list[int](), asyncio.Event()
@@ -276,7 +276,7 @@ def test_what_is_sent_before_an_answer_comes_is_bounded_by_its_messages_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A request holds up to a thousand: what waits behind too many is sent once more."""
-    monkeypatch.setattr(starts, "ORDERS_MAX", 5)
+    monkeypatch.setattr(starts, "UNANSWERED_ORDERS_MAX", 5)
 
     async def main() -> None:
         heard, told = list[int](), asyncio.Event()
@@ -308,7 +308,7 @@ def test_what_is_sent_before_an_answer_comes_is_bounded_by_its_messages_too(
 def test_an_answer_lets_no_more_through_where_too_much_is_still_owed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(starts, "ORDERS_MAX", 5)
+    monkeypatch.setattr(starts, "UNANSWERED_ORDERS_MAX", 5)
 
     async def main() -> None:
         heard, told = list[int](), asyncio.Semaphore(0)
@@ -351,10 +351,12 @@ def test_an_answer_to_many_orders_waits_for_no_company() -> None:
         server, address = await served(Node(), LONG_S)
         async with channel.dial(address) as dialled:
             stream = ContainerManagerStub(dialled).StreamStarts()
-            orders = [start(256 + number % 40) for number in range(starts.MANY)]  # none is refused
+            orders = [
+                start(256 + number % 40) for number in range(starts.GATHERED_ORDERS_MAX)
+            ]  # none is refused
             await stream.write(codec.encode_starts("m", orders))
             told = await stream.read()
-            assert len(attempts(told)) == starts.MANY
+            assert len(attempts(told)) == starts.GATHERED_ORDERS_MAX
             few = [orders[:200], orders[:200], orders[:100]]
             for some in few:
                 await stream.write(codec.encode_starts("m", some))

@@ -78,7 +78,8 @@ class Client:
         future = asyncio.run_coroutine_threadsafe(awaited(), self._loop)
         try:
             return future.result()
-        except BaseException:  # a Ctrl-C: the call is not left to run on
+        except BaseException:
+            # A call must not continue after a Ctrl-C.
             future.cancel()
             raise
 

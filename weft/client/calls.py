@@ -46,8 +46,10 @@ from weft.protocol.requests import (
 
 DEFAULT_ADDRESS = "127.0.0.1:8030"
 ENDED = frozenset({"FINISHED", "FAILED", "KILLED"})
-DRAIN_S = 3600.0  # YARN's default for a graceful decommission
-WAIT_PATIENCE_S = 60.0  # wall clock: with a Resource Manager that went while it had jobs of ours
+# This is YARN's default for a graceful decommission.
+DRAIN_S = 3600.0
+# A manager that went while it had jobs of ours is waited for so long, on the wall clock.
+WAIT_PATIENCE_S = 60.0
 
 T = TypeVar("T")
 
@@ -83,7 +85,8 @@ class AsyncClient:
         from weft.wire.client import ManagerConnection
 
         self.address = address
-        self.cluster_ts = 0  # known after the first accepted submission
+        # It is known after the first accepted submission.
+        self.cluster_ts = 0
         self._connection = ManagerConnection(address, deadline_s, connect_timeout_s, user, token)
 
     async def __aenter__(self) -> Self:
@@ -175,7 +178,8 @@ class AsyncClient:
         request = ListApplications(tuple(states), queue, user, limit)
         while True:
             page: Page[ApplicationReport] = await self._ask(request, Page)
-            found = page.items + found  # pages come the newest first
+            # Pages come the newest first.
+            found = page.items + found
             left = limit - len(found)
             if not page.next or (limit and left <= 0):
                 return found

@@ -26,25 +26,32 @@ from weft.protocol.access import ANY_NODE, URI
 
 AUTHORITY = "ca"
 AUTHORITY_DAYS = 3650
-HOST_DAYS = 397  # what browsers and libraries take at most
-RENEW_BELOW = 0.25  # of its life: a certificate with less left is made again
-CLOCKS_DIFFER = timedelta(hours=1)  # between the maker's clock and a host's
-LOOPBACK = ("localhost", "127.0.0.1", "::1")  # what runs on a host dials its services so
+# Browsers and libraries accept no longer lifetime.
+HOST_DAYS = 397
+# A certificate with less of its life left is made again.
+RENEWAL_LIFE_FRACTION = 0.25
+# The maker's clock and a host's may differ so much.
+CLOCK_SKEW_MAX = timedelta(hours=1)
+# What runs on a host dials its services so.
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """One certificate of the folder; `fresh` where it was made just now."""
+    """One certificate of the folder; `fresh` where it was made just now.
+
+    `roles` are as weft://node/n1.
+    """
 
     name: str
     certificate: Path
     key: Path
     names: tuple[str, ...]
     fresh: bool
-    roles: tuple[str, ...] = ()  # as weft://node/n1
+    roles: tuple[str, ...] = ()
 
 
-# option of `weft certificates` -> the roles of what it names, {} being the name
+# An option of `weft certificates` gives these roles to what it names, {} being the name.
 KINDS: dict[str, tuple[str, ...]] = {
     "host": ("node/{}", "am/{}"),
     "manager": ("rm/{}", "am/{}", "gateway/{}"),
@@ -52,7 +59,8 @@ KINDS: dict[str, tuple[str, ...]] = {
     "client": ("client/{}",),
     "admin": ("admin/{}",),
 }
-PEOPLE = ("client", "admin")  # these dial and are not dialled
+# People dial and are not dialled.
+PERSON_KINDS = ("client", "admin")
 
 
 def make(
@@ -71,8 +79,8 @@ def make(
     for kind, texts in {"host": hosts, **(others or {})}.items():
         for text in texts:
             names = _names(text, f"--{kind}")
-            one = wanted.setdefault(names[0], _Wanted([], [], kind in PEOPLE))
-            one.person &= kind in PEOPLE
+            one = wanted.setdefault(names[0], _Wanted([], [], kind in PERSON_KINDS))
+            one.person &= kind in PERSON_KINDS
             one.names += [name for name in names if name not in one.names]
             roles = [f"{URI}{role.format(names[0])}" for role in KINDS[kind]]
             one.roles += [role for role in roles if role not in one.roles]
@@ -158,7 +166,8 @@ def _host(
         x509.BasicConstraints(ca=False, path_length=None), critical=True
     )
     uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
-    if not wanted.person:  # every part both serves and dials
+    if not wanted.person:
+        # Every part both serves and dials.
         uses.insert(0, ExtendedKeyUsageOID.SERVER_AUTH)
     builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
     builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
@@ -179,7 +188,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCKS_DIFFER)
+        .not_valid_before(now - CLOCK_SKEW_MAX)
         .not_valid_after(now + timedelta(days=days))
     )
 
@@ -196,12 +205,14 @@ def _lasts(
 ) -> bool:
     """Return whether a certificate says these names, is this authority's and lasts on."""
     begins, ends = found.not_valid_before_utc, found.not_valid_after_utc
-    if ends - datetime.now(UTC) < (ends - begins) * RENEW_BELOW:
+    if ends - datetime.now(UTC) < (ends - begins) * RENEWAL_LIFE_FRACTION:
         return False
     try:
         found.verify_directly_issued_by(authority)
         said = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except Exception:  # of another authority, or none of ours: several types, none of them common
+    except Exception:
+        # It is of another authority, or none of ours; the errors are of several types without a
+        # common one.
         return False
     return set(said) == set(names)
 

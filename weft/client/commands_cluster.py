@@ -13,7 +13,8 @@ from weft.model.errors import WeftError
 from weft.protocol.requests import ManagerReport
 
 POLL_S = 0.5
-ANSWER_S = 3.0  # for one manager of several to say how it stands
+# One manager of several may take so long to report its state.
+ANSWER_S = 3.0
 LEADS = ("ALONE", "LEADER")
 
 
@@ -167,7 +168,8 @@ def events(limit: int, apps: tuple[str, ...], address: str, as_json: bool) -> No
 
     with connected(address) as client:
         wanted = frozenset(find_app(client, app) for app in apps)
-        for number in wanted:  # refused where there is none: its facts would never come
+        # An unknown application is refused here, as its facts would never come.
+        for number in wanted:
             client.application(number)
         named = Named(client, wanted)
         shown = 0

@@ -289,7 +289,8 @@ def _write_trace(cluster: LocalCluster, trace: Path | None) -> None:
     with Client(cluster.address) as client:
         reports = client.applications()
         jobs = {report.app_id: client.job(report.app_id) for report in reports}
-    cluster.stop()  # so that the logs are whole
+    # The logs are complete only once the cluster has stopped.
+    cluster.stop()
     ts = reports[0].cluster_ts if reports else 0
     logs = sorted(cluster.folder.glob("nm*.events"))
     tasks = tasks_of(logs, jobs, ts, cluster.folder / "rm.events")

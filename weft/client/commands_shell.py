@@ -11,7 +11,8 @@ SHELLS = ("bash", "zsh", "fish")
 def completion(shell: str) -> None:
     """Print what makes a shell complete commands: eval "$(weft completion bash)"."""
     found = get_completion_class(shell)
-    assert found is not None  # one of SHELLS
+    # The argument is one of SHELLS.
+    assert found is not None
     click.echo(
         found(
             click.get_current_context().find_root().command, {}, "weft", "_WEFT_COMPLETE"

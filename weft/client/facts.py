@@ -15,7 +15,8 @@ from weft.model.ids import (
     format_container,
 )
 
-_LAST = ("diagnostics", "text", "message")  # words stand at the end of a line
+# Words stand at the end of a line.
+_WORD_KEYS = ("diagnostics", "text", "message")
 
 
 class Named:
@@ -77,12 +78,12 @@ class Named:
             "container_id",
             "stage_name",
             "ask",
-            *_LAST,
+            *_WORD_KEYS,
         }
         for key, value in data.items():
             if key not in hidden and value not in ("", [], None):
                 words.append(f"{key}={self._value(key, value)}")
-        words += [f"{key}={data[key]}" for key in _LAST if data.get(key)]
+        words += [f"{key}={data[key]}" for key in _WORD_KEYS if data.get(key)]
         return " ".join(safe(word) for word in words).rstrip()
 
     def _value(self, key: str, value: Any) -> str:
@@ -99,7 +100,8 @@ class Named:
             try:
                 job = self._client.job(app)
                 known = tuple(stage.name for stage in job.stages)
-            except WeftError:  # forgotten meanwhile
+            except WeftError:
+                # The application was forgotten meanwhile.
                 known = ()
             self._stages[app] = known
         return known

@@ -25,7 +25,8 @@ def say_why(client: Client, failed: Sequence[ApplicationReport]) -> None:
             bad = [r for r in client.containers(report.app_id) if r.stage and r.state in BAD]
         except WeftError:
             bad = []
-        if bad:  # the newest first
+        # The newest is the first.
+        if bad:
             _say_task(client, bad[0], len(bad))
     if len(failed) > JOBS_SHOWN:
         click.echo(f"and {len(failed) - JOBS_SHOWN} more: weft app APP says why", err=True)

@@ -24,14 +24,18 @@ from xml.sax.saxutils import escape
 from weft.ha import local_etcd
 from weft.model.errors import InputError, WeftError
 
-START_S = 180.0  # the first start compiles kernels, on a busy machine for long
+# The first start compiles kernels, which takes long on a busy machine.
+START_S = 180.0
 STOP_S = 10.0
-MENDS_MAX = 20  # times that what may end alone (pages, one of several managers) is started again
+# What may end alone (pages, one of several managers) is started again so often.
+RESTARTS_MAX = 20
 DEFAULT_NODE = "16vcores,65536memory_mb,800disk_mbps,1000network_mbps"
-KEPT_MB = 1024  # of a real host's memory, for the host itself
+# A real host keeps this much of its memory for itself.
+KEPT_MB = 1024
 EMULATED_NODES = 20
 HADOOP_PORTS = {"client": 8032, "scheduler": 8035, "node": 8045, "files": 9870}
-TAPED = ("rm", "am", "nm")  # roles whose cores can be replayed
+# The cores of these roles can be replayed.
+TAPED_ROLES = ("rm", "am", "nm")
 PORTS = {
     "hadoop": (0, 9104),
     "rm": (8030, 9101),
@@ -47,35 +51,50 @@ class LocalSettings:
 
     `nodes` 0: 20 emulated ones, or in process mode one: this host, with its cores and its memory
     but for 1 GB. Real nodes of another size, or several on one host, are told by `cluster`.
+
+    `cluster` is a file or the short form, and its nodes are used instead of `nodes`. `matcher`,
+    `planner` and `asker` replace those of the scheduler; `options` are named matcher.NAME,
+    planner.NAME and so on. `mode` is emulated or process (each node an NM process that runs
+    commands), `launch` hosted or process (each master a process of its own). Emulated nodes are
+    spread over `nm_processes`. With `fixed_ports` the ports are the well-known ones, else any free
+    ones.
+
+    `state` keeps the Resource Manager's journal, `events` the facts of every process, and `tape` is
+    a folder in which manager, masters and nodes keep every event to be replayed. `web` starts the
+    pages and YARN's REST API, `hadoop` YARN's own wire for Spark, Flink and the like. Of several
+    `managers` one leads and the others take over; they share the etcd at `store`
+    (etcd://host:port,...), and one is started if that is empty. `flags` maps a role to its
+    "name=value".
     """
 
     nodes: int = 0
-    cluster: str = ""  # file or short form; its nodes are used when given
+    cluster: str = ""
     scheduler: str = "capacity"
-    matcher: str = ""  # parts instead of the scheduler's
+    matcher: str = ""
     planner: str = ""
     asker: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)  # matcher.NAME, planner.NAME, ...
+    options: Mapping[str, str] = field(default_factory=dict)
     time_scale: float = 1.0
     pace: str = "prompt"
-    mode: str = "emulated"  # or process: each node an NM process that runs commands
-    launch: str = "hosted"  # or process: each master a process of its own
-    nm_processes: int = 1  # emulated nodes are spread over so many
-    fixed_ports: bool = False  # the well-known ports, or any free ones
-    state: bool = False  # keep the Resource Manager's journal
-    events: bool = False  # every process writes its facts
-    tape: Path | None = None  # folder: manager, masters and nodes keep every event, to be replayed
-    web: bool = False  # pages and YARN's REST API
-    hadoop: bool = False  # YARN's own wire, for Spark, Flink and the like
-    managers: int = 1  # of several one leads, and the others take over; they share an etcd
-    store: str = ""  # etcd://host:port,...; empty with several managers: one is started
-    flags: Mapping[str, Sequence[str]] = field(default_factory=dict)  # role -> "name=value"
+    mode: str = "emulated"
+    launch: str = "hosted"
+    nm_processes: int = 1
+    fixed_ports: bool = False
+    state: bool = False
+    events: bool = False
+    tape: Path | None = None
+    web: bool = False
+    hadoop: bool = False
+    managers: int = 1
+    store: str = ""
+    flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 class LocalCluster:
     """Started by `with`; `folder` holds each process's output and, if asked, events and state."""
 
-    runner: Sequence[str] = (sys.executable, "-m")  # what a role's module and its flags follow
+    # A role's module and its flags follow this.
+    runner: Sequence[str] = (sys.executable, "-m")
 
     def __init__(self, settings: LocalSettings, folder: Path | None = None) -> None:
         self.settings = settings
@@ -85,10 +104,12 @@ class LocalCluster:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.ready: dict[str, dict[str, Any]] = {}
         self.epoch_s = time.time()
-        self._mended = 0
-        self._held = -1  # the open folder, held against other clusters while this one runs
+        self._restarts = 0
+        # It is the descriptor of the folder, locked against other clusters while this one runs.
+        self._held = -1
         self._store = settings.store
-        self.conf: Path | None = None  # HADOOP_CONF_DIR, with `hadoop`
+        # With `hadoop` this is HADOOP_CONF_DIR.
+        self.conf: Path | None = None
 
     @property
     def temporary(self) -> bool:
@@ -128,7 +149,8 @@ class LocalCluster:
         died = self.failed() if isinstance(error, WeftError) else ""
         self.stop()
         self._clean()
-        if died and died not in str(error):  # a client knows only that nobody answers
+        if died and died not in str(error):
+            # A client knows only that there is no answer.
             raise WeftError(died) from error
 
     def _hold(self) -> None:
@@ -151,7 +173,7 @@ class LocalCluster:
     def start(self) -> None:
         """Start every process and wait until all nodes are up; raises WeftError saying why not."""
         self._hold()
-        # all load at once: each finds the others by the files that say where they are
+        # All start at once, and find each other by files that have their addresses.
         self._start_etcd()
         for name in self.managers:
             self._launch(name, "rm", self._rm_flags(name))
@@ -193,19 +215,19 @@ class LocalCluster:
         one leads then.
         """
         for name in self.managers if self.settings.managers > 1 else ():
-            if (code := self.processes[name].poll()) is not None and self._mended < MENDS_MAX:
-                self._mended += 1
+            if (code := self.processes[name].poll()) is not None and self._restarts < RESTARTS_MAX:
+                self._restarts += 1
                 self.start_manager(name)
                 return f"{name} ended with {code}: started again ({self.output(name)})"
         etcd = self.processes.get("etcd")
-        if etcd is not None and (code := etcd.poll()) is not None and self._mended < MENDS_MAX:
-            self._mended += 1
+        if etcd is not None and (code := etcd.poll()) is not None and self._restarts < RESTARTS_MAX:
+            self._restarts += 1
             self._run_etcd()
             return f"etcd ended with {code}: started again ({self.output('etcd')})"
         process = self.processes.get("web")
-        if process is None or process.poll() is None or self._mended >= MENDS_MAX:
+        if process is None or process.poll() is None or self._restarts >= RESTARTS_MAX:
             return ""
-        self._mended += 1
+        self._restarts += 1
         said = f"web ended with {process.returncode}: started again ({self.output('web')})"
         self.start_web()
         return said
@@ -313,14 +335,15 @@ class LocalCluster:
         ]
         if self.settings.events:
             flags += ["--events", str(self.folder / f"{name}.events")]
-        if self.settings.tape is not None and role in TAPED:
+        if self.settings.tape is not None and role in TAPED_ROLES:
             flags += ["--tape", str(self.settings.tape.absolute())]
         for pair in self.settings.flags.get(role, ()):
             key, equals, value = pair.partition("=")
             if not equals or not key:
                 raise InputError(f"--{role}", f"expected name=value, got {pair!r}")
             name = key.replace("_", "-")
-            if value.lower() in ("true", "false"):  # a switch: it takes no value
+            if value.lower() in ("true", "false"):
+                # A switch takes no value.
                 flags.append(f"--{name}" if value.lower() == "true" else f"--no-{name}")
             else:
                 flags.append(f"--{name}={value}")
@@ -328,7 +351,8 @@ class LocalCluster:
 
     def _rm_flags(self, name: str = "rm") -> list[str]:
         flags = self._ports("rm", self.managers.index(name))
-        if name in self.ready:  # a restart keeps the address that others know
+        if name in self.ready:
+            # A restart keeps the address that others know.
             flags += ["--port", str(self.ready[name]["address"]).rpartition(":")[2]]
         flags += ["--cluster", self._cluster(), *self._parts("matcher")]
         flags += ["--pace", self.settings.pace, *self._patience()]
@@ -350,7 +374,8 @@ class LocalCluster:
             str(600 + 60 * scale),
         ]
         flags += ["--resend-after-s", str(3 * scale)]
-        if self.settings.pace == "prompt":  # heartbeats only keep alive there
+        if self.settings.pace == "prompt":
+            # Heartbeats only keep alive in this pace.
             heartbeat_s = str(max(1.0, scale / 4))
             flags += ["--heartbeat-s", heartbeat_s, "--master-heartbeat-s", heartbeat_s]
         return flags
@@ -363,11 +388,11 @@ class LocalCluster:
     def _web_flags(self) -> list[str]:
         flags = ["--manager", self._place("rm"), "--scheduler", self.settings.scheduler]
         ports = self._ports("web")
-        if "web" not in self.ready and not _is_free(
-            int(ports[1])
-        ):  # pages are no reason not to start
+        # A port in use for pages is no reason not to start.
+        if "web" not in self.ready and not _is_free(int(ports[1])):
             ports[1] = "0"
-        if "web" in self.ready:  # a restart keeps the address that others know
+        if "web" in self.ready:
+            # A restart keeps the address that others know.
             ports[1] = self.web_address.rpartition(":")[2]
         history = ["--history", str(self.folder / "history.db")]
         return [*flags, *history, *ports, *self._common("web", "web")]
@@ -377,7 +402,8 @@ class LocalCluster:
         flags += ["--files", str(self.folder / "hadoop-files")]
         if self.web_address:
             flags += ["--web", f"http://{self.web_address}"]
-        known = self.ready.get("hadoop", {})  # a restart keeps the addresses that others know
+        # A restart keeps the addresses that others know.
+        known = self.ready.get("hadoop", {})
         places = {
             "client": known.get("clients"),
             "scheduler": known.get("schedulers"),
@@ -419,9 +445,11 @@ class LocalCluster:
             str(2 * max(1.0, self.settings.time_scale)),
             *self._master_args(),
         ]
-        if self.settings.mode == "process" and count > 1:  # the cores are theirs together
+        if self.settings.mode == "process" and count > 1:
+            # The processes share the cores.
             flags += ["--spawners", str(max(1, (os.cpu_count() or 1) // count))]
-        if self.settings.hadoop:  # what YARN does, and what a Java machine that starts wants
+        if self.settings.hadoop:
+            # YARN does so, and a Java machine that starts needs more than its share of cores.
             flags += ["--cpu-limit", "share"]
         return flags + self._ports("nm", number) + self._common(f"nm{number}", "nm")
 
@@ -445,7 +473,7 @@ class LocalCluster:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            # a Ctrl-C at the terminal reaches the command only, which ends the rest in order
+            # A Ctrl-C at the terminal reaches the command only, which ends the rest in order.
             start_new_session=True,
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
         )
@@ -455,7 +483,8 @@ class LocalCluster:
         deadline = time.monotonic() + START_S
         while not path.exists():
             if (code := self.processes[name].poll()) is not None:
-                if code == 2:  # bad input: its own words name the place
+                if code == 2:
+                    # The input is bad, and its last words name the place.
                     raise InputError("", self._last_words(name))
                 raise WeftError(f"{name} did not start: {self._last_words(name)}")
             if time.monotonic() > deadline:
@@ -477,7 +506,8 @@ class LocalCluster:
 
     def _last_words(self, name: str) -> str:
         lines = self.output(name).read_text(errors="replace").strip().splitlines()
-        if not lines:  # as where there is no room for a word
+        if not lines:
+            # It may have no room to write a word.
             full = not shutil.disk_usage(self.folder).free
             return f"no space is left in {self.folder}" if full else "no output"
         said = [line for line in lines if line.startswith("error:")] or lines
@@ -514,7 +544,8 @@ def this_host() -> str:
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory_mb = psutil.virtual_memory().total // 2**20
-    with contextlib.suppress(OSError, ValueError):  # "max", or no control groups
+    # The file may be absent, without control groups, or say "max".
+    with contextlib.suppress(OSError, ValueError):
         memory_mb = min(memory_mb, int(Path("/sys/fs/cgroup/memory.max").read_text()) // 2**20)
     return f"{cores or 1}vcores,{max(1, memory_mb - KEPT_MB)}memory_mb"
 

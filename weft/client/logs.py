@@ -56,7 +56,7 @@ def print_logs(client: Client, app: AppId, wanted: Wanted) -> None:
 
 def follow_logs(client: Client, app: AppId, wanted: Wanted) -> None:
     """Print logs as they are written, until the application has ended."""
-    read: dict[tuple[ContainerId, str], int] = {}  # bytes
+    read_bytes: dict[tuple[ContainerId, str], int] = {}
     shown = ""
     out = sys.stdout.buffer
     over = False
@@ -65,11 +65,12 @@ def follow_logs(client: Client, app: AppId, wanted: Wanted) -> None:
             for stream in wanted.streams:
                 key = (report.container_id, stream)
                 try:
-                    data = client.read_log(report, stream, skip=read.get(key, 0))
-                except WeftError:  # not written yet, or its node is gone
+                    data = client.read_log(report, stream, skip=read_bytes.get(key, 0))
+                except WeftError:
+                    # The log is not written yet, or its node is gone.
                     continue
-                first = key not in read
-                read[key] = read.get(key, 0) + len(data)
+                first = key not in read_bytes
+                read_bytes[key] = read_bytes.get(key, 0) + len(data)
                 if first:
                     data = last_lines(data, wanted.tail)
                 if not data:
@@ -82,7 +83,8 @@ def follow_logs(client: Client, app: AppId, wanted: Wanted) -> None:
         out.flush()
         if over:
             return
-        over = client.application(app).state in ENDED  # one more look after the end
+        # What was written until the end is read once more.
+        over = client.application(app).state in ENDED
         if not over:
             time.sleep(POLL_S)
 

@@ -56,7 +56,8 @@ def app_states(names: Iterable[str]) -> StateFilter:
     known = dict.fromkeys((*APP_STATES, *FINAL))
     _known_states(named, known)
     asked = named & set(APP_STATES)
-    if named & set(FINAL):  # an application that failed by itself is FINISHED, as in YARN
+    if named & set(FINAL):
+        # An application that failed is FINISHED as well, as in YARN.
         asked |= {"FINISHED"}
     return StateFilter(tuple(sorted(asked)), named)
 
@@ -107,7 +108,8 @@ def app_number(client: Lists, text: str) -> AppId:
     """
     number, named = parse_app(text), cluster_of(text)
     newest = () if named is None else client.applications(limit=1)
-    if newest and newest[-1].cluster_ts not in (0, named):  # 0: recorded without
+    # A recording may lack it, which is 0.
+    if newest and newest[-1].cluster_ts not in (0, named):
         own = newest[-1].cluster_ts
         raise InputError(
             "application id",

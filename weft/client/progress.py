@@ -17,7 +17,8 @@ from rich.text import Text
 
 from weft.client.text import cut, duration, safe
 
-FIXED = 46  # columns beside the name and the bar
+# These columns are taken by all but the name and the bar.
+COLUMNS_BESIDE_BAR = 46
 
 
 class TimeLeft(ProgressColumn):
@@ -44,7 +45,7 @@ class Completed(ProgressColumn):
 
 def bars(console: Console, *, transient: bool = False, refresh: float = 10) -> Progress:
     """Return a group of bars; each needs the fields `state` (a word or two) and a `description`."""
-    room = max(10, console.width - FIXED)
+    room = max(10, console.width - COLUMNS_BESIDE_BAR)
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=max(5, min(30, room // 2))),
@@ -86,7 +87,7 @@ def following(what: str, total: float, told: Callable[[], tuple[float, str]]) ->
 
 def shortened(console: Console, name: str, indent: str = "") -> str:
     """Return a name as a bar shows it: harmless, and no wider than there is room for."""
-    room = max(10, console.width - FIXED)
+    room = max(10, console.width - COLUMNS_BESIDE_BAR)
     return indent + cut(
         safe(name), max(8, min(40, room - max(5, min(30, room // 2))) - len(indent))
     )

@@ -23,7 +23,7 @@ from weft.protocol.requests import (
 )
 
 __all__ = ["Column", "safe", "table"]
-BAR = 30  # columns of a bar
+BAR_COLUMNS = 30
 APP_SORTS = ("id", "name", "queue", "state", "progress", "tasks", "running", "elapsed")
 NODE_SORTS = ("name", "state", "rack", "containers", "allocated", "used")
 
@@ -226,7 +226,8 @@ def show_nodes(reports: Iterable[NodeReport]) -> None:
             for r in rows
         ],
     )
-    for problem, found in lacking.items():  # once, of however many nodes
+    # A problem is shown once, however many nodes have it.
+    for problem, found in lacking.items():
         where = found[0] if len(found) == 1 else f"{len(found)} nodes, {found[0]} among them"
         say(f"{where}: {problem}")
 
@@ -320,7 +321,7 @@ def show_metrics(metrics: ClusterMetrics) -> None:
         click.echo(f"{cut(shown, wide):>{wide}} [{bar(share)}] {text}")
 
 
-def bar(share: float, width: int = BAR) -> str:
+def bar(share: float, width: int = BAR_COLUMNS) -> str:
     """Return a bar of `width` columns."""
     return f"{'#' * round(min(1.0, max(0.0, share)) * width):<{width}}"
 

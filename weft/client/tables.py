@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from weft.client.text import cut, safe, terminal_width
 
 GAP = "  "
-NAME_MIN = 10  # columns that a name keeps
+NAME_COLUMNS_MIN = 10
 COLOURS = {
     "ALONE": "green",
     "LEADER": "green",
@@ -114,29 +114,31 @@ def _fit(
             if short is not None:
                 for row in cells:
                     row[i] = short(row[i])
-    _shrink(heads, cells, kept, over(), 2 * NAME_MIN)
+    _shrink(heads, cells, kept, over(), 2 * NAME_COLUMNS_MIN)
     if over() > 0:
         ranked = sorted((i for i in kept if heads[i].rank), key=lambda i: heads[i].rank)
         kept = [i for i in kept if not heads[i].rank]
-        for i in ranked:  # those that matter more first; a narrower one may still find room
+        # Those that matter more come first, and a narrower one may still fit.
+        for i in ranked:
             if all(row[i] == "-" for row in cells):
                 continue
             whole = [row[i] for row in cells]
             kept.append(i)
             kept.sort()
             if over() > 0 and heads[i].kind == "name":
-                _shrink(heads, cells, [i], over(), NAME_MIN)
+                _shrink(heads, cells, [i], over(), NAME_COLUMNS_MIN)
             if over() > 0:
                 kept.remove(i)
                 for row, text in zip(cells, whole, strict=True):
                     row[i] = text
-    _shrink(heads, cells, kept, over(), NAME_MIN)
+    _shrink(heads, cells, kept, over(), NAME_COLUMNS_MIN)
     found = widths()
     spare = width - sum(found) - len(GAP) * (len(found) - 1)
-    for place, i in enumerate(kept):  # words take what is left
+    # Words take the width that is left.
+    for place, i in enumerate(kept):
         if heads[i].kind == "words" and spare < 0:
             before = found[place]
-            found[place] = max(2 * NAME_MIN, before + spare)
+            found[place] = max(2 * NAME_COLUMNS_MIN, before + spare)
             spare += before - found[place]
     gone = [
         head

@@ -4,7 +4,8 @@ import re
 import shutil
 import unicodedata
 
-WIDTH_FILE = 400  # columns of a table that goes into a file or a pipe
+# A table that goes into a file or a pipe is so wide.
+FILE_COLUMNS = 400
 _DIGITS = re.compile(r"(\d+)")
 _TERMINAL = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -116,5 +117,5 @@ def terminal_width() -> int:
     import sys
 
     if not sys.stdout.isatty():
-        return WIDTH_FILE
+        return FILE_COLUMNS
     return max(20, shutil.get_terminal_size((80, 24)).columns)

@@ -89,7 +89,7 @@ class Leading(grpc.aio.ServerInterceptor):
                     if task not in self._ended:
                         raise
                     task.uncancel()
-                    # refused already, and cancelled on its way out: that is what it was told
+                    # The call is refused already, and was cancelled on its way out.
                     with contextlib.suppress(grpc.aio.UsageError):
                         await self._refuse(context)
                 finally:

@@ -227,7 +227,7 @@ class Machines:
             for name, need, most in zip(dag.resources, dag.demand[task], largest, strict=True)
             if need > 0
         ]
-        # what is nowhere, or else all of it: no machine has it together
+        # The problem names what no machine has, or else all of it, which no machine has together.
         needs = ", ".join([text for over, text in wanted if over] or [text for _, text in wanted])
         where = f"stage {dag.stage_names[stage]!r} task {task - int(dag.first[stage])}"
         raise InputError(where, f"fits on no machine: needs {needs}")

@@ -103,7 +103,8 @@ def read_amount(value: object, place: str, *, positive: bool = False) -> float:
         raise InputError(place, f"expected a number, got {value!r}")
     try:
         number = float(value)
-    except OverflowError:  # It is an integer over 1.8e308.
+    except OverflowError:
+        # It is an integer over 1.8e308.
         number = math.inf
     if not math.isfinite(number):
         raise InputError(place, f"expected a finite number, got {_shown(value)}")

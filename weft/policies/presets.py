@@ -32,7 +32,7 @@ PRESETS: dict[str, Preset] = {
     "yarn": Preset("yarn", "bfs", _ALL, "as YARN 3.5's Capacity Scheduler decides"),
     "fair": Preset("fair", "bfs", _ALL, "the largest share deficit goes first"),
     "drf": Preset("drf", "bfs", _ALL, "dominant resource fairness"),
-    # baselines as papers ran them, not as they would run best (docs/papers.md)
+    # These are baselines as papers ran them, not as they would run best (docs/papers.md).
     "drf_strict": Preset("drf", "bfs", _ALL, "DRF that lends nothing", {"lend": False}),
     "sjf": Preset("sjf", "critical_path", _ALL, "shortest job (by critical path) first"),
     "tetris": Preset("tetris", "bfs", _ALL, "multi-resource packing with srpt"),
@@ -49,9 +49,9 @@ PRESETS: dict[str, Preset] = {
     "tez_tetris": Preset("tetris", "bfs", _ALL, "Tez with Tetris in the Resource Manager"),
     "tez_g_cs": Preset("capacity", "graphene", _ALL, "Graphene's order on the Capacity Scheduler"),
     "tez_g_tetris": Preset("tetris", "graphene", _ALL, "Graphene's order on Tetris"),
-    # the paper's m is 0.2 and its order counts from all of a job's tasks; on public DAGs that loses
-    # to DRF, and 1 and the order of what is left win; deficits that count how long a task holds
-    # keep queues together at the same speed (docs/matching.md, docs/simulation.md)
+    # The paper's m is 0.2 and its order counts from all of a job's tasks. On public DAGs DRF beats
+    # this, and an m of 1 with the order of what is left beats DRF. Deficits that count how long
+    # a task holds keep queues together at the same speed (docs/matching.md, docs/simulation.md).
     "graphene": Preset(
         "graphene",
         "graphene",

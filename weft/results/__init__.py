@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NAMES = ("jobs", "tasks", "nodes", "stages")
 _INT, _SMALL, _FLOAT, _TEXT, _WORD = "int64", "int32", "float64", "string", "word"
-# a `word` is a text that repeats: held once, and numbered
+# A `word` is a text that repeats, so it is held once and numbered.
 SCHEMAS: Mapping[str, Mapping[str, str]] = {
     "jobs": {
         "job": _INT,

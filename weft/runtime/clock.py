@@ -3,7 +3,7 @@
 import math
 import time
 
-TICKS = 1 << 14  # of a second
+TICKS_PER_S = 1 << 14
 
 
 class Clock:
@@ -25,7 +25,7 @@ class Clock:
     def now(self) -> float:
         """Return the time on the cluster's clock, s."""
         now_s = (time.monotonic() + self._base_s) * self.time_scale
-        return math.floor(now_s * TICKS) / TICKS
+        return math.floor(now_s * TICKS_PER_S) / TICKS_PER_S
 
     def wall_s(self, delay_s: float) -> float:
         """Return how long a delay on the cluster's clock lasts on the wall clock, s."""

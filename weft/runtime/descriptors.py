@@ -3,18 +3,21 @@
 import os
 import resource
 
-NEAR = 0.9  # of the limit: from there on it is told
-LOOK_S = 2.0  # wall clock, between two looks
+# From this fraction of the limit on, a process warns.
+NEAR = 0.9
+LOOK_S = 2.0
 
 
 def in_use() -> tuple[int, int]:
     """Return how many descriptors are open, and how many may be."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     try:
-        return len(os.listdir("/proc/self/fd")) - 1, most  # without the one that looks
+        # The descriptor with which the folder is read does not count.
+        return len(os.listdir("/proc/self/fd")) - 1, most
     except FileNotFoundError:
         return 0, most
-    except OSError:  # not even one is left to look with
+    except OSError:
+        # No descriptor is left to read the folder with.
         return most, most
 
 

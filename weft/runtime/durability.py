@@ -10,8 +10,10 @@ from weft.protocol.messages import Address, client_address
 from weft.runtime.interfaces import Outside, Store, StoreUnavailableError
 
 _CLIENT = client_address("")
-STORE_RETRY_S = 0.5  # wall clock, between tries to write to a store that takes nothing
-Out = tuple[Address, Effect, float]  # the core, what it ordered, when
+# A store that takes nothing is tried again after this time on the wall clock.
+STORE_RETRY_S = 0.5
+# It is the core, its order, and when the order was given.
+Out = tuple[Address, Effect, float]
 
 
 class Keeping:
@@ -24,8 +26,10 @@ class Keeping:
         carry_out: Callable[[list[Out]], None],
         awake: Callable[[], None],
     ) -> None:
-        self.failure: Exception | None = None  # of the store: nothing may go on
-        self.ending = False  # then a store that takes nothing has failed
+        # After a failure of the store nothing may continue.
+        self.failure: Exception | None = None
+        # While ending, a store that takes nothing has failed.
+        self.ending = False
         self._store = store
         self._outside = outside
         self._carry_out = carry_out

@@ -59,8 +59,10 @@ DURATION_BUCKETS_S = (
     3600.0,
     14400.0,
 )
-SERIES_MAX = 10_000  # of one family; more are counted in weft_series_refused_total
-SAMPLE_S = 2.0  # a loop that is this late is scraped with what was known before
+# More series of one family are counted in weft_series_refused_total.
+SERIES_MAX = 10_000
+# When the loop is this late, a scrape gives what was known before.
+SAMPLE_S = 2.0
 LAG_EVERY_S = 0.25
 
 # Called on the loop's thread: notes what the books say and returns how to make series of it, which
@@ -110,7 +112,8 @@ class Exposition:
     """All series of one process. Fed on the loop's thread, read on the endpoint's."""
 
     def __init__(self) -> None:
-        self._process = CollectorRegistry()  # what the system knows of the process
+        # This registry has what the system knows of the process.
+        self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
         self._lines = Lines()
         self._took: dict[str, Histogram] = {}
@@ -243,7 +246,8 @@ class Exposition:
 
         try:
             loop.call_soon_threadsafe(look)
-        except RuntimeError:  # it was closed meanwhile
+        except RuntimeError:
+            # The loop was closed meanwhile.
             return
         if done.wait(SAMPLE_S):
             for publish in noted:

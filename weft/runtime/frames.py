@@ -13,11 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-PACKED, TAIL, CLOSED = 1, 2, 3  # a whole block; a part of the open one; nothing follows
-HEAD = struct.Struct("<BIII")  # kind, bytes that follow the sums, block, part
-SUMS = struct.Struct("<II")  # CRC-32 of head and data, and the running one
-HEAD_SIZE = HEAD.size + SUMS.size
-REASON_MAX = 200  # bytes of why a tape was closed
+# A frame has a whole block, or a part of the open one; nothing follows one that is CLOSED.
+PACKED, TAIL, CLOSED = 1, 2, 3
+# The head is (kind, bytes that follow the sums, block, part); the sums are the CRC-32 of head and
+# data, and the running one.
+HEAD = struct.Struct("<BIII")
+CHECKSUMS = struct.Struct("<II")
+HEAD_SIZE = HEAD.size + CHECKSUMS.size
+REASON_BYTES_MAX = 200
 
 
 class Chain:
@@ -29,8 +32,9 @@ class Chain:
 
     def __init__(self, line: bytes) -> None:
         """`line` is the tape's first."""
-        self.block = 1  # that is open
-        self.part = 0  # of its tail: the last one
+        # `block` is the open one and `part` the last one of its tail.
+        self.block = 1
+        self.part = 0
         self._block_sum = self._sum = zlib.crc32(line)
 
     def frame(self, kind: int, data: bytes) -> bytes:
@@ -38,7 +42,7 @@ class Chain:
         part = self.part + 1 if kind == TAIL else 0
         head = HEAD.pack(kind, len(data), self.block, part)
         own = zlib.crc32(data, zlib.crc32(head))
-        return head + SUMS.pack(own, self._follow(kind, own)) + data
+        return head + CHECKSUMS.pack(own, self._follow(kind, own)) + data
 
     def follow(self, frame: "Frame") -> str:
         """Take the next frame in; returns what is wrong with its place, or nothing."""
@@ -110,8 +114,9 @@ def _read(file: BinaryIO, size: int) -> Frame | None:
     if len(head) < HEAD_SIZE:
         return None
     kind, length, block, part = HEAD.unpack_from(head)
-    own, running = SUMS.unpack_from(head, HEAD.size)
-    data = file.read(min(length, size))  # what is no frame may announce gigabytes
+    own, running = CHECKSUMS.unpack_from(head, HEAD.size)
+    # Bytes that are no frame may announce gigabytes.
+    data = file.read(min(length, size))
     whole = len(data) == length and PACKED <= kind <= CLOSED
     intact = whole and zlib.crc32(data, zlib.crc32(head[: HEAD.size])) == own
     return Frame(kind, block, part, own, running, data, intact)
@@ -136,7 +141,8 @@ def _not_cut_off(file: BinaryIO, at: int, size: int, chain: Chain) -> str:
     file.seek(at)
     frame = _read(file, size)
     half = frame is not None and frame.kind == PACKED and not frame.intact
-    old = chain.block if half else chain.block - 1  # the newest block whose tail may lie behind
+    # This is the newest block whose tail may lie behind.
+    old = chain.block if half else chain.block - 1
     while frame is not None:
         if frame.intact and (frame.kind != TAIL or frame.block > old or chain.part):
             return garbled
@@ -146,7 +152,7 @@ def _not_cut_off(file: BinaryIO, at: int, size: int, chain: Chain) -> str:
 
 def _closes(file: BinaryIO, at: int, size: int) -> bool:
     """Return whether the file ends with a closing frame."""
-    begin = max(at, size - HEAD_SIZE - REASON_MAX)
+    begin = max(at, size - HEAD_SIZE - REASON_BYTES_MAX)
     if begin > size:
         # The process still writes: what lies behind its size of before is not looked at.
         return False
@@ -155,7 +161,7 @@ def _closes(file: BinaryIO, at: int, size: int) -> bool:
     for place in range(len(last) - HEAD_SIZE + 1):
         kind, length, *_ = HEAD.unpack_from(last, place)
         if kind == CLOSED and place + HEAD_SIZE + length == len(last):
-            own, _ = SUMS.unpack_from(last, place + HEAD.size)
+            own, _ = CHECKSUMS.unpack_from(last, place + HEAD.size)
             head, data = last[place : place + HEAD.size], last[place + HEAD_SIZE :]
             if zlib.crc32(data, zlib.crc32(head)) == own:
                 return True

@@ -14,7 +14,7 @@ from weft.runtime.bind_check import is_loopback
 
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 MISDIRECTED, FORBIDDEN = 421, 403
-FROM_ELSEWHERE = frozenset({"cross-site", "same-site"})  # values of Sec-Fetch-Site
+FOREIGN_FETCH_SITES = frozenset({"cross-site", "same-site"})
 # What a server answers that is no page is shown as nothing else, whatever it holds.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'",
@@ -38,7 +38,7 @@ class Door:
         if method in READS:
             return None
         origin = headers.get("Origin")
-        elsewhere = headers.get("Sec-Fetch-Site", "") in FROM_ELSEWHERE
+        elsewhere = headers.get("Sec-Fetch-Site", "") in FOREIGN_FETCH_SITES
         if elsewhere or (origin and urlsplit(origin).netloc != host):
             return FORBIDDEN, f"a page of {origin or 'another site'} may not do this"
         return None

@@ -15,9 +15,12 @@ from weft.runtime.http_door import HEADERS, Door
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Refuse = Callable[[web.Request, int, str], web.StreamResponse]
 
-CONNECTIONS_MAX = 2_000  # at a time; more are closed at once
-REFUSED_S = 0.05  # after which: a connection is there only when its protocol was made
-HEAD_S = 20.0  # from the connection to its first whole head; aiohttp bounds the wait for later ones
+# Further connections are closed at once.
+CONNECTIONS_MAX = 2_000
+# A connection is known only when its protocol was made.
+REFUSE_DELAY_S = 0.05
+# It runs from the connection to its first whole head; aiohttp bounds the wait for later ones.
+FIRST_HEAD_TIMEOUT_S = 20.0
 
 
 def _plain(request: web.Request, status: int, text: str) -> web.StreamResponse:
@@ -56,7 +59,7 @@ class PatientRunner(web.AppRunner):
     def __init__(
         self,
         app: web.Application,
-        head_s: float = HEAD_S,
+        head_s: float = FIRST_HEAD_TIMEOUT_S,
         most: int = CONNECTIONS_MAX,
         **more: Any,
     ) -> None:
@@ -64,7 +67,8 @@ class PatientRunner(web.AppRunner):
         super().__init__(app, **more)
         self._head_s = head_s
         self._most = most
-        self._silent: dict[Any, asyncio.TimerHandle] = {}  # connections, and what will close them
+        # The handle closes a silent connection.
+        self._silent: dict[Any, asyncio.TimerHandle] = {}
         app.middlewares.insert(0, self._asked)
 
     @property
@@ -78,7 +82,7 @@ class PatientRunner(web.AppRunner):
             protocol = server()
             later = asyncio.get_running_loop().call_later
             if len(self._connections()) >= self._most:
-                later(REFUSED_S, protocol.force_close)
+                later(REFUSE_DELAY_S, protocol.force_close)
                 return protocol
             self._silent[protocol] = later(self._head_s, self._give_up, protocol)
             return protocol

@@ -26,15 +26,18 @@ from weft.runtime.settings import ProcessSettings, TapedSettings, fail
 from weft.runtime.tape import Tape
 from weft.wire import tls
 
-HOW = {
+SECURING_OPTIONS = {
     "web": "--https with --tls-ca, --tls-cert and --tls-key",
-    "hadoop": "it a network of its own",  # YARN's own wire has no TLS here
+    # YARN's own wire has no TLS here.
+    "hadoop": "it a network of its own",
 }
-GRPC_ONLY = ("rm", "nm", "am")  # what they serve asks for a certificate, where there are any
+# Services of these roles ask for a certificate, where there are any.
+GRPC_ROLES = ("rm", "nm", "am")
 PARENT_POLL_S = 0.5
-START_S, START_POLL_S = 180.0, 0.01  # for other processes to start
-FLUSH_S = 0.5  # how often the event log is handed to the operating system
-COLLECT_AFTER = (10_000, 10, 10)  # objects made and not freed; young, and middle-aged collections
+START_TIMEOUT_S, START_POLL_S = 180.0, 0.01
+EVENT_LOG_FLUSH_S = 0.5
+# The first is of objects made and not freed, the others of young and middle-aged collections.
+GC_THRESHOLDS = (10_000, 10, 10)
 
 
 class Process:
@@ -44,12 +47,12 @@ class Process:
         self.settings = settings
         identity = tls.read(settings.tls_ca, settings.tls_cert, settings.tls_key)
         tls.use(identity)
-        grpc_only = settings.role in GRPC_ONLY
+        grpc_only = settings.role in GRPC_ROLES
         open_to_all = exposure.check(
             settings.host,
             knows=identity is not None and (grpc_only or getattr(settings, "https", False)),
             insecure=settings.insecure,
-            how=HOW.get(settings.role, "--tls-ca, --tls-cert and --tls-key"),
+            how=SECURING_OPTIONS.get(settings.role, "--tls-ca, --tls-cert and --tls-key"),
         )
         self.clock = Clock(settings.epoch_s, settings.time_scale)
         self.log = log.configure(settings.role, settings.log_json, settings.log_level)
@@ -57,14 +60,17 @@ class Process:
             self.log.warning("whoever reaches this address is let in", host=settings.host)
         self.exposition = Exposition()
         self.metrics_address = ""
-        self._parent = os.getppid()  # now: it may be gone by the time that anybody looks
+        # The parent is noted now, as it may be gone by the time of the first look.
+        self._parent = os.getppid()
         self._events = EventLog(settings.events) if settings.events is not None else None
         self.tape: Tape | None = None
         self._ended = asyncio.Event()
-        self.told = False  # to end, by a signal
+        # A signal told the process to end.
+        self.told = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._error: BaseException | None = None
-        self.on_renewed: list[Callable[[], None]] = []  # called when certificates were renewed
+        # These are called when certificates were renewed.
+        self.on_renewed: list[Callable[[], None]] = []
 
     def record(self, name: str, **says: Any) -> Tape | None:
         """Begin the tape, where one is wanted; raises WeftError for a folder that takes none."""
@@ -177,7 +183,8 @@ class Process:
             with contextlib.suppress(BrokenPipeError):
                 print(line, flush=True)
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is kept of it
+            # What is still buffered for it must go somewhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise WeftError(f"standard output: {error.strerror}") from None
         if self.settings.ready_file is not None:
             fresh = self.settings.ready_file.with_suffix(".new")
@@ -254,7 +261,7 @@ class Process:
 
     async def _flush(self) -> None:
         while True:
-            await asyncio.sleep(FLUSH_S)
+            await asyncio.sleep(EVENT_LOG_FLUSH_S)
             if self._events is not None:
                 self._events.flush()
             if self.tape is not None:
@@ -270,7 +277,7 @@ def quiet_collector() -> None:
     per thousand tasks, so memory stays flat.
     """
     gc.freeze()
-    gc.set_threshold(*COLLECT_AFTER)
+    gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
 
 
@@ -278,18 +285,20 @@ def found(settings: ProcessSettings, place: str) -> str:
     """Return an address as it was told, or from the file that `@FILE` names.
 
     The process at that address writes the file. Of several with commas between, each. Waits for the
-    file: processes of one host may start at once. Raises WeftError after `START_S`.
+    file: processes of one host may start at once. Raises WeftError after `START_TIMEOUT_S`.
     """
     if "," in place:
         return ",".join(found(settings, one.strip()) for one in place.split(","))
     if not place.startswith("@"):
         return place
-    path, parent, until = Path(place[1:]), os.getppid(), time.monotonic() + START_S
+    path, parent, until = Path(place[1:]), os.getppid(), time.monotonic() + START_TIMEOUT_S
     while True:
         with contextlib.suppress(FileNotFoundError):
             return str(json.loads(path.read_text("utf-8"))["address"])
         if time.monotonic() > until:
-            raise WeftError(f"{path} does not say within {START_S:.0f} s where its process serves")
+            raise WeftError(
+                f"{path} does not say within {START_TIMEOUT_S:.0f} s where its process serves"
+            )
         if settings.die_with_parent and os.getppid() != parent:
             raise WeftError("the process that started this is gone")
         time.sleep(START_POLL_S)

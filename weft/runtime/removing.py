@@ -17,11 +17,13 @@ from functools import partial
 from itertools import count
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-GONE = ".weft-gone-"  # names of folders that were moved up, with a number behind
+# A folder that was moved up has this name, with a number behind.
+MOVED_UP_PREFIX = ".weft-gone-"
 _NUMBERS = count(time.time_ns())
-PASSES = 10  # at most, over the names of one folder
-FAILED_MAX = 1_000  # names of one folder that cannot be removed: then the others are left, too
-NEEDED = 0o700  # rights of a folder that is to be emptied
+FOLDER_PASSES_MAX = 10
+# When so many names of one folder cannot be removed, the others are left, too.
+FOLDER_FAILURES_MAX = 1_000
+EMPTYING_MODE = 0o700
 OPEN_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC if hasattr(os, "O_PATH") else FOLDER
 
 
@@ -98,7 +100,7 @@ def _each(folder: int, left: Left, act: Callable[[os.DirEntry[str]], None]) -> N
     new ones all the time.
     """
     failed: set[str] = set()
-    for _ in range(PASSES):
+    for _ in range(FOLDER_PASSES_MAX):
         found = False
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -113,7 +115,7 @@ def _each(folder: int, left: Left, act: Callable[[os.DirEntry[str]], None]) -> N
                     left.add(entry.name, error)
                 if left.count > before:
                     failed.add(entry.name)
-                    if len(failed) >= FAILED_MAX:
+                    if len(failed) >= FOLDER_FAILURES_MAX:
                         return
         if not found:
             return
@@ -131,7 +133,7 @@ def _remove_or_move(folder: int, above: int, moved: list[str], entry: os.DirEntr
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        name = f"{GONE}{next(_NUMBERS):x}"
+        name = f"{MOVED_UP_PREFIX}{next(_NUMBERS):x}"
         os.rename(entry.name, name, src_dir_fd=folder, dst_dir_fd=above)
         moved.append(name)
 
@@ -143,15 +145,15 @@ def _open(folder: int, name: str) -> int:
     except PermissionError:
         path = os.open(name, OPEN_PATH, dir_fd=folder)
         try:
-            os.chmod(f"/proc/self/fd/{path}", NEEDED)
+            os.chmod(f"/proc/self/fd/{path}", EMPTYING_MODE)
         finally:
             os.close(path)
         inner = os.open(name, FOLDER, dir_fd=folder)
     try:
         if _mount(inner) != _mount(folder):
             raise OSError(errno.EBUSY, "another file system is mounted there")
-        if os.fstat(inner).st_mode & NEEDED != NEEDED:
-            os.fchmod(inner, NEEDED)
+        if os.fstat(inner).st_mode & EMPTYING_MODE != EMPTYING_MODE:
+            os.fchmod(inner, EMPTYING_MODE)
     except OSError:
         os.close(inner)
         raise

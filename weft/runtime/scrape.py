@@ -17,16 +17,19 @@ from weft.runtime.http_door import HEADERS, Door
 Labels = tuple[tuple[str, str], ...]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-KNOWN_MAX = 50_000  # label texts that are kept
-GZIP_LEVEL = 1  # names repeat so much that more effort gains little
-TIMEOUT_S = 30.0  # a reader that is slower is given up
+LABEL_TEXTS_KEPT_MAX = 50_000
+# Names repeat so much that more effort gains little.
+GZIP_LEVEL = 1
+# A slower reader is dropped.
+TIMEOUT_S = 30.0
 
 
 class Lines:
     """Families as lines of Prometheus's text format 0.0.4."""
 
     def __init__(self) -> None:
-        self._known: dict[Labels, str] = {}  # nodes and their labels are the same at every scrape
+        # Nodes and their labels are the same at every scrape.
+        self._known: dict[Labels, str] = {}
 
     def family(
         self, kind: str, name: str, text: str, series: Iterable[tuple[Labels, float]]
@@ -58,7 +61,7 @@ class Lines:
     def _braces(self, labels: Labels) -> str:
         if not labels:
             return ""
-        if len(self._known) >= KNOWN_MAX:
+        if len(self._known) >= LABEL_TEXTS_KEPT_MAX:
             self._known = {}
         inner = ",".join(f'{key}="{_escaped(value)}"' for key, value in labels)
         made = self._known[labels] = f"{{{inner}}}"
@@ -125,7 +128,8 @@ def serve(
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         Server.address_family = family
         server = Server((str(place[0]), int(place[1])), Handler)
-        if secured is not None:  # hands are shaken on the reader's own thread
+        if secured is not None:
+            # The handshake runs on the reader's own thread.
             server.socket = secured.wrap_socket(
                 server.socket, server_side=True, do_handshake_on_connect=False
             )

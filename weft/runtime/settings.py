@@ -153,7 +153,8 @@ def _made(model: type[Settings], flags: dict[str, Any], path: Path | None) -> Se
         name = ".".join(map(str, first["loc"]))
         where = f"--{name.replace('_', '-')}" if name in flags else f"setting {name}"
         raise InputError(where, first["msg"].lower()) from None
-    except (ValueError, TypeError, yaml.YAMLError) as error:  # a broken file
+    except (ValueError, TypeError, yaml.YAMLError) as error:
+        # The file is broken.
         raise InputError(str(path or "environment"), str(error)) from None
 
 

@@ -30,10 +30,12 @@ from weft.runtime.clock import Clock
 from weft.runtime.durability import Keeping, Out
 from weft.runtime.interfaces import Outside, Store
 from weft.runtime.tape import Tape
-from weft.runtime.timer_wheel import GRID_FROM_S, STEADY, Beat, Beats, on_grid
+from weft.runtime.timer_wheel import GRID_FROM_S, RECURRING_KEYS, Beat, Beats, on_grid
 
-ROUND_MAX = 500  # events of one round, so that what they caused is sent soon ...
-ROUND_S = 0.002  # ... and other processes work on it while this one goes on
+# A round is short, so that what its events caused is sent soon and other processes work on it while
+# this one continues.
+ROUND_EVENTS_MAX = 500
+ROUND_S = 0.002
 # What streams bring can take longer than rounds that short, and then more comes than is ever
 # handled: a round that follows another may last as long as all else did between them.
 ROUND_S_MAX = 0.01
@@ -105,15 +107,19 @@ class Shell:
         self._leaves_out = leaves_out
         self._beats = Beats(self._fire, self._says_nothing, outside.idle)
         self._mailbox: deque[_Entry] = deque()
-        self._taken = 0  # entries of it that were handled
-        self._followed: deque[tuple[int, asyncio.Future[None]]] = deque()  # who waits for which
-        self._over: asyncio.Future[None] | None = None  # while it runs
-        self._comes = False  # a round
-        self._left_s: float | None = None  # when the last round ended with more to handle
+        # `_handled` counts entries of the mailbox; a future of `_followed` waits for that number.
+        self._handled = 0
+        self._followed: deque[tuple[int, asyncio.Future[None]]] = deque()
+        # `_over` is a future while the shell runs.
+        self._over: asyncio.Future[None] | None = None
+        self._round_scheduled = False
+        # The last round ended at this time with more to handle; None if with nothing.
+        self._left_s: float | None = None
         self._timers: dict[Address, dict[Hashable, asyncio.TimerHandle | Beat | None]] = {}
-        self._due: list[tuple[Address, Hashable]] = []  # timers of this round
-        self._fired: dict[Address, dict[Hashable, float]] = {}  # zero-delay timers, loop time
-        self._firing: tuple[Address, Hashable] | None = None  # the timer whose turn it is
+        # `_due` are timers of this round; `_fired` has the loop time when zero-delay ones fired.
+        self._due: list[tuple[Address, Hashable]] = []
+        self._fired: dict[Address, dict[Hashable, float]] = {}
+        self._firing: tuple[Address, Hashable] | None = None
         self._ending = False
 
     # -- cores and events --------------------------------------------------------------------------
@@ -172,7 +178,7 @@ class Shell:
         """Return what is done once all that is in the mailbox now was handled."""
         done = asyncio.get_running_loop().create_future()
         if self._mailbox:
-            self._followed.append((self._taken + len(self._mailbox), done))
+            self._followed.append((self._handled + len(self._mailbox), done))
         else:
             done.set_result(None)
         return done
@@ -190,16 +196,17 @@ class Shell:
 
     def _awake(self) -> None:
         """Have a round follow, after what streams and timers have to do now."""
-        if self._over is not None and not self._comes:
-            self._comes = True
+        if self._over is not None and not self._round_scheduled:
+            self._round_scheduled = True
             self._over.get_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        self._comes, over = False, self._over
+        self._round_scheduled, over = False, self._over
         if over is None or over.done():
             return
         try:
-            if self._failure is not None:  # a store that cannot write must end the process
+            if self._failure is not None:
+                # A store that cannot write must end the process.
                 raise self._failure
             if self._mailbox or self._due:
                 self._round()
@@ -235,7 +242,7 @@ class Shell:
         until_s, most = self._bounds()
         for _ in range(min(len(mailbox), most)):
             address, events, posted_s, collector, handled = mailbox.popleft()
-            self._taken += 1
+            self._handled += 1
             if type(events[0]) is TimerFired:
                 self._handle_timer(address, events[0], posted_s, out)
             else:
@@ -245,7 +252,7 @@ class Shell:
             if time.perf_counter() > until_s:
                 break
         followed = self._followed
-        while followed and followed[0][0] <= self._taken:
+        while followed and followed[0][0] <= self._handled:
             _, done = followed.popleft()
             if not done.done():
                 done.set_result(None)
@@ -262,10 +269,10 @@ class Shell:
         """Return until when a round may go on, by `perf_counter`, and with how many events."""
         left_s, self._left_s = self._left_s, None
         if self._exact:
-            return math.inf, ROUND_MAX
+            return math.inf, ROUND_EVENTS_MAX
         now_s = time.perf_counter()
         share_s = ROUND_S if left_s is None else min(max(ROUND_S, now_s - left_s), ROUND_S_MAX)
-        return now_s + share_s, int(ROUND_MAX * share_s / ROUND_S)
+        return now_s + share_s, int(ROUND_EVENTS_MAX * share_s / ROUND_S)
 
     def _handle_timer(
         self, address: Address, event: TimerFired, posted_s: float, out: list[Out]
@@ -316,7 +323,8 @@ class Shell:
             for effect in effects:
                 if type(effect) is SetTimer:
                     self._set_timer(address, effect.delay_s, effect.key)
-        except Exception as error:  # one core's bug is its own end, not the others'
+        except Exception as error:
+            # A bug of one core must not end the others.
             if self._tape is not None:
                 self._tape.failed(address, event, now, error)
             self.remove(address)
@@ -359,7 +367,7 @@ class Shell:
             return
         wall_s = min(self.clock.wall_s(delay_s), TIMER_S_MAX)
         at_s = loop.time() + wall_s
-        if key in STEADY:
+        if key in RECURRING_KEYS:
             again = self._firing == (address, key)
             at_s = self._beats.due_next(address, key, wall_s, again=again)
             if wall_s >= GRID_FROM_S and not self._exact:
@@ -380,8 +388,9 @@ class Shell:
         timers = self._timers.get(address)
         if timers is not None and key in timers:
             timers[key] = None
-            if key in STEADY and not self._exact:  # those of many cores could take all of the time
-                self.post(address, TimerFired(key))  # they wait behind what came before
+            if key in RECURRING_KEYS and not self._exact:
+                # Those of many cores could take all of the time, so they queue behind other events.
+                self.post(address, TimerFired(key))
             else:
                 self._due.append((address, key))
                 self._awake()
@@ -406,7 +415,8 @@ class Shell:
             elif isinstance(effect, MakePlan):
                 outside.plan(address, effect)
             elif isinstance(effect, Stop):
-                if sends:  # its last words go out first
+                if sends:
+                    # Its last messages go out first.
                     outside.send(sends)
                     sends = []
                 self.remove(address)

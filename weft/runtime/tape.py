@@ -30,16 +30,19 @@ import weft
 from weft.model.errors import WeftError
 from weft.protocol.effects import Effect
 from weft.protocol.messages import Address
-from weft.runtime.frames import CLOSED, PACKED, REASON_MAX, TAIL, Chain
+from weft.runtime.frames import CLOSED, PACKED, REASON_BYTES_MAX, TAIL, Chain
 from weft.tape.made import to_data
 from weft.tape.rows import TapeWriter, is_read, schema
 
 MAGIC = "weft tape 7"
-BLOCK_ROWS = 1 << 12  # that are compressed together at the latest ...
-BLOCK_S = 60.0  # ... or after so long on the wall clock ...
-BLOCK_BYTES = 1 << 24  # ... or with so many bytes in its tail, not compressed
-BLOCK_BYTES_MAX = 1 << 28  # no tape has a larger block
-GATHERED_MAX = 256  # events that wait to be put into rows; what was not flushed is lost anyway
+# A block is closed, and its rows compressed together, at the first of these: so many rows, so long
+# on the wall clock, or so many bytes in its tail, which are not compressed.
+BLOCK_ROWS_MAX = 1 << 12
+BLOCK_S_MAX = 60.0
+TAIL_BYTES_MAX = 1 << 24
+BLOCK_BYTES_MAX = 1 << 28
+# Events may wait to be put into rows, as a crash loses what was not flushed anyway.
+GATHERED_EVENTS_MAX = 256
 # Columns of small numbers have few long matches, so the short ones must be chosen well: that takes
 # 12 % fewer bytes than zlib's level 6, in 1.5 microseconds an event more. A block is 100 kB or so.
 FILTERS: list[dict[str, int]] = [
@@ -55,9 +58,10 @@ FILTERS: list[dict[str, int]] = [
         "pb": 0,
     }
 ]
-TAIL_LEVEL = 1  # of zlib
+TAIL_ZLIB_LEVEL = 1
 _UNSAFE = re.compile(r"[^\w.-]")
-CORES = ("weft", "rm", "am", "nm")  # folders whose code decides
+# The code of these folders decides.
+CORE_FOLDERS = ("weft", "rm", "am", "nm")
 
 
 @cache
@@ -65,7 +69,7 @@ def code_digest() -> str:
     """Return a digest of the code that decides, as it lies beside this file."""
     root = Path(weft.__file__).parent.parent
     mixed = hashlib.sha256()
-    for folder in CORES:
+    for folder in CORE_FOLDERS:
         for path in sorted((root / folder).rglob("*.py")):
             mixed.update(f"{path.relative_to(root)}\0".encode())
             mixed.update(path.read_bytes())
@@ -91,14 +95,16 @@ class Tape:
         self.path = folder / f"{stem}.tape"
         self._warn = warn
         self._bytes_max = bytes_max
-        self._at = 0  # bytes of the file that stay as they are
-        self._size = 0  # with the tail
+        # The file has `_kept_bytes` that stay as they are, and then the tail.
+        self._kept_bytes = 0
+        self._file_bytes = 0
         self._rows = TapeWriter()
         self._gathered: list[tuple[Address, Any, float, Sequence[Effect]]] = []
         self._failed = False
-        self._told = 0  # rows of the tail that is in the file
-        self._raw = 0  # its bytes before they were compressed
-        self._began_s = time.monotonic()  # of the block
+        # These are the rows of the tail in the file, and its bytes before they were compressed.
+        self._tail_rows = 0
+        self._tail_bytes = 0
+        self._block_began_s = time.monotonic()
         header = {
             "tape": MAGIC,
             "id": secrets.token_hex(8),
@@ -114,12 +120,13 @@ class Tape:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            self._file = os.open(self.path, flags, 0o600)  # jobs' commands and environments
+            # Only the owner may read it: it has jobs' commands and environments.
+            self._file = os.open(self.path, flags, 0o600)
         except OSError as error:
             raise WeftError(f"cannot write a tape in {folder}: {error.strerror}") from None
         self._chain = Chain(line)
         self._write(line, 0)
-        self._at = self._size
+        self._kept_bytes = self._file_bytes
 
     @property
     def events(self) -> int:
@@ -149,9 +156,9 @@ class Tape:
         if self._file < 0 or is_read(event):
             return
         self._gathered.append((address, event, now, orders))
-        if len(self._gathered) >= GATHERED_MAX:
+        if len(self._gathered) >= GATHERED_EVENTS_MAX:
             self._settle()
-            if self._rows.waiting >= BLOCK_ROWS:
+            if self._rows.waiting >= BLOCK_ROWS_MAX:
                 self.flush()
 
     def failed(self, address: Address, event: Any, now: float, error: Exception) -> None:
@@ -174,19 +181,19 @@ class Tape:
             return
         self._settle()
         rows = self._rows
-        if rows.waiting == self._told:
+        if rows.waiting == self._tail_rows:
             return
-        late = time.monotonic() - self._began_s > BLOCK_S
-        full = rows.waiting >= BLOCK_ROWS or self._raw >= BLOCK_BYTES
-        if late or full or self._size >= self._bytes_max:
+        late = time.monotonic() - self._block_began_s > BLOCK_S_MAX
+        full = rows.waiting >= BLOCK_ROWS_MAX or self._tail_bytes >= TAIL_BYTES_MAX
+        if late or full or self._file_bytes >= self._bytes_max:
             self._pack()
         else:
-            self._told = rows.waiting
+            self._tail_rows = rows.waiting
             data = rows.more()
-            self._raw += len(data)
-            frame = self._chain.frame(TAIL, zlib.compress(data, TAIL_LEVEL))
-            self._write(frame, self._size)
-        if self._at >= self._bytes_max and self._file >= 0:
+            self._tail_bytes += len(data)
+            frame = self._chain.frame(TAIL, zlib.compress(data, TAIL_ZLIB_LEVEL))
+            self._write(frame, self._file_bytes)
+        if self._kept_bytes >= self._bytes_max and self._file >= 0:
             reason = f"it has {self._bytes_max / 1e6:g} MB"
             self._warn(f"the tape {self.path} ends: {reason}")
             self._end(reason)
@@ -195,15 +202,16 @@ class Tape:
         """Close the block, in the place of its tail."""
         self._settle()
         block = self._rows.take()
-        if len(block) > BLOCK_BYTES_MAX:  # thousands of the largest jobs in a moment
+        if len(block) > BLOCK_BYTES_MAX:
+            # Thousands of the largest jobs came at once.
             self._warn(f"the tape {self.path} ends: a block has {len(block) / 1e6:.0f} MB")
             os.close(self._file)
             self._file = -1
             return
-        self._told, self._raw, self._began_s = 0, 0, time.monotonic()
+        self._tail_rows, self._tail_bytes, self._block_began_s = 0, 0, time.monotonic()
         data = lzma.compress(block, lzma.FORMAT_RAW, filters=FILTERS)
-        self._write(self._chain.frame(PACKED, data), self._at)
-        self._at = self._size
+        self._write(self._chain.frame(PACKED, data), self._kept_bytes)
+        self._kept_bytes = self._file_bytes
 
     def close(self) -> None:
         """End the tape: the process ends in order."""
@@ -217,8 +225,8 @@ class Tape:
         if self._rows.waiting:
             self._pack()
         if self._file >= 0:
-            said = reason.encode()[:REASON_MAX].decode(errors="ignore").encode()
-            self._write(self._chain.frame(CLOSED, said), self._size)
+            said = reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore").encode()
+            self._write(self._chain.frame(CLOSED, said), self._file_bytes)
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -229,18 +237,18 @@ class Tape:
         What makes the file longer comes first: where the disk is full, the tail stays as it was.
         """
         view, end = memoryview(data), at + len(data)
-        over = self._size - at
+        over = self._file_bytes - at
         try:
-            for part, place in ((view[over:], self._size), (view[:over], at)):
+            for part, place in ((view[over:], self._file_bytes), (view[:over], at)):
                 done = 0
                 while done < len(part):
                     done += os.pwrite(self._file, part[done:], place + done)
-            if end < self._size:
+            if end < self._file_bytes:
                 os.ftruncate(self._file, end)
         except OSError as error:
-            self._fail(error, tail=at == self._size)
+            self._fail(error, tail=at == self._file_bytes)
             return
-        self._size = end
+        self._file_bytes = end
 
     def _fail(self, error: OSError, tail: bool) -> None:
         """End the tape where nothing more can be written but perhaps the block.
@@ -255,6 +263,6 @@ class Tape:
                 self._end(error.strerror or "it cannot be written")
         if self._file >= 0:
             with suppress(OSError):
-                os.ftruncate(self._file, self._size)
+                os.ftruncate(self._file, self._file_bytes)
             os.close(self._file)
             self._file = -1

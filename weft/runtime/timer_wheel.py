@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 
 from weft.protocol.messages import Address
 
-STEADY = frozenset({"heartbeat"})  # the keys of timers that recur
+RECURRING_KEYS = frozenset({"heartbeat"})
 # Longer timers fire on a grid, up to so much of their delay later: the heartbeats of thousands of
 # nodes in one process share rounds, and so batches on the wire.
 GRID_FROM_S, GRID_SHARE, GRID_S_MAX = 0.1, 0.01, 0.02
@@ -28,9 +28,10 @@ class Beat:
     ) -> None:
         self.address = address
         self.key = key
-        self.due_s = due_s  # loop time
+        # `due_s` is loop time. A timer set by its own firing `again` has its interval as delay.
+        self.due_s = due_s
         self.wall_s = wall_s
-        self.again = again  # it was set by its own firing, so that this is its interval
+        self.again = again
         self.live = True
 
     def cancel(self) -> None:
@@ -55,12 +56,13 @@ class Beats:
         self._fire = fire
         self._leaves_out = leaves_out
         self._idle = idle
-        self._points: dict[float, list[Beat]] = {}  # of the grid, loop time: what is due then
-        self._due_s: dict[Address, dict[Hashable, float]] = {}  # when each is due next
+        # The keys are points of the grid, in loop time.
+        self._due_at: dict[float, list[Beat]] = {}
+        self._next_due_s: dict[Address, dict[Hashable, float]] = {}
 
     def remove(self, address: Address) -> None:
         """Forget the phases of a core."""
-        self._due_s.pop(address, None)
+        self._next_due_s.pop(address, None)
         self.silent.discard(address)
 
     def due_next(self, address: Address, key: Hashable, wall_s: float, *, again: bool) -> float:
@@ -69,7 +71,7 @@ class Beats:
         Intervals that the process slept through are left out.
         """
         now_s = asyncio.get_running_loop().time()
-        due_s = self._due_s.setdefault(address, {})
+        due_s = self._next_due_s.setdefault(address, {})
         at_s = next_beat(due_s.get(key, now_s), wall_s, now_s) if again else now_s + wall_s
         due_s[key] = at_s
         return at_s
@@ -77,9 +79,9 @@ class Beats:
     def set(self, beat: Beat) -> None:
         """Have a timer fire at the point of the grid from when it is due."""
         point_s = on_grid(beat.due_s, beat.wall_s)
-        point = self._points.get(point_s)
+        point = self._due_at.get(point_s)
         if point is None:
-            self._points[point_s] = [beat]
+            self._due_at[point_s] = [beat]
             asyncio.get_running_loop().call_at(point_s, self._due, point_s)
         else:
             point.append(beat)
@@ -87,12 +89,13 @@ class Beats:
     def _due(self, point_s: float) -> None:
         now_s = asyncio.get_running_loop().time()
         idle: list[Address] = []
-        points, leaves_out, silent = self._points, self._leaves_out, self.silent
+        points, leaves_out, silent = self._due_at, self._leaves_out, self.silent
         for beat in points.pop(point_s):
             if not beat.live:
                 continue
             address = beat.address
-            if beat.again and (address in silent or leaves_out(address)):  # of most, few calls each
+            if beat.again and (address in silent or leaves_out(address)):
+                # This is reached for most timers, so it makes few calls.
                 silent.add(address)
                 due_s = beat.due_s + beat.wall_s
                 beat.due_s = due_s if due_s > now_s else next_beat(beat.due_s, beat.wall_s, now_s)
@@ -103,7 +106,7 @@ class Beats:
                     point.append(beat)
                 idle.append(address)
             else:
-                due = self._due_s.get(address)
+                due = self._next_due_s.get(address)
                 if due is not None:
                     due[beat.key] = beat.due_s
                 self._fire(address, beat.key)

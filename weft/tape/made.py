@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
-# what is no data: hooks of tests, and what a tape tells when it is looked up
+# These are no data: hooks of tests, and what is looked up when a tape is read.
 _LEFT_OUT = frozenset({"buggify", "history"})
 
 

@@ -58,11 +58,11 @@ _FIRST: Final[tuple[type, ...]] = (
     effects.NodeSlowed,
     effects.StopRequested,
 )
-# a core that may be told something new can be taped at once
+# A new event of any core can be taped at once.
 _TOLD = {kind for door in (ManagerTold, MasterTold, NodeTold) for kind in get_args(door)}
 EVENTS: Final = (*_FIRST, *sorted(_TOLD - set(_FIRST), key=lambda kind: str(kind.__name__)))
 _CORE, _GONE, _GIVEN, _PLACED, _CHECK, _FAILED = 255, 254, 253, 252, 251, 250
-# what reading raises where the bytes say what no tape says
+# Reading raises these where the bytes are not those of a tape.
 DAMAGES = (
     LookupError,
     ValueError,
@@ -276,7 +276,7 @@ class _Columns:
         self.kinds, self.cores, self.rare, self.sums = new(), new(), new(), new()
         self.times, self.time = new(), TimeColumn()
         self.text = codec_of(str)
-        # of placements: how many runs, and each field of a run
+        # Placements are the number of runs, and each field of a run.
         self.counts = new()
         self.placings: list[tuple[Stream, Codec]] = [
             (new(), codec_of(int, "container_id")),

@@ -21,19 +21,23 @@ from weft.wire.handlers import Wrapped, quiet
 from weft.wire.tls import NO_ROLE
 
 UserOf = Callable[[str], tuple[Role, str]]
-USER_KEY = "weft-user"  # metadata: the user for whom a gateway calls
-TOKEN_KEY = "weft-token"  # metadata: that user's token, as text
+# Metadata names the user for whom a gateway calls, or has that user's token as text.
+USER_KEY = "weft-user"
+TOKEN_KEY = "weft-token"
 SAN = "x509_subject_alternative_name"
 OURS = "/weft."
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the other end of a call. `known`: it had to say so."""
+    """Who is at the other end of a call. `known`: it had to say so.
+
+    `user` is the one for whom it calls.
+    """
 
     known: bool = False
     roles: tuple[tuple[Role, str], ...] = ()
-    user: str = field(default="")  # for whom it calls
+    user: str = field(default="")
 
     def has(self, role: Role) -> bool:
         """Return whether its certificate says this role."""
@@ -91,7 +95,8 @@ def peer_of(context: Any, *, known: bool, users: UserOf | None = None) -> Peer:
     if not known:
         if users is None or TOKEN_KEY not in metadata:
             return ANYBODY
-        return Peer(True, (users(str(metadata[TOKEN_KEY])),))  # who says who it is, is held to it
+        # A caller that shows a token acts as the token's user only.
+        return Peer(True, (users(str(metadata[TOKEN_KEY])),))
     roles = _roles(tuple(context.auth_context().get(SAN, ())))
     peer = Peer(True, roles, str(metadata.get(USER_KEY, "")))
     if TOKEN_KEY not in metadata or not peer.has(Role.GATEWAY):

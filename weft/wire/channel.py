@@ -13,21 +13,31 @@ from weft.model.errors import InputError, WeftError
 from weft.wire import tls
 from weft.wire.addresses import places
 
-MESSAGE_BYTES_MAX = 64 * 1024 * 1024  # of one message: a job of 100,000 told tasks is about 15 MB
-SPARE_BYTES = 1024  # of it, for what gRPC and the enclosing message add
-HANDSHAKE_MS = 10_000  # from a connection to its first words of HTTP/2, TLS included
-IDLE_MS = 300_000  # a connection without a call is closed; its client opens another at the next
-OLD_S = 600.0  # calls over a connection with an identity that was renewed end by then
-BACKOFF_S = 0.05  # before the first retry; doubles up to BACKOFF_S_MAX
+# A job of 100,000 tasks that differ is about 15 MB.
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+# gRPC and the enclosing message add at most so much to a message.
+ENVELOPE_BYTES_MAX = 1024
+# A connection must send its first words of HTTP/2 within this, TLS included.
+HANDSHAKE_MS = 10_000
+# A connection without a call is closed; its client opens another at the next.
+IDLE_MS = 300_000
+# Calls over a connection whose identity was renewed, or to an address that was left, end by then.
+RENEWED_IDENTITY_GRACE_S = 600.0
+# The wait before a retry doubles from here.
+BACKOFF_S = 0.05
 BACKOFF_S_MAX = 2.0
-SEARCH_S_MAX = 0.5  # the same for a list of addresses, of which one may serve any moment
-LEFT_S = 5.0  # calls under way at an address that was left end by then
-PROBE_S, SILENT_S = 2.0, 3.0  # of a list: after so long of silence one is asked, then left
+# Of a list of addresses one may serve any moment.
+SEARCH_BACKOFF_S_MAX = 0.5
+LEFT_ADDRESS_GRACE_S = 5.0
+# An address of a list is probed after so long a silence, and left if that is not answered.
+PROBE_S, PROBE_TIMEOUT_S = 2.0, 3.0
 
-PLACE_KEY = "weft-place-bin"  # trailing metadata of a refused request
+# A refused request has these in its trailing metadata, LEADER_KEY (host:port of the manager that
+# leads) where a standby refuses; a stream that is served has SERVES_KEY in its leading metadata.
+PLACE_KEY = "weft-place-bin"
 PROBLEM_KEY = "weft-problem-bin"
-SERVES_KEY = "weft-serves"  # leading metadata of a stream that is served, not refused
-LEADER_KEY = "weft-leader-bin"  # of what a standby refuses: host:port of the one who leads
+SERVES_KEY = "weft-serves"
+LEADER_KEY = "weft-leader-bin"
 
 Stub = TypeVar("Stub")
 
@@ -46,25 +56,29 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    ("grpc.enable_http_proxy", 0),  # a cluster is reached directly
-    ("grpc.use_local_subchannel_pool", 1),  # channels do not share each other's back-off
+    # A cluster is reached directly.
+    ("grpc.enable_http_proxy", 0),
+    # Channels do not share each other's back-off.
+    ("grpc.use_local_subchannel_pool", 1),
 ]
-# one of several may be paused, with its connections open: only silence tells
+# One of several managers may be paused with its connections open, which only silence shows.
 _WATCHFUL = {
     "grpc.keepalive_time_ms": int(PROBE_S * 1000),
-    "grpc.keepalive_timeout_ms": int(SILENT_S * 1000),
-    "grpc.http2.ping_timeout_ms": int(SILENT_S * 1000),
+    "grpc.keepalive_timeout_ms": int(PROBE_TIMEOUT_S * 1000),
+    "grpc.http2.ping_timeout_ms": int(PROBE_TIMEOUT_S * 1000),
     "grpc.http2.max_pings_without_data": 0,
-    "grpc.max_reconnect_backoff_ms": int(SEARCH_S_MAX * 1000),
+    "grpc.max_reconnect_backoff_ms": int(SEARCH_BACKOFF_S_MAX * 1000),
 }
 SERVER_OPTIONS: list[tuple[str, Any]] = [
     *_LIMITS,
     *_KEEPALIVE,
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_ping_strikes", 0),  # a quiet connection is no hostile one
-    ("grpc.so_reuseport", 0),  # a port in use is an error, never shared by accident
-    # who connects and says nothing is let go, and so is who has had no call for long
+    # A quiet connection is not hostile.
+    ("grpc.http2.max_ping_strikes", 0),
+    # A port in use is an error, never shared by accident.
+    ("grpc.so_reuseport", 0),
+    # A peer that connects and stays silent is dropped, and so is one without a call for long.
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
     ("grpc.max_connection_idle_ms", IDLE_MS),
 ]
@@ -113,7 +127,7 @@ class Dialled(Generic[Stub]):
         identity = tls.current() if self._identity is not None and self._identity.files else None
         if identity is not None and identity.files and identity != self._identity:
             self._identity = identity
-            self._anew(OLD_S)
+            self._anew(RENEWED_IDENTITY_GRACE_S)
         return self._stub
 
     @property
@@ -137,11 +151,11 @@ class Dialled(Generic[Stub]):
             self._at = self._places.index(hint)
         else:
             self._at = (self._at + 1) % len(self._places)
-        self._anew(LEFT_S)
+        self._anew(LEFT_ADDRESS_GRACE_S)
 
     def backoffs(self) -> Iterator[float]:
         """Return waits between tries, s; short ones where another address may serve any moment."""
-        return backoffs(SEARCH_S_MAX if self.several else BACKOFF_S_MAX)
+        return backoffs(SEARCH_BACKOFF_S_MAX if self.several else BACKOFF_S_MAX)
 
     def _dial(self) -> grpc.aio.Channel:
         return dial(self.address, watchful=self.several)
@@ -171,12 +185,12 @@ def backoffs(most_s: float = BACKOFF_S_MAX) -> Iterator[float]:
 def check_size(message: Any, what: str) -> None:
     """Raise InputError for a message over the limit, before anything is sent."""
     size = message.ByteSize()
-    if size > MESSAGE_BYTES_MAX - SPARE_BYTES:
+    if size > MESSAGE_BYTES_MAX - ENVELOPE_BYTES_MAX:
         limit = MESSAGE_BYTES_MAX / 1e6
         raise InputError(what, f"{size / 1e6:.1f} MB are more than the limit of {limit:.0f} MB")
 
 
-# what gRPC says of a handshake that failed -> what it means
+# gRPC's words for a handshake that failed, and what they mean.
 _HANDSHAKES = {
     "wrong_version_number": "it does not speak TLS, and --tls-ca asks for it",
     "hostname verification check failed": "its certificate is for another host",
@@ -240,7 +254,7 @@ async def call(
     """
     loop = asyncio.get_running_loop()
     give_up = loop.time() + patience_s
-    for wait_s in backoffs(BACKOFF_S_MAX if turn is None else SEARCH_S_MAX):
+    for wait_s in backoffs(BACKOFF_S_MAX if turn is None else SEARCH_BACKOFF_S_MAX):
         try:
             return await method(request, timeout=deadline_s, metadata=metadata)
         except grpc.aio.AioRpcError as error:

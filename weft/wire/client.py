@@ -19,8 +19,9 @@ from weft.wire.containers_pb2_grpc import ContainerManagerStub
 from weft.wire.tokens import numbered
 
 _MANAGER = "Resource Manager"
-TAKEOVER_S = 20.0  # with several managers: for so long one may take over from another
-LOGS_MAX = 100_000  # containers whose logs a connection has leave to read
+# With several managers, one may take so long to take over from another.
+TAKEOVER_S = 20.0
+LOG_TOKENS_MAX = 100_000
 
 
 class ManagerConnection:
@@ -40,7 +41,7 @@ class ManagerConnection:
     ) -> None:
         """`user`, or the user whose `token` it is, is whom a gateway calls for."""
         said = ((USER_KEY, user), (TOKEN_KEY, token))
-        self._logs: dict[int, bytes] = {}  # leave to read what containers wrote
+        self._log_tokens: dict[int, bytes] = {}
         self._metadata = tuple((key, value) for key, value in said if value)
         self.address = address
         self.deadline_s = deadline_s
@@ -85,14 +86,14 @@ class ManagerConnection:
         except grpc.aio.AioRpcError as error:
             return self._refused(error, what)
         for token in getattr(answer, "tokens", ()):
-            self._logs[numbered(token)[1]] = token
-        while len(self._logs) > LOGS_MAX:
-            del self._logs[next(iter(self._logs))]
+            self._log_tokens[numbered(token)[1]] = token
+        while len(self._log_tokens) > LOG_TOKENS_MAX:
+            del self._log_tokens[next(iter(self._log_tokens))]
         return row.decode_answer(answer)  # type: ignore[no-any-return]
 
     def log_token(self, container: int) -> bytes:
         """Return the leave to read what a container wrote, which came with its newest report."""
-        return self._logs.get(container, b"")
+        return self._log_tokens.get(container, b"")
 
     def _refused(self, error: grpc.aio.AioRpcError, what: str) -> Refused:
         metadata = dict(error.trailing_metadata() or ())
@@ -124,7 +125,8 @@ class ManagerConnection:
         try:
             while True:
                 batch = await stream.read()
-                if not isinstance(batch, Events):  # grpc.aio.EOF
+                # The end is grpc.aio.EOF.
+                if not isinstance(batch, Events):
                     return
                 yield batch.first, [json.loads(line) for line in batch.json]
         except grpc.aio.AioRpcError as error:
@@ -164,7 +166,8 @@ async def read_log(
         try:
             while True:
                 chunk = await chunks.read()
-                if not isinstance(chunk, LogChunk):  # grpc.aio.EOF
+                # The end is grpc.aio.EOF.
+                if not isinstance(chunk, LogChunk):
                     return
                 yield chunk.data
         except grpc.aio.AioRpcError as error:

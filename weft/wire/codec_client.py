@@ -49,9 +49,12 @@ from weft.wire.plain import Codec, codec_of, page_of
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """How one RPC of ResourceManagerClient carries one request and its answer."""
+    """How one RPC of ResourceManagerClient carries one request and its answer.
 
-    method: str  # the RPC's name
+    `method` is the RPC's name.
+    """
+
+    method: str
     request_type: type[Message]
     answer_type: type[Message]
     encode_request: Callable[[Any], Any]

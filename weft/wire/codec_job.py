@@ -7,9 +7,12 @@ from weft.model.errors import InputError
 from weft.model.job import Job
 from weft.model.jobfile import job_from_dict, job_to_dict
 
-JOB_BYTES_MAX = 32 * 1024 * 1024  # it must fit into an answer with what is known of its tasks
-_GROWTH_MAX = 8  # how much longer our JSON of a job may be than a client's: 1e15 is 18 characters
-_KEPT = 8  # encoded jobs kept, for attempts that are told the same job again
+# A job must fit into an answer, together with what is known of its tasks.
+JOB_BYTES_MAX = 32 * 1024 * 1024
+# Our JSON of a job may be so many times as long as a client's: 1e15 becomes 18 characters.
+_JSON_GROWTH_MAX = 8
+# Encoded jobs are kept for attempts that get the same job again.
+_ENCODED_JOBS_MAX = 8
 _encoded: OrderedDict[int, tuple[Job, bytes]] = OrderedDict()
 
 
@@ -21,7 +24,7 @@ def encode_job(job: Job) -> bytes:
     text = json.dumps(job_to_dict(job), separators=(",", ":"), ensure_ascii=False)
     data = text.encode("utf-8", "surrogatepass")
     _encoded[id(job)] = (job, data)
-    if len(_encoded) > _KEPT:
+    if len(_encoded) > _ENCODED_JOBS_MAX:
         _encoded.popitem(last=False)
     return data
 
@@ -35,12 +38,14 @@ def decode_job(data: bytes) -> Job:
         raise InputError("job", f"invalid UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise InputError("job", f"invalid JSON: {error}") from None
-    except ValueError:  # Python reads no integer of thousands of digits
+    except ValueError:
+        # Python reads no integer of thousands of digits.
         raise InputError("job", "invalid JSON: a number has too many digits") from None
     except RecursionError:
         raise InputError("job", "nested too deeply") from None
     job = job_from_dict(table)
-    if len(data) > JOB_BYTES_MAX // _GROWTH_MAX:  # as it will travel on from here
+    if len(data) > JOB_BYTES_MAX // _JSON_GROWTH_MAX:
+        # It will be sent on in Weft's own JSON.
         _check_size(len(encode_job(job)))
     return job
 

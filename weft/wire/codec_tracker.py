@@ -69,7 +69,8 @@ def decode_reports(
 def _decode_idle(item: pb.IdleNodes) -> IdleTold:
     if len(item.node_ids) > IDLE_MAX:
         raise CodecError(f"{len(item.node_ids)} idle nodes are more than {IDLE_MAX}")
-    return IdleTold(item.number, tuple(dict.fromkeys(item.node_ids)))  # a node beats once
+    # A node's heartbeat counts once.
+    return IdleTold(item.number, tuple(dict.fromkeys(item.node_ids)))
 
 
 def _decode_report(item: pb.TrackerReport) -> FromNode:

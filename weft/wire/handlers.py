@@ -56,13 +56,15 @@ def quiet(handler: Any, around: Callable[[Serve], Any]) -> Any:
                 problem = request.problem
             except DecodeError as error:
                 problem = str(error)
-            except grpc.aio.InternalError as error:  # no way to the peer any more
+            except grpc.aio.InternalError as error:
+                # The connection to the peer is gone.
                 raise asyncio.CancelledError from error
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"not understood: {problem}")
 
         return around(answer)
 
-    streams = handler.request_streaming  # then requests are read within the call
+    # The requests of a stream are read within the call.
+    streams = handler.request_streaming
     read = None if streams else partial(_read, handler.request_deserializer)
     return rewrapped(handler, quieted, read)
 

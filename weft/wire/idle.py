@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from weft.model.ids import NodeId
 
-IDLE_MAX = 10_000  # nodes of one message
+# One message names at most so many nodes.
+IDLE_MAX = 10_000
 
 
 class IdleTold(NamedTuple):

@@ -9,7 +9,8 @@ from weft.model.errors import WeftError
 from weft.wire import matcher_pb2, matcher_pb2_grpc, tls
 from weft.wire.channel import CHANNEL_OPTIONS, reason_of
 
-ANSWER_BYTES_MAX = 4 << 20  # half a million picks
+# This holds half a million picks.
+ANSWER_BYTES_MAX = 4 << 20
 _OPTIONS = [
     *(one for one in CHANNEL_OPTIONS if one[0] != "grpc.max_receive_message_length"),
     ("grpc.max_receive_message_length", ANSWER_BYTES_MAX),

@@ -10,8 +10,10 @@ import grpc.aio
 
 from weft.wire.handlers import Wrapped
 
-OURS = "/weft."  # health checks and reflection are not worth series
-OnCall = Callable[[str, str, float], None]  # method, status code, s
+# Health checks and reflection are not worth series.
+OURS = "/weft."
+# It gets the method, the status code and the duration, s.
+OnCall = Callable[[str, str, float], None]
 
 
 class Metering(grpc.aio.ServerInterceptor):
@@ -38,7 +40,8 @@ class Metering(grpc.aio.ServerInterceptor):
             began_s, code = time.perf_counter(), "OK"
             try:
                 return await serve(request, context)
-            except BaseException as error:  # also a cancelled one
+            except BaseException as error:
+                # A cancelled call is counted as well.
                 code = _code(error, context)
                 raise
             finally:

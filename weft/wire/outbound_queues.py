@@ -18,10 +18,13 @@ from weft.protocol.messages import AttemptAccepted
 from weft.wire import channel as wire
 from weft.wire.auth import ANYBODY, Peer
 
-BATCH_MAX = 1_000  # messages of one batch, ...
-BATCH_SHARE = 4  # ... or this part of what waits: a busy loop writes few batches a second
-BATCH_BYTES_MAX = 16 * 1024 * 1024  # of one batch of several messages, encoded
-WAITING_MAX = 20_000  # messages; a peer that is slower than this loses the rest
+# A batch has so many messages, or this part of those that wait if that is more, as a busy loop
+# writes few batches a second. BATCH_BYTES_MAX holds for several messages, encoded.
+BATCH_MESSAGES_MAX = 1_000
+BATCH_PART_OF_WAITING = 4
+BATCH_BYTES_MAX = 16 * 1024 * 1024
+# A peer that is slower than this number of messages loses the rest.
+WAITING_MAX = 20_000
 
 # Told how many messages could not be delivered.
 OnDrop = Callable[[int], None]
@@ -43,7 +46,7 @@ def parts(batch: list[Any], encode: Callable[[list[Any]], Any]) -> Iterator[tupl
         half = len(batch) // 2
         yield from parts(batch[:half], encode)
         yield from parts(batch[half:], encode)
-    elif size <= wire.MESSAGE_BYTES_MAX - wire.SPARE_BYTES:
+    elif size <= wire.MESSAGE_BYTES_MAX - wire.ENVELOPE_BYTES_MAX:
         yield batch, encoded
     else:
         limit = wire.MESSAGE_BYTES_MAX / 1e6
@@ -60,7 +63,7 @@ class Lane:
     """Messages on their way to one peer."""
 
     __slots__ = (
-        "_due",
+        "_is_due",
         "_on_drop",
         "_taker",
         "_timer",
@@ -76,11 +79,13 @@ class Lane:
         """`peer` is the address at the other end, as gRPC writes it, `who` what it showed to be."""
         self.peer = peer
         self.who = who
-        self.subjects: dict[Any, None] = {}  # the attempts or nodes that it may speak for
+        # The peer may speak for these attempts or nodes.
+        self.subjects: dict[Any, None] = {}
         self._waiting: list[Any] = []
-        self._due = False  # what waits is to leave now
-        self._taker: asyncio.Future[None] | None = None  # who waits for that
-        self._timer: asyncio.TimerHandle | None = None  # until it is
+        # What waits is to leave now if `_is_due`; the taker waits for that, the timer makes it so.
+        self._is_due = False
+        self._taker: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._on_drop = on_drop
         self.closed = False
         self.writing = False
@@ -96,12 +101,12 @@ class Lane:
             self._drop(before)
         elif within_s <= 0.0:
             self._leave()
-        elif self._timer is None and not self._due:
+        elif self._timer is None and not self._is_due:
             self._timer = asyncio.get_running_loop().call_later(within_s, self._leave)
 
     def _leave(self) -> None:
         """Let what waits go."""
-        self._due = True
+        self._is_due = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -136,23 +141,23 @@ class Lane:
                 self._on_drop(lost)
 
     async def take(self) -> list[Any]:
-        """Wait for messages; return what waits, at most BATCH_MAX or a BATCH_SHARE of it.
+        """Wait for messages; return what waits, at most BATCH_MESSAGES_MAX or a part of it.
 
         What holds a whole job (up to tens of MB) comes alone, so that not many are encoded to see
         that they do not fit together.
         """
-        while not (self._due and self._waiting):
-            self._due = False
+        while not (self._is_due and self._waiting):
+            self._is_due = False
             self._taker = asyncio.get_running_loop().create_future()
             await self._taker
-        count = max(BATCH_MAX, len(self._waiting) // BATCH_SHARE)
+        count = max(BATCH_MESSAGES_MAX, len(self._waiting) // BATCH_PART_OF_WAITING)
         for position, message in enumerate(self._waiting[:count]):
             if type(message) is AttemptAccepted:
                 count = max(1, position)
                 break
         batch = self._waiting[:count]
         del self._waiting[:count]
-        self._due = bool(self._waiting)
+        self._is_due = bool(self._waiting)
         return batch
 
     async def pump(self, write: Callable[[Any], Any], encode: Callable[[list[Any]], Any]) -> None:
@@ -223,7 +228,8 @@ class Stream:
                 reason = "closed by the server"
             except grpc.aio.AioRpcError as error:
                 reason, leader = wire.reason_of(error), wire.leader_of(error)
-            except (ValueError, WeftError) as error:  # a server of another version
+            except (ValueError, WeftError) as error:
+                # The server is of another version.
                 reason = f"not understood: {error}"
             if self.up:
                 waits = self._waits()

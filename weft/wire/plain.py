@@ -50,7 +50,8 @@ def codec_of(record: type, message: type[Message]) -> Codec:
 
     found = Codec(encode, decode)
     for name, field in descriptor.fields_by_name.items():
-        own_kind = record in get_args(hints[name])  # a tree: its codec is the one being made
+        # The codec of a tree is the one being made.
+        own_kind = record in get_args(hints[name])
         each = found if own_kind else None
         plan.append((name, *_of_field(field, hints[name], each)))
     return found

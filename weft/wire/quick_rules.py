@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 Quick = Callable[[Any, int], bool]
-KNOWN_MAX, KNOWN_LENGTH_MAX = 10_000, 64  # short names that were found good are not read again
+# Short names that were found good are not checked again.
+KNOWN_NAMES_MAX, KNOWN_NAME_CHARS_MAX = 10_000, 64
 _known: set[str] = set()
 
 
@@ -17,8 +18,8 @@ def is_known(name: str, check: Callable[[Any, int], str]) -> bool:
     """Return whether a name passes `check`; good ones are remembered."""
     if check(name, 0):
         return False
-    if len(name) <= KNOWN_LENGTH_MAX:
-        if len(_known) >= KNOWN_MAX:
+    if len(name) <= KNOWN_NAME_CHARS_MAX:
+        if len(_known) >= KNOWN_NAMES_MAX:
             _known.clear()
         _known.add(name)
     return True
@@ -39,7 +40,8 @@ class _Writer:
     """Writes statements that return False where a value breaks its rule."""
 
     def __init__(self, rules: Mapping[type, Mapping[str, Any]]) -> None:
-        self.first: list[str] = []  # what goes before all else
+        # These lines precede all others.
+        self.first: list[str] = []
         self.lines: list[str] = []
         self.scope: dict[str, Any] = {"known": _known, "is_known": is_known}
         self._rules = rules
@@ -58,7 +60,8 @@ class _Writer:
             self._each(n, rule, depth)
             return
         more = 0
-        if rule.repeats and depth > 1:  # like the item before, mostly: then it is good
+        if rule.repeats and depth > 1:
+            # Most values equal that of the item before, which was good.
             self.first.append(f"    last{n} = None")
             self._say(depth, f"if v{n} != last{n}:")
             self._say(depth + 1, f"last{n} = v{n}")

@@ -21,37 +21,53 @@ from weft.model.reading import name_problem
 from weft.protocol import messages, requests
 from weft.wire.quick_rules import Quick, quick
 
-Check = Callable[[Any, int], str]  # (value, resource types) -> what is wrong; empty: nothing
+# A check gets (value, number of resource types) and returns what is wrong, or nothing.
+Check = Callable[[Any, int], str]
 
-EXACT = float(2**53)  # beyond it whole numbers are not told apart as float64
-SUM_MAX = 1e30  # of what masters add up over their tasks
-ID_MAX = 2**63 - 1  # ids and batch numbers are int64 in the books' columns
+# Beyond it float64 does not hold every whole number.
+EXACT = float(2**53)
+# Masters add amounts up over their tasks.
+SUM_MAX = 1e30
+# Ids and batch numbers are int64 in columns of the manager.
+ID_MAX = 2**63 - 1
 CONTAINER_MIN = 2**32
-ATTEMPT_MAX = 2**31 - 1  # its containers' ids are then below ID_MAX
+# The ids of its containers are then below ID_MAX.
+ATTEMPT_MAX = 2**31 - 1
 APP_MAX = app_of_attempt(ATTEMPT_MAX)
 STAGE_MAX = 2**31 - 1
-TRIES_MAX = 2**31 - 1  # of one task; a node tells the number after the last
-TEXT_BYTES_MAX = 64 * 1024  # diagnostics: the end of a command's output, a reason
-ITEMS_MAX = 200_000  # of one list in one message, a run being as many as it stands for
-LABELS_MAX = 16  # of one node
-FINAL_STATUSES = ("", "SUCCEEDED", "FAILED", "KILLED")  # all that clients know; empty: not told
+# A node answers with the number after the last try of a task.
+TRIES_MAX = 2**31 - 1
+# Such a text is diagnostics: the end of a command's output, or a reason.
+TEXT_BYTES_MAX = 64 * 1024
+# A list in one message may have so many items, a run counting as many as it stands for.
+ITEMS_MAX = 200_000
+# A node has at most so many labels.
+LABELS_MAX = 16
+# Clients know no other status; an empty one is unknown.
+FINAL_STATUSES = ("", "SUCCEEDED", "FAILED", "KILLED")
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a field may hold. `check` answers what is wrong with a value; empty: nothing."""
+    """What a field may hold. `check` answers what is wrong with a value; empty: nothing.
 
-    name: str  # as `amount`; the fuzzer knows by it how to break the rule
-    check: Check | None  # None: the wire guarantees it
-    item: "Rule | type | None" = None  # of a list: what it holds
-    row: tuple["Rule", ...] = ()  # of a list of plain tuples: the rule of each place
-    quick: str = ""  # an expression of {v} and d, true only where `check` finds nothing wrong
-    repeats: bool = False  # in a list, the items' values are often the same
+    By its `name`, as `amount`, the fuzzer knows how to break the rule. `check` is None where the
+    wire guarantees it. In a list, `item` is the rule of each item, or for a list of plain tuples
+    `row` the rule of each place; `repeats` says that the items' values are often the same. `quick`
+    is an expression of {v} and d that is true only where `check` finds nothing wrong.
+    """
+
+    name: str
+    check: Check | None
+    item: "Rule | type | None" = None
+    row: tuple["Rule", ...] = ()
+    quick: str = ""
+    repeats: bool = False
 
 
 def _number(name: str, low: float, high: float, what: str) -> Rule:
     def check(value: Any, d: int) -> str:
-        # a NaN passes no comparison
+        # A NaN passes no comparison.
         return "" if low <= value <= high else f"expected {what}, got {value!r:.40}"
 
     return Rule(name, check, quick=f"{low!r} <= {{v}} <= {high!r}")
@@ -86,7 +102,7 @@ def _vector(name: str, least: float, what: str, *, may_be_empty: bool) -> Rule:
             return f"expected one amount for each of {d} resource types, got none"
         if d and len(value) != d:
             return f"expected one amount for each of {d} resource types, got {len(value)}"
-        # a NaN makes the sum one, which passes no comparison
+        # A NaN makes the sum a NaN, which passes no comparison.
         if min(value) >= least and sum(value) <= EXACT:
             return ""
         return f"expected {what}, got {list(value)!r:.80}"
@@ -127,9 +143,11 @@ def _list(
         return ""
 
     quick = "not {v} or not {check}({v}, d)"
-    if isinstance(item, type):  # the rules of one item hold how many it may stand for
+    # The rules of an item bound how many it may stand for.
+    if isinstance(item, type):
         quick = f"len({{v}}) <= {most}" if counts is None else "len({v}) == 1 or " + quick
-    elif item in (ID, CONTAINER, POSITION):  # whole numbers on the wire, so none is a NaN
+    # They are whole numbers on the wire, so that none is a NaN.
+    elif item in (ID, CONTAINER, POSITION):
         low = CONTAINER_MIN if item is CONTAINER else 0
         high = STAGE_MAX if item is POSITION else ID_MAX
         quick = (
@@ -170,7 +188,7 @@ def _blacklist(value: tuple[str, ...] | None, d: int) -> str:
 
 
 GIVEN = Rule("given", None)
-# may be empty
+# A NAME may be empty, unlike a NAMED.
 NAME = Rule("name", _name, quick="not {v} or {v} in known or is_known({v}, {check})")
 NAMED = Rule("named", _named, quick="{v} in known or is_known({v}, {check})")
 TEXT = Rule(
@@ -181,7 +199,7 @@ TEXT = Rule(
 STATUS = Rule("status", _status, quick="not {v} or not {check}({v}, d)")
 ID = _number("id", 0, ID_MAX, "an id below 2^63")
 CONTAINER = _number("container", CONTAINER_MIN, ID_MAX, "a container's id from 2^32 to 2^63 - 1")
-# the first of a run, whose last is one as well
+# It is the first id of a run, whose last must be an id as well.
 FIRST = _number("container", CONTAINER_MIN, ID_MAX - ITEMS_MAX, "a container's id from 2^32 on")
 ATTEMPT = _number("attempt", 1, ATTEMPT_MAX, f"an attempt's id from 1 to {ATTEMPT_MAX}")
 APP = _number("app", 0, APP_MAX, f"an application's number of at most {APP_MAX}")
@@ -193,7 +211,8 @@ POSITION = _number("position", 0, STAGE_MAX, "a position from 0 on")
 STAGE = _number("stage", -1, STAGE_MAX, "a position from 0 on, or -1 for none")
 EXIT = _number("exit", -(2**31), 2**31 - 1, "an exit code")
 DURATION = _number("duration", 0, EXACT, "a finite time from 0 to 2^53 s")
-PACE = _number("pace", 0.001, EXACT, "a time from 1 ms to 2^53 s")  # 0: a busy loop
+# An interval of 0 would be a busy loop.
+PACE = _number("pace", 0.001, EXACT, "a time from 1 ms to 2^53 s")
 SPEED = _number("speed", 1 / SPEED_MAX, SPEED_MAX, "a speed from 1e-6 to 1e6")
 MOMENT = _number("moment", -EXACT, EXACT, "a finite time within 2^53 s")
 NUMBER = _number("number", -EXACT, EXACT, "a finite number within 2^53")
@@ -202,7 +221,7 @@ WORK = _number("work", 0, SUM_MAX, "a finite number from 0 on")
 DEMAND = _vector("demand", 0.0, "finite amounts from 0 to 2^53", may_be_empty=False)
 SHARE = _vector("share", -EXACT, "finite amounts", may_be_empty=True)
 GRANTED = _vector("granted", 0.0, "finite amounts from 0 to 2^53", may_be_empty=True)
-# below 0: not measured
+# An amount below 0 was not measured.
 USE = _vector("use", -1.0, "finite amounts, or -1 for not measured", may_be_empty=True)
 CAPACITY = Rule("capacity", _amounts)
 IDS = _list(ID)
@@ -446,7 +465,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "container_use": _list(messages.ContainerUse),
         "sent_s": MOMENT,
     },
-    # what clients ask; a job is checked where its file is read (`weft.model.jobfile`)
+    # Clients request these; a job is checked where its file is read (`weft.model.jobfile`).
     requests.NewApplication: {},
     requests.SubmitApplication: {"job": GIVEN, "submission_id": NAME, "app_id": APP},
     requests.KillApplication: {"app_id": APP, "diagnostics": TEXT},

@@ -39,11 +39,15 @@ from weft.wire.validator import Gate
 
 Ask = Callable[[ClientRequest, Caller], Awaitable[Any]]
 Watch = Callable[[int], AsyncIterator[tuple[int, list[str]]]]
-OnBatch = Callable[[Lane, Any], Awaitable[None] | None]  # what is waited for before the next
+# The next batch waits for what this returns.
+OnBatch = Callable[[Lane, Any], Awaitable[None] | None]
 OnClosed = Callable[[Lane], None]
-Stamp = Callable[[], tuple[int, int]]  # the cluster's start, ms, and the life of its manager
-BEGUN_S = 0.05  # cluster time: tasks begin so long, at most, before their master is told
-BEGUN_S_MAX = 1.0  # wall clock: however slow the cluster's, masters give a stream up that is silent
+# It returns the cluster's start, ms, and the life of its manager.
+Stamp = Callable[[], tuple[int, int]]
+# A master hears that a task begins at most so much cluster time later, and at most BEGUN_S_MAX on
+# the wall clock, as masters drop a stream that is silent.
+BEGUN_S = 0.05
+BEGUN_S_MAX = 1.0
 _STATUS = {code.name.lower(): code for code in grpc.StatusCode}
 
 
@@ -83,7 +87,8 @@ def add_client_service(
             except InputError as error:
                 problem = f"the answer does not fit one message: {error.problem}"
                 await _refuse(context, Refused("resource_exhausted", row.method, problem))
-            except ValueError as error:  # protobuf takes no such value: a fault of ours
+            except ValueError as error:
+                # Protobuf takes no such value, which is a bug of Weft.
                 problem = f"the answer cannot be written: {error}"
                 await _refuse(context, Refused("internal", "", problem))
 

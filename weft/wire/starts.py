@@ -22,9 +22,11 @@ from weft.wire.outbound_queues import Lane, OnDrop, cancel
 Answer = Callable[[StartContainersRequest, Any], Awaitable[ContainersResponse]]
 OnAnswer = Callable[[ContainersResponse], None]
 # What comes waits while so many requests of a stream, or messages in them, were not answered.
-OWED_MAX, ORDERS_MAX = 1_000, 4_000
-MANY = 500  # orders whose answers are company enough
-SPARE = 16  # answers that may wait while one is written
+UNANSWERED_REQUESTS_MAX, UNANSWERED_ORDERS_MAX = 1_000, 4_000
+# Answers to so many orders are sent at once.
+GATHERED_ORDERS_MAX = 500
+# So many answers may wait while one is written.
+QUEUED_ANSWERS_MAX = 16
 
 
 def only_begins(request: StartContainersRequest, answer: ContainersResponse) -> bool:
@@ -56,20 +58,24 @@ def answering(answer: Answer, within_s: float) -> Any:
         writer = asyncio.create_task(lane.pump(context.write, merged))
         told = partial(_told, lane, writer)
         checked = _Checked(context, told)
-        unsaid = 0  # orders whose answers wait, or left since without being counted
+        # These are orders whose answers wait, or left since without being counted.
+        unsent_orders = 0
         try:
             while (request := await context.read()) is not grpc.aio.EOF:
                 response = await answer(request, checked)
                 response.requests = 1
-                unsaid += len(request.starts)
-                waits = unsaid < MANY and only_begins(request, response)
-                unsaid = unsaid if waits else 0
+                unsent_orders += len(request.starts)
+                waits = unsent_orders < GATHERED_ORDERS_MAX and only_begins(request, response)
+                unsent_orders = unsent_orders if waits else 0
                 lane.send((response,), within_s if waits else 0.0)
-                if lane.writing and lane.waiting > SPARE:
-                    await told()  # of a peer that does not read no more is read
-            await told()  # who orders no more may still want to hear of what it ordered
+                if lane.writing and lane.waiting > QUEUED_ANSWERS_MAX:
+                    # Nothing more is read from a peer that does not read.
+                    await told()
+            # A peer that orders no more may still read the answers.
+            await told()
         except Exception:
-            await told()  # a call that still writes cannot end with a status
+            # A call that still writes cannot end with a status.
+            await told()
             raise
         finally:
             lane.close()
@@ -109,9 +115,11 @@ class _Stream:
     def __init__(self, stub: Any, deadline_s: float) -> None:
         self.stub = stub
         self.call = stub.StreamStarts()
-        self.owed: deque[tuple[StartContainersRequest, int]] = deque()  # each of so many messages
-        self.orders = 0  # messages of them
-        self.room = asyncio.Event()  # it may be written to, or is over
+        # Each request comes with its number of messages.
+        self.owed: deque[tuple[StartContainersRequest, int]] = deque()
+        self.orders = 0
+        # It is set when the stream may be written to, or is over.
+        self.room = asyncio.Event()
         self.room.set()
         self.reader: asyncio.Task[None] | None = None
         self._deadline_s = deadline_s
@@ -139,7 +147,7 @@ class _Stream:
 
     def _watch(self) -> None:
         """Take no more than is answered soon; end the stream where nothing is answered in time."""
-        if len(self.owed) < OWED_MAX and self.orders < ORDERS_MAX:
+        if len(self.owed) < UNANSWERED_REQUESTS_MAX and self.orders < UNANSWERED_ORDERS_MAX:
             self.room.set()
         else:
             self.room.clear()
@@ -175,7 +183,8 @@ class Starts:
         self._deadline_s = deadline_s
         self._on_answer = on_answer
         self._on_drop = on_drop
-        self._streams: list[_Stream] = []  # the last one is written to, if it is up
+        # The last one is written to, if it is up.
+        self._streams: list[_Stream] = []
         self._calls = False
 
     @property
@@ -216,7 +225,8 @@ class Starts:
         try:
             while isinstance(answer := await stream.call.read(), ContainersResponse):
                 self._on_answer(answer)
-                stream.answered(answer.requests or 1)  # an earlier release answers each by itself
+                # An earlier release answers each request alone.
+                stream.answered(answer.requests or 1)
             if answer is not grpc.aio.EOF:
                 raise CodecError("what came is no answer")
             code = await stream.call.code()

@@ -28,7 +28,8 @@ class Identity:
     ca: bytes
     cert: bytes
     key: bytes = field(repr=False)
-    files: tuple[Path, ...] = field(default=(), repr=False, compare=False)  # where they are
+    # The texts were read from `files`.
+    files: tuple[Path, ...] = field(default=(), repr=False, compare=False)
 
 
 def read(ca: Path | None, cert: Path | None, key: Path | None) -> Identity | None:
@@ -68,10 +69,12 @@ def load(files: tuple[Path, Path, Path], context: ssl.SSLContext) -> None:
     context.load_verify_locations(authority)
 
 
-LOOK_S = 1.0  # between looks at the files
+# The files are examined for changes at this interval.
+LOOK_S = 1.0
 _UNSET = object()
 _identity: object = _UNSET
-_seen: tuple[object, float] = ((), 0.0)  # how the files were when last looked at, and when that was
+# This is how the files were when last examined, and when that was.
+_seen: tuple[object, float] = ((), 0.0)
 
 
 def use(identity: Identity | None) -> None:
@@ -96,7 +99,8 @@ def current() -> Identity | None:
     _seen = (_seen[0], now_s)
     try:
         fresh = read(*found.files)
-    except InputError:  # half written: the files that were good are used until these fit
+    except InputError:
+        # The files are half written, so the good ones are used until these fit.
         return found
     use(fresh)
     return fresh
@@ -139,7 +143,8 @@ def _check(ca: Path, cert: Path, key: Path) -> None:
     ends: list[ssl.SSLContext] = []
     for side in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER):
         end = ssl.SSLContext(side)
-        end.check_hostname = False  # names are the peers' matter
+        # Whoever dials checks names.
+        end.check_hostname = False
         end.verify_mode = ssl.CERT_REQUIRED
         try:
             end.load_verify_locations(ca)
@@ -181,7 +186,8 @@ def _shake_hands(client_context: ssl.SSLContext, server_context: ssl.SSLContext)
     client = client_context.wrap_bio(to_client, to_server, server_side=False)
     server = server_context.wrap_bio(to_server, to_client, server_side=True)
     waiting = [client, server]
-    for _ in range(10):  # a handshake takes two turns each
+    # A handshake takes two turns for each end.
+    for _ in range(10):
         for end in list(waiting):
             try:
                 end.do_handshake()

@@ -6,7 +6,7 @@ from weft.model.ids import AppId, AttemptId, ContainerId, app_of_attempt, app_of
 from weft.wire import tokens
 from weft.wire.tokens import Kind, Shown
 
-RUN_MAX = 1_000_000  # containers of one token
+TOKEN_CONTAINERS_MAX = 1_000_000
 
 
 class Wallet:
@@ -15,7 +15,8 @@ class Wallet:
     def __init__(self) -> None:
         self._attempts: dict[AttemptId, bytes] = {}
         self._containers: dict[AppId, dict[ContainerId, bytes]] = {}
-        self._lasting: dict[AppId, set[ContainerId]] = {}  # containers that outlive their tasks
+        # These containers outlive their tasks.
+        self._lasting: dict[AppId, set[ContainerId]] = {}
 
     def take(self, shown: Shown) -> None:
         """Keep tokens; what is none is left out."""
@@ -30,7 +31,7 @@ class Wallet:
                     known = self._containers[app] = {}
                 if count == 1:
                     known[number] = token
-                elif count <= RUN_MAX:
+                elif count <= TOKEN_CONTAINERS_MAX:
                     known.update(dict.fromkeys(range(number, number + count), token))
 
     def greeting(self) -> list[Shown]:
@@ -44,7 +45,8 @@ class Wallet:
 
     def of(self, containers: Iterable[ContainerId]) -> list[bytes]:
         """Return the tokens of containers, of those that are known, each once."""
-        found: dict[bytes, None] = {}  # a run has one for all
+        # A run of containers has one token for all.
+        found: dict[bytes, None] = {}
         for container in containers:
             token = self._containers.get(app_of_container(container), {}).get(container)
             if token is not None:

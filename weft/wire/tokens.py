@@ -23,38 +23,53 @@ from weft.model.errors import InputError
 from weft.model.ids import AttemptId, ContainerId, NodeId, attempt_of_container
 from weft.protocol.access import URI, Role, role_of
 
-FILE = "keys.json"  # in the Resource Manager's state folder
+# The file is in the Resource Manager's state folder.
+FILE = "keys.json"
 SECRET_BYTES = 32
 MAC_BYTES = 32
-ROTATE_S = 86_400.0  # between new keys, wall clock
-ACTIVATE_S = 30.0  # a new key is known for so long before anything is signed with it
-LASTS = 5  # changes of keys that tokens of masters and nodes outlive, should nobody renew them
-KEYS_MAX = LASTS + 2  # kept: those, the one that signs, the one that does next
-CONTAINER_S = 600.0  # a container is started so long after it was granted, at most
-FIRST_MAX = 2**30 - 1  # the first key's number is drawn: 1 to one more than this
+# On the wall clock, a new key is made every ROTATE_S and known for ACTIVATE_S before anything is
+# signed with it.
+ROTATE_S = 86_400.0
+ACTIVATE_S = 30.0
+# Tokens of masters and nodes outlive so many changes of keys, should nobody renew them.
+TOKEN_LIFE_ROTATIONS = 5
+# Kept are those, the key that signs and the one that does next.
+KEYS_MAX = TOKEN_LIFE_ROTATIONS + 2
+# A container is started so long after it was granted, at most.
+CONTAINER_S = 600.0
+# The first key's number is drawn from 1 to one more than this.
+FIRST_MAX = 2**30 - 1
 NUMBER_MAX = 2**32 - 1
 _HEAD = struct.Struct(">BId")
 _NUMBER = struct.Struct(">Q")
-_NUMBERED = struct.Struct(">BIdQ")  # a whole token for a number, but for its signature
-_NUMBERED_BYTES = _NUMBERED.size + MAC_BYTES
-_HANDED = struct.Struct(">BIdQQ")  # a container's, for an attempt that it was not granted to
-_HANDED_BYTES = _HANDED.size + MAC_BYTES
-_RUN = struct.Struct(">BIdQI")  # of so many containers with consecutive ids, granted together
-_RUN_BYTES = _RUN.size + MAC_BYTES
-DERIVED_MAX = 100_000  # nodes' keys that are remembered
-SECRETS_MAX = 10_000  # the same, of what signatures with them begin with
-_BLOCK = 64  # bytes that SHA-256 takes at a time
-_TOKEN_MAX = 2_000  # bytes
+# Tokens without their signature: for a number; of a container, for an attempt that it was not
+# granted to; of so many containers with consecutive ids that were granted together.
+_PLAIN_TOKEN = struct.Struct(">BIdQ")
+_PLAIN_TOKEN_BYTES = _PLAIN_TOKEN.size + MAC_BYTES
+_HANDED_TOKEN = struct.Struct(">BIdQQ")
+_HANDED_TOKEN_BYTES = _HANDED_TOKEN.size + MAC_BYTES
+_RUN_TOKEN = struct.Struct(">BIdQI")
+_RUN_TOKEN_BYTES = _RUN_TOKEN.size + MAC_BYTES
+NODE_KEYS_CACHED_MAX = 100_000
+# Kept is the state of the hash after the key's block, with which each signature begins.
+MAC_STATES_CACHED_MAX = 10_000
+_SHA256_BLOCK_BYTES = 64
+_TOKEN_BYTES_MAX = 2_000
 
 
 class Kind(IntEnum):
-    """What a token lets its holder do."""
+    """What a token lets its holder do.
 
-    ATTEMPT = 1  # speak for one attempt of an application
-    NODE = 2  # speak for one node
-    CONTAINER = 3  # start, stop and ask for one container on its node
-    LOG = 4  # read what one container wrote
-    USER = 5  # be a user: `client/NAME` or `admin/NAME`
+    ATTEMPT lets it speak for one attempt of an application and NODE for one node. CONTAINER lets it
+    start, stop and query one container on its node, and LOG read what one container wrote. USER
+    lets it be a user, `client/NAME` or `admin/NAME`.
+    """
+
+    ATTEMPT = 1
+    NODE = 2
+    CONTAINER = 3
+    LOG = 4
+    USER = 5
 
 
 class Shown(NamedTuple):
@@ -64,10 +79,13 @@ class Shown(NamedTuple):
 
 
 class KeysTold(NamedTuple):
-    """All of a node's own keys, by which it checks tokens of its containers: no other holds."""
+    """All of a node's own keys, by which it checks tokens of its containers: no other holds.
+
+    `keys` are (number, secret), ascending.
+    """
 
     node_id: NodeId
-    keys: tuple[tuple[int, bytes], ...]  # number and secret, ascending
+    keys: tuple[tuple[int, bytes], ...]
 
     def __repr__(self) -> str:
         return f"KeysTold({self.node_id!r}, {[number for number, _ in self.keys]})"
@@ -107,10 +125,12 @@ def sign(secret: bytes, kind: Kind, key: int, ends_s: float, subject: int | str)
     return said + signature(secret, said)
 
 
-@lru_cache(SECRETS_MAX)
+@lru_cache(MAC_STATES_CACHED_MAX)
 def _begun(secret: bytes) -> tuple[Any, Any]:
     """Return the inner and the outer hash of RFC 2104 as they are before there is a text."""
-    block = (secret if len(secret) <= _BLOCK else sha256(secret).digest()).ljust(_BLOCK, b"\0")
+    block = (secret if len(secret) <= _SHA256_BLOCK_BYTES else sha256(secret).digest()).ljust(
+        _SHA256_BLOCK_BYTES, b"\0"
+    )
     inner, outer = (bytes([byte ^ pad for byte in block]) for pad in (0x36, 0x5C))
     return sha256(inner), sha256(outer)
 
@@ -131,7 +151,7 @@ def signature(secret: bytes, said: bytes) -> bytes:
 
 def read(token: bytes) -> Claim:
     """Return what a token says; raises InputError where it is none."""
-    if not _HEAD.size + MAC_BYTES < len(token) <= _TOKEN_MAX:
+    if not _HEAD.size + MAC_BYTES < len(token) <= _TOKEN_BYTES_MAX:
         raise InputError("token", "is no token")
     kind, key, ends_s = _HEAD.unpack_from(token)
     return Claim(kind, key, ends_s, token[_HEAD.size : -MAC_BYTES])
@@ -164,12 +184,12 @@ def numbered(token: bytes) -> tuple[int, int, int]:
 
     Nothing is checked, so the count may be any of 32 bits.
     """
-    if len(token) not in (_NUMBERED_BYTES, _HANDED_BYTES, _RUN_BYTES):
+    if len(token) not in (_PLAIN_TOKEN_BYTES, _HANDED_TOKEN_BYTES, _RUN_TOKEN_BYTES):
         return 0, 0, 0
-    kind, _, _, number = _NUMBERED.unpack_from(token)
-    if kind != Kind.CONTAINER and len(token) != _NUMBERED_BYTES:
+    kind, _, _, number = _PLAIN_TOKEN.unpack_from(token)
+    if kind != Kind.CONTAINER and len(token) != _PLAIN_TOKEN_BYTES:
         return 0, 0, 0
-    return kind, number, _RUN.unpack_from(token)[4] if len(token) == _RUN_BYTES else 1
+    return kind, number, _RUN_TOKEN.unpack_from(token)[4] if len(token) == _RUN_TOKEN_BYTES else 1
 
 
 def container_problem(
@@ -185,8 +205,8 @@ def container_problem(
     `attempt`: the one that orders by it, 0 for any. A token is good for the attempt that it was
     given to: whom the container was granted to, or another that it names.
     """
-    if len(token) == _NUMBERED_BYTES:
-        kind, key, ends_s, number = _NUMBERED.unpack_from(token)
+    if len(token) == _PLAIN_TOKEN_BYTES:
+        kind, key, ends_s, number = _PLAIN_TOKEN.unpack_from(token)
         secret = keys.get(key)
         good = kind == wanted and number == container and secret is not None and now_s < ends_s
         if good and hmac.compare_digest(
@@ -196,14 +216,14 @@ def container_problem(
             return "" if own else f"container {container} was not handed to attempt {attempt}"
     try:
         claim = check(token, (wanted,), keys, now_s)
-        if wanted == Kind.CONTAINER and len(token) == _RUN_BYTES:
-            first, count = _RUN.unpack_from(token)[3:]
+        if wanted == Kind.CONTAINER and len(token) == _RUN_TOKEN_BYTES:
+            first, count = _RUN_TOKEN.unpack_from(token)[3:]
             if not first <= container < first + count:
                 return f"the token is of containers {first} to {first + count - 1}"
             own = attempt in (0, attempt_of_container(container))
             return "" if own else f"container {container} was not handed to attempt {attempt}"
-        if wanted == Kind.CONTAINER and len(token) == _HANDED_BYTES:
-            number, given = _HANDED.unpack_from(token)[3:]
+        if wanted == Kind.CONTAINER and len(token) == _HANDED_TOKEN_BYTES:
+            number, given = _HANDED_TOKEN.unpack_from(token)[3:]
             if number == container and attempt in (0, given):
                 return ""
             return f"the token is of container {number} for attempt {given}"
@@ -220,7 +240,8 @@ def node_secret(secret: bytes, node: NodeId) -> bytes:
 @dataclass(slots=True)
 class _Key:
     number: int
-    from_s: float  # when it began to sign
+    # It began to sign at `from_s`.
+    from_s: float
     secret: bytes
 
 
@@ -263,11 +284,12 @@ class Keys:
         self._rotate_s = rotate_s
         self._activate_s = min(ACTIVATE_S, rotate_s / 2)
         self._keys: list[_Key] = []
-        self._derived: dict[tuple[int, NodeId], bytes] = {}  # nodes' own keys
+        # These are the nodes' own keys.
+        self._derived: dict[tuple[int, NodeId], bytes] = {}
         if saved is not None:
             self._keys = _saved(saved)
         if not self._keys:
-            # by its number a token of other keys, which were lost, is told from one of these
+            # The number distinguishes tokens of these keys from those of keys that were lost.
             first = 1 + (int.from_bytes(draw(4), "big") & FIRST_MAX)
             self._keys = [_Key(first, now_s, draw(SECRET_BYTES))]
 
@@ -283,7 +305,8 @@ class Keys:
     def turn(self, now_s: float) -> bool:
         """Make a new key when it is time; returns whether there is one that nobody knows yet."""
         newest = self._keys[-1]
-        if newest.from_s > now_s + self._activate_s:  # the clock went back: all goes on from here
+        if newest.from_s > now_s + self._activate_s:
+            # The clock went back, so that everything continues from now.
             for one in self._keys:
                 one.from_s = min(one.from_s, now_s + self._activate_s)
         if now_s < newest.from_s + self._rotate_s:
@@ -298,7 +321,7 @@ class Keys:
 
     def lasts_s(self) -> float:
         """Return how long tokens of parts last: its key is kept for longer."""
-        return self._rotate_s * LASTS
+        return self._rotate_s * TOKEN_LIFE_ROTATIONS
 
     def attempt(self, attempt: AttemptId, now_s: float) -> bytes:
         """Return the token of a master."""
@@ -327,16 +350,16 @@ class Keys:
         key = self._signs(now_s)
         secret = self._derived.get((key.number, node))
         if secret is None:
-            if len(self._derived) >= DERIVED_MAX:
+            if len(self._derived) >= NODE_KEYS_CACHED_MAX:
                 self._derived.clear()
             secret = self._derived[key.number, node] = node_secret(key.secret, node)
         ends_s = now_s + CONTAINER_S
         if count > 1:
-            said = _RUN.pack(kind, key.number, ends_s, container, count)
+            said = _RUN_TOKEN.pack(kind, key.number, ends_s, container, count)
         elif attempt in (0, attempt_of_container(container)):
-            said = _NUMBERED.pack(kind, key.number, ends_s, container)
+            said = _PLAIN_TOKEN.pack(kind, key.number, ends_s, container)
         else:
-            said = _HANDED.pack(kind, key.number, ends_s, container, attempt)
+            said = _HANDED_TOKEN.pack(kind, key.number, ends_s, container, attempt)
         return said + signature(secret, said)
 
     def user(self, role: Role, name: str, now_s: float, lasts_s: float) -> str:

@@ -11,13 +11,16 @@ from typing import Any
 from weft.model.errors import InputError
 from weft.wire import rules
 
-TOLD_EVERY_S = 10.0  # wall clock: a peer's like refusals in between are only counted
-TOLD_MAX = 1_000  # (peer, message, field) remembered
+# In between, on the wall clock, a peer's similar refusals are only counted.
+REPORT_INTERVAL_S = 10.0
+# They are remembered by (peer, message, field).
+REPORTS_REMEMBERED_MAX = 1_000
 _INDEX = re.compile(r"\[\d+\]")
 
 # Told (peer, message's type, field, what is wrong, how many similar ones before were not told).
 Tell = Callable[[str, str, str, str, int], None]
-Count = Callable[[str, str], None]  # message's type, field without positions
+# It gets the message's type and the field without positions.
+Count = Callable[[str, str], None]
 
 
 class Gate:
@@ -57,11 +60,11 @@ class Gate:
         self.refused += 1
         self._count(message, plain)
         key, now = (peer, message, plain), self._clock()
-        since, silent = self._told.get(key, (-TOLD_EVERY_S, 0))
-        if now - since < TOLD_EVERY_S:
+        since, silent = self._told.get(key, (-REPORT_INTERVAL_S, 0))
+        if now - since < REPORT_INTERVAL_S:
             self._told[key] = (since, silent + 1)
             return
-        if len(self._told) >= TOLD_MAX:
+        if len(self._told) >= REPORTS_REMEMBERED_MAX:
             self._told.clear()
         self._told[key] = (now, 0)
         self._tell(peer, message, field, problem, silent)

@@ -71,7 +71,8 @@ class _Row(NamedTuple):
     instances: int
     start_s: float
     duration_s: float
-    by_clock: bool  # the duration is end - start
+    # The duration was computed as end - start.
+    by_clock: bool
     cpu: float
     memory: float
     cpu_used: float | None
@@ -103,7 +104,8 @@ class _Scan:
     first_s: dict[int, float] = field(default_factory=dict)
     last_s: dict[int, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
-    seen: int = 0  # rows of all files
+    # It counts the rows of all files.
+    seen: int = 0
 
     def count(self, what: str, amount: int = 1) -> None:
         self.counts[what] = self.counts.get(what, 0) + amount
@@ -141,7 +143,8 @@ def stream(
         try:
             _scan_file(path, number, scan)
         except InputError as error:
-            if scan.seen > seen:  # a part of its rows is not to be taken for the whole
+            if scan.seen > seen:
+                # A part of its rows must not pass for the whole.
                 raise
             refused = refused or error
             result.warnings.append(str(error))

@@ -48,7 +48,7 @@ INSTANCES = (
 FORMS = (TASKS, JOBS, INSTANCES)
 NAMES = {"pai_task_table": TASKS, "pai_job_table": JOBS, "pai_instance_table": INSTANCES}
 STATUSES = ("Terminated", "Failed", "Running", "Waiting")
-_PERCENT = 100.0  # of a core, of a GPU
+_PERCENT_PER_UNIT = 100.0
 _MB_PER_GB = 1024.0
 
 
@@ -216,10 +216,10 @@ def _task(row: Row, job: str, place: str, scan: _Scan) -> _Task | _Bad:
     if status != "Terminated":
         scan.counts[f"rows of status {status} are used, as they have times"] += 1
     demand = {
-        "vcores": scan.planned(row, "plan_cpu", scan.plan_cpu) / _PERCENT,
+        "vcores": scan.planned(row, "plan_cpu", scan.plan_cpu) / _PERCENT_PER_UNIT,
         "memory_mb": scan.planned(row, "plan_mem", scan.plan_mem) * _MB_PER_GB,
     }
-    gpus = (amount(row, "plan_gpu") or 0.0) / _PERCENT
+    gpus = (amount(row, "plan_gpu") or 0.0) / _PERCENT_PER_UNIT
     if gpus:
         demand["gpus"] = gpus
     count = task_count(text(row, "inst_num"), "inst_num")

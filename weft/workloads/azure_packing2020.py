@@ -25,18 +25,19 @@ VM = ("vmId", "tenantId", "vmTypeId", "priority", "starttime", "endtime")
 VM_TYPE = ("id", "vmTypeId", "machineId", "core", "memory", "hdd", "ssd", "nic")
 RESOURCES = VM_TYPE[3:]
 SQLITE_MAGIC = b"SQLite format 3\0"
-_PLAIN_TABLE = re.compile(
-    r"(?is)CREATE TABLE(?!.*\b(GENERATED|AS)\b)"
-)  # no view, nothing worked out
+# A plain table is no view and computes no column.
+_PLAIN_TABLE = re.compile(r"(?is)CREATE TABLE(?!.*\b(GENERATED|AS)\b)")
 _CELL_BYTES_MAX = 2**20
 _DAY_S = 86400.0
-_DAYS = (-100_000.0, 90.0)  # the times that the trace can have: ends are capped at 90 days
+# The trace has only such times: ends are capped at 90 days.
+_DAYS = (-100_000.0, 90.0)
 
 
 @dataclass(slots=True)
 class _Scan:
     result: Imported
-    types: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)  # machine -> type
+    # They are kept by machine, then by type.
+    types: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -133,7 +134,8 @@ def _sqlite_rows(path: Path, name: str, columns: Sequence[str]) -> Iterator[tupl
         found = connection.execute(f"SELECT {', '.join(columns)} FROM {name}")
         for number, values in enumerate(found, 1):
             yield f"{path} table {name} row {number}", dict(zip(columns, values, strict=True))
-    except (sqlite3.Error, ValueError) as error:  # ValueError: text that is not UTF-8
+    except (sqlite3.Error, ValueError) as error:
+        # A ValueError means text that is not UTF-8.
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path} table {name}", f"cannot be read: {error}") from None

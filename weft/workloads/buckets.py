@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 BUCKETS = 64
-MEMORY_BYTES_MAX = 2**20  # of one bucket, before it goes to the disk
+# A larger bucket goes to the disk.
+BUCKET_MEMORY_BYTES_MAX = 2**20
 
 
 class Buckets:
@@ -19,7 +20,7 @@ class Buckets:
 
     def __init__(self) -> None:
         self._files = [
-            tempfile.SpooledTemporaryFile(MEMORY_BYTES_MAX, prefix="weft-")  # noqa: SIM115
+            tempfile.SpooledTemporaryFile(BUCKET_MEMORY_BYTES_MAX, prefix="weft-")  # noqa: SIM115
             for _ in range(BUCKETS)
         ]
 

@@ -21,7 +21,8 @@ RESOURCES = ("cpu", "memory", "r3", "r4", "r5", "r6")
 STAGES_MAX = 100_000
 _EDGE_KINDS = {
     "ata": EdgeKind.ALL_TO_ALL,
-    "scg": EdgeKind.ALL_TO_ALL,  # scatter-gather: every task reads a part of every parent task
+    # In scatter-gather every task reads a part of every parent task.
+    "scg": EdgeKind.ALL_TO_ALL,
     "oto": EdgeKind.ONE_TO_ONE,
 }
 

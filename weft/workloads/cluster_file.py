@@ -22,7 +22,8 @@ def load_cluster(argument: str) -> ClusterSpec:
         if not large and plain_name(path).endswith(".csv"):
             return load_node_list(path)
         with path.open("rb") as file:
-            data = file.read(BYTES_MAX + 1)  # a device tells no size and may have no end
+            # A device has no size and may have no end.
+            data = file.read(BYTES_MAX + 1)
         if large or len(data) > BYTES_MAX:
             raise InputError(argument, f"a cluster file has at most {BYTES_MAX} bytes")
         text = data.decode()

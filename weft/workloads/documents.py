@@ -20,9 +20,10 @@ from weft.model.errors import InputError
 from weft.workloads.unpacking import as_file, is_zstd, zstd_blocks
 from weft.workloads.yaml_text import parse_yaml
 
-DOCUMENT_BYTES_MAX = 64 * 2**20  # one JSON document, unpacked
-YAML_BYTES_MAX = 8 * 2**20  # one YAML document, unpacked: YAML takes some 20 times JSON's time
-LINE_BYTES_MAX = 64 * 2**20  # one line of a file that is read by lines
+# The limits are those of unpacked bytes. YAML takes some 20 times as long to read as JSON.
+DOCUMENT_BYTES_MAX = 64 * 2**20
+YAML_BYTES_MAX = 8 * 2**20
+LINE_BYTES_MAX = 64 * 2**20
 _GZIP_MAGIC = b"\x1f\x8b"
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -46,7 +47,8 @@ class Meter:
         self.bytes = 0
 
 
-METER: ContextVar[Meter | None] = ContextVar("meter", default=None)  # counts where one is set
+# It counts where a meter is set.
+METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 
 class _Counted(FileIO):
@@ -270,7 +272,8 @@ def _json_errors(text: str, place: str) -> Iterator[None]:
         raise InputError(where, f"not valid JSON: {short}") from None
     except RecursionError:
         raise InputError(place, "not readable: nested too deeply") from None
-    except ValueError as error:  # an integer of more digits than Python converts
+    except ValueError as error:
+        # Python converts no integer of so many digits.
         raise InputError(place, f"not readable: {_line(error)}") from None
 
 

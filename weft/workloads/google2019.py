@@ -72,7 +72,8 @@ EVENTS = (
 SUBMIT, SCHEDULE, EVICT, FAIL, FINISH, KILL, LOST = 0, 3, 4, 5, 6, 7, 8
 _ENDS = (EVICT, FAIL, FINISH, KILL, LOST)
 _AFTER_TRACE_US = 2**63 - 1
-_FLAT = ("resource_request.", "resource_request_")  # columns of a flattened CSV
+# Columns of a flattened CSV begin so.
+_FLAT = ("resource_request.", "resource_request_")
 
 
 class _Event(NamedTuple):
@@ -103,7 +104,8 @@ class _Scan:
     result: Imported
     rows: Buckets = field(default_factory=Buckets)
     after: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    above: dict[int, int] = field(default_factory=dict)  # of the union-find; roots are absent
+    # It is the parent in the union-find; roots are absent.
+    above: dict[int, int] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     first_us: int = _AFTER_TRACE_US
     last_us: int = 0
@@ -214,7 +216,8 @@ def _tables(files: Sequence[Path], result: Imported) -> tuple[list[Path], list[P
 
 def _read_collections(path: Path, scan: _Scan, order: bool) -> None:
     """Read a table of collection events: first the order between collections, then the rest."""
-    rejected = Imported() if order else scan.result  # what is said of a row is said once
+    # Both passes read a row; only the second reports it.
+    rejected = Imported() if order else scan.result
     for place, row in rows_of(path, rejected, (), COLLECTION_EVENTS):
         try:
             collection = int(needed(whole(row, "collection_id"), "collection_id"))
@@ -386,7 +389,8 @@ def _job(
         if len(known) < len(wanted):
             lost = "collections to start after are not in the files, or none of their tasks is used"
             scan.counts[lost] += len(wanted) - len(known)
-        name = f"c{collection}" if len(stages) > 1 else "tasks"  # alike where jobs recur
+        # A single stage has the same name whenever its job recurs.
+        name = f"c{collection}" if len(stages) > 1 else "tasks"
         made.append(_stage(name, tasks, known, scan, options))
     first = min(stages)
     said = about.get(first)

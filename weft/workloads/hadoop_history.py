@@ -90,8 +90,9 @@ class _History:
     default: tuple[float, float]
     submitted: dict[str, Any] = field(default_factory=dict)
     outcome: str = "unknown"
-    started_ms: dict[str, float] = field(default_factory=dict)  # by attempt
-    finished: dict[str, MeasuredTask] = field(default_factory=dict)  # by task
+    # The key of `started_ms` is the attempt, that of `finished` the task.
+    started_ms: dict[str, float] = field(default_factory=dict)
+    finished: dict[str, MeasuredTask] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     failed_attempts: int = 0
 

@@ -10,11 +10,14 @@ _FIRST = " (the first one)"
 
 @dataclass(slots=True)
 class Imported:
-    """Jobs read from files of one format; nothing is dropped without being counted here."""
+    """Jobs read from files of one format; nothing is dropped without being counted here.
+
+    `warnings` are one line each, naming file and reason; `dropped` counts rows by reason.
+    """
 
     jobs: list[Job] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)  # one line each, naming file and reason
-    dropped: Counter[str] = field(default_factory=Counter)  # reason -> rows
+    warnings: list[str] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
 
     def drop(self, reason: str, where: str, rows: int = 1) -> None:
         """Count dropped rows; the first of each reason is shown as a warning."""

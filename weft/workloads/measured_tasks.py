@@ -12,9 +12,12 @@ MAP, REDUCE = "map", "reduce"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTask:
-    """One task as a history has it; `host` is where it ran, as `/rack/node`, or empty."""
+    """One task as a history has it; `host` is where it ran, as `/rack/node`, or empty.
 
-    kind: str  # map, reduce, or any other type: what its stage is called
+    `kind` is map, reduce or any other type, after which its stage is named.
+    """
+
+    kind: str
     duration_s: float
     vcores: float
     memory_mb: float

@@ -15,7 +15,7 @@ from weft.workloads.table_rows import Row, amount, columns_of, needed, rows_of
 
 OPENB = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 PAI = ("machine", "gpu_type", "cap_cpu", "cap_mem", "cap_gpu")
-# columns of vcores, memory_mb and gpus with what one of Weft's units is in each
+# These columns give vcores, memory_mb and gpus, each with what one of Weft's units is in it.
 _UNITS: Mapping[tuple[str, ...], Mapping[str, tuple[str, float]]] = {
     OPENB: {
         "vcores": ("cpu_milli", 1000.0),

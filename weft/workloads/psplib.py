@@ -20,7 +20,8 @@ from weft.workloads.imported import Imported
 from weft.workloads.reading import each_file, expand, gather
 
 FORMAT = "psplib"
-_BYTES_MAX = 16 << 20  # of one instance; the largest published has 25 kB
+# The largest published instance has 25 kB.
+_INSTANCE_BYTES_MAX = 16 << 20
 _KINDS = ("renewable", "nonrenewable", "doubly constrained")
 
 
@@ -61,8 +62,8 @@ def instances(path: Path) -> list[Instance]:
             for member in sorted(members, key=lambda m: m.name):
                 place = f"{path}: {member.name}"
                 content = archive.extractfile(member)
-                if content is None or member.size > _BYTES_MAX:
-                    raise InputError(place, f"is larger than {_BYTES_MAX} bytes")
+                if content is None or member.size > _INSTANCE_BYTES_MAX:
+                    raise InputError(place, f"is larger than {_INSTANCE_BYTES_MAX} bytes")
                 text = content.read().decode("utf-8", errors="replace")
                 found.append(parse(text, _name(member.name), place))
     except (OSError, EOFError, tarfile.TarError) as error:
@@ -141,17 +142,17 @@ class _Rows:
     def __init__(self, text: str, place: str) -> None:
         self._lines = text.splitlines()
         self._place = place
-        self._at = 0  # the next line
+        self._next_line = 0
 
     def wrong(self, problem: str) -> InputError:
         """Return an error about the line read last."""
-        return InputError(f"{self._place}:{self._at}", problem)
+        return InputError(f"{self._place}:{self._next_line}", problem)
 
     def find(self, title: str, skip: int) -> None:
         """Go on `skip` lines at or after the line that begins with a title."""
-        for number in range(self._at, len(self._lines)):
+        for number in range(self._next_line, len(self._lines)):
             if self._lines[number].strip() == title:
-                self._at = number + skip
+                self._next_line = number + skip
                 return
         raise InputError(self._place, f"has no line {title!r}")
 
@@ -166,10 +167,10 @@ class _Rows:
 
     def numbers(self, least: int) -> list[int]:
         """Return the next line as whole numbers, at least `least`."""
-        if self._at >= len(self._lines):
+        if self._next_line >= len(self._lines):
             raise InputError(self._place, "ends too early")
-        words = self._lines[self._at].split()
-        self._at += 1
+        words = self._lines[self._next_line].split()
+        self._next_line += 1
         if len(words) < least or not all(
             w.isascii() and w.isdigit() and len(w) < 10 for w in words
         ):

@@ -12,8 +12,10 @@ from weft.model.jobfile import TASKS_MAX
 from weft.workloads.buckets import BUCKETS, Buckets
 from weft.workloads.imported import Imported
 
-Stream = Callable[..., Iterator[Job]]  # (sources, result, **options): fills result as it goes
-AMOUNT_MAX = 1e18  # of a row: times a unit it is still a number
+# It is called with (sources, result, **options) and fills the result as it goes.
+Stream = Callable[..., Iterator[Job]]
+# Such an amount of a row is still a number when multiplied by a unit.
+AMOUNT_MAX = 1e18
 
 
 def gather(stream: Stream, sources: Sequence[Path], options: Mapping[str, Any]) -> Imported:

@@ -42,7 +42,8 @@ _BATCH_TASK_LINE = re.compile(
     r"[^,]+,\d*,[^,]*,[^,]*,(Terminated|Failed|Running|Waiting|Ready|Cancelled),\d+,\d+,[^,]*,[^,]*"
 )
 _CARBYNE_HEADER = re.compile(r"^#.*\n\d+ \d+( [\d.]+)?[ \t\r]*$", re.MULTILINE)
-_PSPLIB_HEAD = "jobs (incl. supersource/sink )"  # also where an archive of them begins
+# An archive of instances begins so as well.
+_PSPLIB_HEAD = "jobs (incl. supersource/sink )"
 # A comment of the format's header, or a job of 18 numbers.
 _SWF_LINE = re.compile(r";\s*\w+:.*|\s*(-?\d+(\.\d+)?\s+){17}-?\d+(\.\d+)?\s*")
 _CSV_HEADERS = (
@@ -52,7 +53,8 @@ _CSV_HEADERS = (
     "task_name,instance_",
 )
 _PAI_LINE = re.compile(r"[^,]+,[^,]*,[\d.]*,(Terminated|Failed|Running|Waiting)(,[^,]*){6}")
-_TABLES: tuple[tuple[str, frozenset[str]], ...] = (  # told by some of the columns of a header
+# Some columns of its header tell each table.
+_TABLES: tuple[tuple[str, frozenset[str]], ...] = (
     ("alibaba_gpu2020", frozenset({"job_name", "inst_num", "plan_gpu"})),
     ("alibaba_gpu2020", frozenset({"job_name", "inst_id", "status"})),
     ("alibaba_gpu2023", frozenset({"cpu_milli", "num_gpu", "pod_phase"})),
@@ -165,7 +167,8 @@ def _table_of(path: Path, head: str, first: str) -> str | None:
     if head.startswith(PARQUET_MAGIC):
         try:
             names = set(columns_of(path))
-        except InputError:  # damaged, or nothing here reads Parquet
+        except InputError:
+            # The file is damaged, or nothing here reads Parquet.
             return None
     elif first.startswith("{"):
         names = set(re.findall(r'"(\w+)":', first))

@@ -116,7 +116,8 @@ def _stages(
     return tuple(stages)
 
 
-_Kind = tuple[str, Any, Any, Any, Any]  # type, count, time, memory, vcores
+# A kind of task is (type, count, time, memory, vcores).
+_Kind = tuple[str, Any, Any, Any, Any]
 
 
 def _kinds(job_class: dict[str, Any], place: str) -> list[_Kind]:

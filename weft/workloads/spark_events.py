@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from weft.workloads.imported import Imported
 
 BYTES_PER_MB = 2**20
-TASK_MS_MIN = 1  # the resolution of the log: a task's duration is never 0
+# The log has a resolution of 1 ms, so that no task's duration is 0.
+TASK_MS_MIN = 1
 _SQL_ID = "spark.sql.execution.id"
 _MALFORMED_SHOWN = 3
 _FAULTS = (
@@ -26,31 +27,41 @@ _FAULTS = (
 
 
 class TaskRun(NamedTuple):
-    """The measures of one task's last successful attempt; None where the log has no such field."""
+    """The measures of one task's last successful attempt; None where the log has no such field.
 
-    duration_ms: int  # launch to finish: how long the task held its slot
+    `duration_ms` is launch to finish, in which the task held its slot. `disk_bytes` are input,
+    output and spill, `network_bytes` shuffle read and write.
+    """
+
+    duration_ms: int
     run_ms: int
     cpu_ns: int | None
     peak_bytes: int | None
     input_bytes: int
-    disk_bytes: int  # input, output and spill
-    network_bytes: int  # shuffle read and write
+    disk_bytes: int
+    network_bytes: int
 
 
 @dataclass(slots=True)
 class StageRun:
-    """One stage id: what it is, and what ran of it over all of its attempts."""
+    """One stage id: what it is, and what ran of it over all of its attempts.
+
+    `parents` are None where the log does not name them (Spark 1.2 and 1.4). `rdd` is the RDD whose
+    partitions it computes; the same one means the same output. The output of a stage that `is_map`
+    is shuffled, as its tasks say. `attempts` maps an attempt to its number of tasks, `runs` a
+    partition to its task; `reruns` are tasks of partitions that the log hides.
+    """
 
     id: int
     tasks: int
-    parents: tuple[int, ...] | None  # None: the log does not say (Spark 1.2 and 1.4)
-    rdd: int | None  # the RDD whose partitions it computes: the same one means the same output
+    parents: tuple[int, ...] | None
+    rdd: int | None
     submitted: bool = False
     completed: bool = False
-    is_map: bool = False  # its output is shuffled, as its tasks say
-    attempts: dict[int, int] = field(default_factory=dict)  # attempt -> number of its tasks
-    runs: dict[int, TaskRun] = field(default_factory=dict)  # by partition
-    reruns: list[TaskRun] = field(default_factory=list)  # of a partition that the log hides
+    is_map: bool = False
+    attempts: dict[int, int] = field(default_factory=dict)
+    runs: dict[int, TaskRun] = field(default_factory=dict)
+    reruns: list[TaskRun] = field(default_factory=list)
 
     def last_runs(self) -> list[TaskRun]:
         """Return the known tasks in order of partition; a rerun stands for a missing run."""
@@ -61,24 +72,30 @@ class StageRun:
 
 @dataclass(slots=True)
 class JobRun:
-    """One Spark job: the stages that it needs, those included that another job has run."""
+    """One Spark job: the stages that it needs, those included that another job has run.
+
+    `execution` is the SQL execution that it belongs to. `state` is unfinished, succeeded or failed.
+    """
 
     id: int
     stages: tuple[int, ...]
     submitted_ms: int | None
-    execution: int | None  # the SQL execution that it belongs to
-    state: str = "unfinished"  # or succeeded, failed
+    execution: int | None
+    state: str = "unfinished"
 
 
 @dataclass(slots=True)
 class Application:
-    """All that is kept of one event log."""
+    """All that is kept of one event log.
+
+    `events` counts those that Spark's listeners write.
+    """
 
     id: str = ""
     name: str = ""
     started_ms: int | None = None
     ended: bool = False
-    events: int = 0  # events that Spark's listeners write
+    events: int = 0
     task_cpus: float = 1.0
     jobs: dict[int, JobRun] = field(default_factory=dict)
     stages: dict[int, StageRun] = field(default_factory=dict)
@@ -186,11 +203,13 @@ class Application:
         run = _run(info, metrics)
         stage.is_map = stage.is_map or event.get("Task Type") == "ShuffleMapTask"
         attempt = _count(event.get("Stage Attempt ID", 0))
-        partition = info.get("Partition ID", -1)  # written since Spark 3.3
+        # Spark writes this field since 3.3.
+        partition = info.get("Partition ID", -1)
         if not isinstance(partition, int) or partition < 0:
             partition = _count(info["Index"])
             if stage.attempts.get(attempt, stage.tasks) != stage.tasks:
-                stage.reruns.append(run)  # the attempt ran some partitions, nothing says which
+                stage.reruns.append(run)
+                # The attempt ran some partitions, and nothing says which.
                 return
         if partition >= stage.tasks:
             raise ValueError(f"task {partition} of a stage of {stage.tasks} tasks")

@@ -20,13 +20,16 @@ from weft.workloads.unpacking import as_file
 
 CODEC_SUFFIX = r"(?:\.(?:gz|zst|zstd|lz4|snappy))?"
 _ROLLING = re.compile(rf"events_(\d+)_(.+?){CODEC_SUFFIX}(\.compact)?(?:\.inprogress)?$")
-_LZ4_BLOCK_MAGIC = b"LZ4Block"  # LZ4BlockOutputStream of lz4-java
+# LZ4BlockOutputStream of lz4-java begins so.
+_LZ4_BLOCK_MAGIC = b"LZ4Block"
 _LZ4_FRAME_MAGIC = b"\x04\x22\x4d\x18"
-_SNAPPY_MAGIC = b"\x82SNAPPY\x00"  # SnappyOutputStream of snappy-java
+# SnappyOutputStream of snappy-java begins so.
+_SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 _SNAPPY_FRAME_MAGIC = b"\xff\x06\x00\x00sNaPpY"
 _LZF_MAGIC = b"ZV"
 _BLOCK_BYTES_MAX = 64 * 2**20
-IN_MEMORY_BYTES_MAX = 256 * 2**20  # of a file that only unpacks whole
+# A file that only unpacks whole must fit.
+IN_MEMORY_BYTES_MAX = 256 * 2**20
 
 
 @dataclass(slots=True)
@@ -139,7 +142,8 @@ def packed_head(path: Path, size: int = 65536) -> str:
     with suppress(OSError), path.open("rb") as raw:
         if _blocks(raw, raw.read(16)) is not None:
             return _head(path, size)
-    return ""  # who reads it says what is wrong
+    # The reader of the file reports what is wrong with it.
+    return ""
 
 
 def _head(path: Path, size: int) -> str:
@@ -191,7 +195,8 @@ def _lz4_blocks(codec: Any, raw: BinaryIO) -> Iterator[bytes]:
 def _snappy_blocks(codec: Any, raw: BinaryIO) -> Iterator[bytes]:
     """Yield blocks: a header of 16 bytes, then big-endian sizes and raw snappy."""
     while head := raw.read(4):
-        if head == _SNAPPY_MAGIC[:4]:  # streams may follow one another
+        if head == _SNAPPY_MAGIC[:4]:
+            # Streams may follow one another.
             _take(raw, 12)
             continue
         size = int.from_bytes(head, "big")

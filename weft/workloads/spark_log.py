@@ -24,7 +24,8 @@ from weft.workloads.spark_files import Log, find_logs, read_events
 
 FORMAT = "spark"
 GROUPS = ("job", "execution", "application")
-VCORES_MIN = 0.01  # even a task that only waits holds something
+# Even a task that only waits holds something.
+VCORES_MIN = 0.01
 _MIDDLES: dict[str, Callable[[Sequence[float]], float]] = {"mean": fmean, "median": median}
 
 
@@ -105,7 +106,8 @@ class _Builder:
         self._application = application
         self._result = result
         self._choice = choice
-        self._owner: dict[int, int] = {}  # stage -> the first job that lists it
+        # A stage belongs to the first job that lists it.
+        self._owner: dict[int, int] = {}
 
     def jobs(self) -> list[Job]:
         """Return all jobs; raises InputError where the log does not hold the edges."""
@@ -235,7 +237,8 @@ class _Builder:
         self, kept: dict[int, list[TaskRun]], members: list[JobRun]
     ) -> dict[int, tuple[int, ...]]:
         """Return for each stage of the jobs the kept stages that its children wait for."""
-        makers: dict[tuple[int, int], int] = {}  # (RDD, tasks) -> the last stage that wrote it
+        # The last stage that wrote (RDD, number of tasks).
+        makers: dict[tuple[int, int], int] = {}
         jobs = {run.id for run in members}
         sources: dict[int, tuple[int, ...]] = {}
         for number in sorted({number for run in members for number in run.stages}):
@@ -247,7 +250,8 @@ class _Builder:
             elif not stage.submitted and stage.rdd is not None:
                 maker = makers.get((stage.rdd, stage.tasks))
                 sources[number] = () if maker is None else (maker,)
-            elif stage.submitted and self._owner[number] in jobs:  # ran, but has no task
+            elif stage.submitted and self._owner[number] in jobs:
+                # It ran, but has no task.
                 above = (sources.get(parent, ()) for parent in stage.parents or ())
                 sources[number] = tuple(sorted({source for found in above for source in found}))
             else:
@@ -279,7 +283,8 @@ class _Builder:
         if measured:
             cpu_ms = sum(task.cpu_ns or 0 for task in measured) / 1e6
             vcores = cpu_ms / sum(task.run_ms for task in measured)
-            vcores = min(max(vcores, VCORES_MIN), 1.0)  # one thread: over 1 by rounding to ms only
+            # A task is one thread; more than 1 comes from rounding to ms.
+            vcores = min(max(vcores, VCORES_MIN), 1.0)
         else:
             vcores = self._application.task_cpus
             self._drop("measure of CPU time that a stage lacks: given spark.task.cpus")

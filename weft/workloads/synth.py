@@ -25,7 +25,7 @@ MEANS = {"vcores": 1.0, "memory_mb": 2048.0, "disk_mbps": 25.0, "network_mbps": 
 # Coefficients of variation across tasks; disk and network are those of reading.
 PRIVATE_STACK = {"vcores": 0.76, "memory_mb": 1.01, "disk_mbps": 1.39, "network_mbps": 1.69}
 HIVE = {"vcores": 0.89, "memory_mb": 0.42, "disk_mbps": 1.59, "network_mbps": 0.77}
-TASKS_MAX = 5000  # of one stage
+STAGE_TASKS_MAX = 5000
 _Z75 = 0.6744897501960817
 
 
@@ -46,10 +46,11 @@ class Kind:
 
     law: ShapeLaw | None
     cov: dict[str, float]
-    source_tasks: Spread  # tasks of a stage without parents
-    inner_tasks: Spread  # tasks of the others
+    # Sources are stages without parents; the shares are of the edges from sources and from others.
+    source_tasks: Spread
+    inner_tasks: Spread
     durations_s: Spread
-    one_to_one_shares: tuple[float, float]  # of the edges from stages without parents, from others
+    one_to_one_shares: tuple[float, float]
 
 
 KINDS: dict[str, Kind] = {
@@ -167,7 +168,8 @@ def _swim(interarrival_s: float, rng: Draw) -> Iterator[float]:
     while True:
         yield round(now_s, 3)
         work = float(rng.exponential(1.0)) if interarrival_s else 0.0
-        while work > 0:  # spend the exponential over windows of different rates
+        # The exponential is spent over windows of different rates.
+        while work > 0:
             if now_s >= end_s:
                 end_s = now_s + window_s
                 rate = exp(sigma * float(rng.standard_normal()) - sigma**2 / 2)
@@ -186,7 +188,10 @@ ARRIVALS: dict[str, Callable[[float, Draw], Iterator[float]]] = {
 def _job(name: str, kind: Kind, rng: Draw, arrival_s: float, spread: float) -> Job:
     shape = draw_shape(kind.law, rng) if kind.law else _map_reduce(rng)
     tasks = [
-        min(TASKS_MAX, max(1, round((kind.inner_tasks if above else kind.source_tasks).draw(rng))))
+        min(
+            STAGE_TASKS_MAX,
+            max(1, round((kind.inner_tasks if above else kind.source_tasks).draw(rng))),
+        )
         for above in shape.parents
     ]
     names = [f"S{number}" for number in range(len(tasks))]

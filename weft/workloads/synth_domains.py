@@ -13,7 +13,7 @@ import numpy as np
 from weft.model.job import Edge, Job, Stage
 
 Draw = np.random.Generator
-TASKS_MAX = 500  # of one stage
+STAGE_TASKS_MAX = 500
 
 
 def build_job(name: str, rng: Draw, arrival_s: float) -> Job:
@@ -25,7 +25,7 @@ def build_job(name: str, rng: Draw, arrival_s: float) -> Job:
     stages: list[Stage] = []
     libraries = _count(rng, 6, 0.7, 40)
     for number in range(libraries):
-        files = _count(rng, 10, 0.9, TASKS_MAX)
+        files = _count(rng, 10, 0.9, STAGE_TASKS_MAX)
         above: tuple[Edge, ...] = ()
         if rng.random() < 0.2:
             stages.append(_stage(rng, f"generate{number}", 1, 4.0, (1, 1024, 20, 5)))
@@ -45,7 +45,7 @@ def build_job(name: str, rng: Draw, arrival_s: float) -> Job:
             _stage(
                 rng,
                 f"test{number}",
-                _count(rng, 8, 0.9, TASKS_MAX),
+                _count(rng, 8, 0.9, STAGE_TASKS_MAX),
                 15.0,
                 (1.5, 2048, 10, 30),
                 (Edge(f"link{number}"),),
@@ -54,7 +54,7 @@ def build_job(name: str, rng: Draw, arrival_s: float) -> Job:
     return Job(name, tuple(stages), arrival_s=arrival_s)
 
 
-# stage of a vertical: median tasks, median s, vcores, memory_mb, disk_mbps, network_mbps
+# A stage has median tasks, median s, and (vcores, memory_mb, disk_mbps, network_mbps).
 _VERTICALS: dict[str, tuple[tuple[str, int, float, tuple[float, ...]], ...]] = {
     "web": (("index", 24, 0.02, (1, 2048, 60, 20)), ("rank", 6, 0.03, (3, 1024, 1, 10))),
     "image": (("lookup", 12, 0.03, (0.5, 1024, 150, 80)), ("crop", 4, 0.02, (2, 2048, 5, 60))),
@@ -85,7 +85,9 @@ def request_job(name: str, rng: Draw, arrival_s: float) -> Job:
             label = f"{vertical}-{part}"
             edges = tuple(Edge(parent) for parent in above)
             stages.append(
-                _stage(rng, label, _count(rng, tasks, 0.5, TASKS_MAX), median_s, demand, edges)
+                _stage(
+                    rng, label, _count(rng, tasks, 0.5, STAGE_TASKS_MAX), median_s, demand, edges
+                )
             )
             above = (label,)
         ends.append(above[0])
@@ -115,10 +117,10 @@ def _stage(
     """Return a stage whose duration and demands lie around those of its part (log-normal)."""
     duration_s = max(0.001, round(median_s * exp(0.6 * float(rng.standard_normal())), 3))
     around = np.exp(0.4 * rng.standard_normal(len(demand)))
-    most = (16.0, 65536.0, 800.0, 1250.0)  # a machine
+    machine = (16.0, 65536.0, 800.0, 1250.0)
     amounts = [
         round(min(high, max(0.01, mean * float(factor))), 2)
-        for mean, factor, high in zip(demand, around, most, strict=True)
+        for mean, factor, high in zip(demand, around, machine, strict=True)
     ]
     names = ("vcores", "memory_mb", "disk_mbps", "network_mbps")
     return Stage(name, tasks, duration_s, dict(zip(names, amounts, strict=True)), parents)

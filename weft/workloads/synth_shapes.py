@@ -12,7 +12,8 @@ from math import exp, log, sqrt
 import numpy as np
 
 CORRELATION = 0.95
-_FEW_CYCLES = 1 / 6  # of the DAGs with cycles: one or two; the others have three and more
+# Of the DAGs with cycles, this fraction has one or two, and the others three and more.
+_FEW_CYCLES = 1 / 6
 _Z95 = 1.6448536269514722
 
 
@@ -22,7 +23,8 @@ class Marginal:
 
     median: float
     high: float
-    z_high: float = _Z95  # standard normal quantile of `high`: by default the 95th percentile
+    # It is the standard normal quantile of `high`, by default the 95th percentile.
+    z_high: float = _Z95
 
     def at(self, z: float) -> int:
         """Return the value at a standard normal quantile, a whole number."""
@@ -34,10 +36,13 @@ class ShapeLaw:
     """The marginals of a kind of workload."""
 
     stages: Marginal
-    path_stages: Marginal  # the critical path's length
+    # It is the length of the critical path.
+    path_stages: Marginal
     barriers: Marginal
-    paths: Marginal  # disjoint paths
-    tree_share: float = 1.0  # of DAGs to which no edges are added that close cycles (undirected)
+    # The paths are disjoint.
+    paths: Marginal
+    # To this fraction of the DAGs no edges are added that close (undirected) cycles.
+    tree_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,8 @@ def rows_of(
         yield from _parquet_rows(path, columns)
         return
     names: tuple[str, ...] | None = None
-    objects = False  # lines of JSON, told by the first one
+    # The first line says whether lines are objects of JSON.
+    objects = False
     for number, line in read_lines(path, LINE_BYTES_MAX):
         place = f"{path} line {number}"
         if not line.strip():

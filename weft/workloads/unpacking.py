@@ -9,8 +9,10 @@ import zstandard
 from weft.model.errors import InputError
 
 DAMAGES = (zstandard.ZstdError, ValueError, EOFError)
-_WINDOW_BYTES_MAX = 128 * 2**20  # what zstd may look back: its own limit without `--long`
-_PACKED_BYTES = 1024  # read at once: a block of 4 bytes may unpack to 128 kB, so at most 32 MB
+# This is zstd's own limit without `--long`.
+_WINDOW_BYTES_MAX = 128 * 2**20
+# A block of 4 bytes may unpack to 128 kB, so that this gives at most 32 MB at once.
+_PACKED_BYTES = 1024
 
 
 def is_zstd(magic: bytes) -> bool:

@@ -36,7 +36,8 @@ class _Task:
     parents: list[int]
     runtime_s: float
     cores: float | None
-    cpu: float | None  # average use, cores
+    # The average use is in cores.
+    cpu: float | None
     memory_mb: float | None
 
 
