@@ -134,9 +134,9 @@ fuzz-coverage: $(VENV)/.dev ## which lines of the cores does the fault search re
 fuzz-planted: $(VENV)/.dev ## plant known bugs: does the search find each in under 1,000 seeds?
 	$(BIN)/python -m tools.plant_bugs
 
-chaos: $(VENV)/.dev ## kill and pause the parts of a live cluster, SECONDS=300 in each mode (LOSS=PERCENT)
+chaos: $(VENV)/.dev ## kill and pause parts of a live cluster, SECONDS=300 in each mode (LOSS=PERCENT, ROUGH=1: partitions, full disks)
 	for mode in process emulated; do $(BIN)/python -m tools.chaos --seconds $(or $(SECONDS),300) --mode $$mode \
-	  --nodes 6 --long-pauses 0.03 --loss $(or $(LOSS),0) || exit 1; done
+	  --nodes 6 --long-pauses 0.03 --loss $(or $(LOSS),0) $(if $(ROUGH),--partitions --disks) || exit 1; done
 
 tapes: $(VENV)/.dev ## record 22 live runs with faults and replay them: is every decision the same?
 	$(BIN)/python -m tools.tapes

@@ -2,8 +2,10 @@
 
 `make chaos`, or `python -m tools.chaos --seconds S --mode process|emulated --seed N`. Killed with
 SIGKILL, or stopped with SIGSTOP for up to longer than the expiry: the Resource Manager, Node
-Managers, the AM host and the pages. With `--loss PERCENT` (root) it runs in a network namespace of
-its own whose loopback drops so many packets. Judged from outside: every job must end SUCCEEDED, the
+Managers, the AM host and the pages. As root, in namespaces of its own: `--loss PERCENT` has
+loopback drop so many packets, `--partitions` cuts a part's port off from all others now and then,
+and `--disks` puts each node's work on a small disk and fills one now and then (process mode).
+Judged from outside: every job must end SUCCEEDED, the
 pages must list all of them, and in process mode, by the lines that tasks write, each task finished;
 how many did so more than once is told, and for each why, from what the manager recorded
 (docs/operations.md lists the causes). A task that was started again after its success was heard is
@@ -16,6 +18,7 @@ keeps logs and events.
 """
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -38,6 +41,7 @@ from typing import Any, NamedTuple
 
 from testkit.live import Cluster, Part, until, wait_for_nodes
 from weft.client.api import Client
+from weft.model.errors import WeftError
 from weft.model.job import Edge, Job, Stage
 
 EXPIRY_S = 6.0
@@ -50,6 +54,11 @@ ENDED = ("FINISHED", "FAILED", "KILLED")
 DRAIN_S = 240.0
 # The pages get so long to hear of the last of them.
 PAGES_WAIT_S = 60.0
+# The disk of a node is so large where disks are filled, and stays full for so long.
+DISK_MB = 16
+FULL_S = 3.0
+# Of the breaks so many are partitions, and of those of nodes full disks.
+OWN_SHARE = 0.3
 
 
 @dataclass
@@ -64,6 +73,8 @@ class Chaos:
     seed: int
     nodes: int = NODES
     long_pauses: float = LONG_PAUSES
+    partitions: bool = False
+    disks: bool = False
     events: Counter[str] = field(default_factory=Counter)
     parts: dict[str, Part] = field(default_factory=dict)
     apps: list[int] = field(default_factory=list)
@@ -102,16 +113,53 @@ class Chaos:
             mine = [f"--am-host={self.parts['am'].address}", f"--node-name={name}", *flags]
             if self.mode == "process":
                 mine += ["--mode=process", f"--work-dir={self.cluster.folder / 'work'}"]
+            if self.disks:
+                mine += ["--disk-free-mb=0"]
             part = self.cluster.nodes(manager, f"--cluster={NODE}", *mine)
         self.parts[name] = part
 
     def begin(self) -> None:
         """Start everything."""
         self.ends.mkdir()
+        for number in range(self.nodes if self.disks else 0):
+            disk = self.disk(f"n{number}")
+            disk.mkdir(parents=True)
+            small = ["-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(disk)]
+            subprocess.run(["mount", *small], check=True)
         for name in ("rm", "am", "web", *(f"n{i}" for i in range(self.nodes))):
             self.start(name)
         with Client(self.parts["rm"].address) as client:
             wait_for_nodes(client, self.nodes)
+
+    def disk(self, name: str) -> Path:
+        """Return the folder that a node's disk is mounted on."""
+        return self.cluster.folder / "work" / name
+
+    def fill(self, name: str) -> None:
+        """Fill a node's disk, for a while; the node must say so meanwhile."""
+        self.events["fill a disk"] += 1
+        path = self.disk(name) / "fill"
+        with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(65_536))
+        time.sleep(FULL_S)
+        with contextlib.suppress(WeftError), Client(self.parts["rm"].address, 2.0) as client:
+            for node in client.nodes():
+                if node.node_id == name and node.state == "UNHEALTHY":
+                    self.events["a full disk was told"] += 1
+        path.unlink()
+
+    def cut_off(self, name: str, *, long: bool) -> None:
+        """Let nothing reach a part by its port, nor leave it, for longer than the expiry or not."""
+        kind = "beyond" if long else "within"
+        self.events[f"partition {_role(name)} {kind} the expiry"] += 1
+        port = self.parts[name].address.rpartition(":")[2]
+        rules = [["INPUT", "-p", "tcp", way, port, "-j", "DROP"] for way in ("--dport", "--sport")]
+        for rule in rules:
+            subprocess.run(["iptables", "-w", "-I", *rule], check=True)
+        time.sleep(EXPIRY_S * 1.3 if long else 1.0)
+        for rule in rules:
+            subprocess.run(["iptables", "-w", "-D", *rule], check=True)
 
     def job(self, number: int) -> Job:
         """Return three stages; each task says once that it finished, in one write."""
@@ -146,6 +194,12 @@ class Chaos:
         name = rng.choice(["rm", "rm", "am", "web", *(f"n{i}" for i in range(self.nodes))])
         part = self.parts[name]
         role = _role(name)
+        if self.partitions and rng.random() < OWN_SHARE:
+            self.cut_off(name, long=rng.random() < self.long_pauses)
+            return
+        if self.disks and role == "nm" and rng.random() < OWN_SHARE:
+            self.fill(name)
+            return
         kind = rng.random()
         if kind < KILLS:
             self.events[f"kill {role}"] += 1
@@ -299,11 +353,13 @@ def run(
     seed: int,
     long_pauses: float = LONG_PAUSES,
     nodes: int = NODES,
+    partitions: bool = False,
+    disks: bool = False,
 ) -> tuple[Chaos, list[str]]:
     """Break things for so many s; return what happened, and what is wrong."""
     rng = random.Random(seed)
     cluster = Cluster(folder)
-    chaos = Chaos(cluster, mode, seed, nodes, long_pauses)
+    chaos = Chaos(cluster, mode, seed, nodes, long_pauses, partitions, disks)
     jobs = ThreadPoolExecutor(1)
     try:
         chaos.begin()
@@ -324,6 +380,8 @@ def run(
         chaos.over.set()
         jobs.shutdown()
         cluster.close()
+        for number in range(nodes if disks else 0):
+            subprocess.run(["umount", "-l", str(chaos.disk(f"n{number}"))], check=False)
     chaos.events["jobs"] = len(chaos.apps)
     return chaos, wrong
 
@@ -333,7 +391,6 @@ def drop_packets(percent: float) -> str:
 
     Only ever called in a network namespace of our own.
     """
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     by_queue = ["tc", "qdisc", "add", "dev", "lo", "root", "netem", "loss", f"{percent}%"]
     by_filter = [
         "iptables",
@@ -364,9 +421,18 @@ def drop_packets(percent: float) -> str:
 def _inside_namespace(arguments: list[str]) -> int:
     """Run this again in a network namespace of its own."""
     if os.geteuid() or not shutil.which("unshare") or not shutil.which("ip"):
-        print("packet loss needs root, unshare and ip", file=sys.stderr)
+        print("packet loss, partitions and disks need root, unshare and ip", file=sys.stderr)
         return 2
-    command = ["unshare", "--net", sys.executable, "-m", "tools.chaos", *arguments, "--inside"]
+    command = [
+        "unshare",
+        "--net",
+        "--mount",
+        sys.executable,
+        "-m",
+        "tools.chaos",
+        *arguments,
+        "--inside",
+    ]
     return subprocess.run(command, check=False).returncode
 
 
@@ -377,6 +443,8 @@ def main() -> int:
     parser.add_argument("--mode", choices=["process", "emulated"], default="process")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--loss", type=float, default=0.0, help="Percent of packets (root).")
+    parser.add_argument("--partitions", action="store_true", help="Cut parts off (root).")
+    parser.add_argument("--disks", action="store_true", help="Fill nodes' disks (root, process).")
     parser.add_argument(
         "--long-pauses",
         type=float,
@@ -388,8 +456,11 @@ def main() -> int:
     parser.add_argument("--keep", default="", help="A new folder for logs and events.")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.loss and not given.inside:
+    disks = given.disks and given.mode == "process"
+    if (given.loss or given.partitions or disks) and not given.inside:
         return _inside_namespace(sys.argv[1:])
+    if given.inside:
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     way = drop_packets(given.loss) if given.loss else ""
     if given.loss and not way:
         print("this host's kernel drops no packets on order", file=sys.stderr)
@@ -400,7 +471,14 @@ def main() -> int:
             # The folder must be new, as this run would take another one's files for its own.
             folder.mkdir(parents=True)
         chaos, wrong = run(
-            folder, given.mode, given.seconds, given.seed, given.long_pauses, given.nodes
+            folder,
+            given.mode,
+            given.seconds,
+            given.seed,
+            given.long_pauses,
+            given.nodes,
+            given.partitions,
+            disks,
         )
     lossy = f", {given.loss:g} % of packets dropped by {way}" if way else ""
     print(f"{given.mode}, seed {given.seed}{lossy}: {dict(sorted(chaos.events.items()))}")

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import gc
 import socket
 import struct
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -154,6 +156,24 @@ def test_frames_that_stay_unfinished_give_way_and_small_ones_do_not_wait_for_the
         assert asyncio.get_running_loop().time() - began_s < PATIENCE_S / 2
         await until(lambda: server.large._used <= 1 << 20)
         assert len(server._all) < 7, "some of the halves were given up"
+
+    conversation(act)
+
+
+def test_nothing_is_left_of_half_a_frame_before_anybody_collects() -> None:
+    """A process that is ready collects seldom: what a peer sent must not wait for that."""
+
+    async def act(server: rpc.Server, face: Face, port: int) -> None:
+        peer = await dial(port)
+        peer.writer.write(struct.pack(">I", 400_000) + bytes(200_000))
+        await until(lambda: server.large._used)
+        gone = weakref.ref(next(iter(server._all)))
+        gc.disable()
+        try:
+            peer.writer.close()
+            await until(lambda: gone() is None)
+        finally:
+            gc.enable()
 
     conversation(act)
 

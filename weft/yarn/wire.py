@@ -25,7 +25,7 @@ class Wire(asyncio.BufferedProtocol):
         self._have = self._taken = 0  # bytes in the scratch, and of those such as were read
         self._wanted: memoryview | None = None  # what is still to be filled of a long read
         self._waiter: asyncio.Future[None] | None = None
-        self._lost: Exception | None = None
+        self._lost = False
         self._free = asyncio.Event()  # there is room for answers
         self._free.set()
         self._closed = asyncio.Event()
@@ -64,7 +64,8 @@ class Wire(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End all waiting."""
-        self._lost = exc or ConnectionResetError("the peer left")
+        self._lost = True
+        self._wanted = None  # what half a frame would have filled
         self._free.set()
         self._closed.set()
         if self._watch is not None:
@@ -104,7 +105,7 @@ class Wire(asyncio.BufferedProtocol):
     @property
     def unsent(self) -> int:
         """Bytes of answers that the system did not take yet."""
-        return 0 if self._lost is not None else int(self._transport.get_write_buffer_size())
+        return 0 if self._lost else int(self._transport.get_write_buffer_size())
 
     @property
     def held_up(self) -> bool:
@@ -134,19 +135,20 @@ class Wire(asyncio.BufferedProtocol):
         return result
 
     async def _more(self) -> None:
-        if self._lost is None:
+        if not self._lost:
             self._waiter = self._loop.create_future()
             self._transport.resume_reading()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
-        if self._lost is not None:
-            raise self._lost if isinstance(self._lost, OSError) else ConnectionError()
+        if self._lost:
+            # a new one: an exception that is kept would keep the frame that it was raised over
+            raise ConnectionResetError("the peer left")
 
     def write(self, data: bytes) -> None:
         """Send; `drained` waits for the peer to take it."""
-        if self._lost is None and not self._transport.is_closing():
+        if not (self._lost or self._transport.is_closing()):
             self._transport.write(data)
 
     async def drained(self) -> None:
