@@ -18,6 +18,8 @@ from rm.ledger.running import RunningByEnd
 from weft.model.dag import Floats, Ints
 from weft.model.resources import ResourceTypes
 
+_NOBODY: Bools = np.zeros((0, 0), dtype=np.bool_)
+
 
 class View:
     """Read-only; one object for the life of the manager, always up to date."""
@@ -104,7 +106,7 @@ class View:
         Of no length where no row is kept off a node by either.
         """
         if not self._banned and not self.rows.strict:
-            return np.zeros((0, 0), dtype=np.bool_)
+            return _NOBODY
         out = np.zeros((len(rows), len(self.nodes.up)), dtype=np.bool_)
         for node, apps in self._banned.items():
             out[:, node] = np.isin(self.rows.app[rows], list(apps))

@@ -384,7 +384,9 @@ class GrapheneMatcher(BaseMatcher):
             while len(seats) < LOOK:
                 seats.append(seats[0])
                 running.append(running[0])
-            trial = self._trial_of(most, len(up), len(desk.free))._replace(barred=barred)
+            trial = self._trial_of(most, len(up), len(desk.free))
+            if len(barred):
+                trial = trial._replace(barred=barred)
             _weigh.code(site, standing, desk, self._rule, tuple(running), tuple(seats), now, trial)
 
     def _trial_of(self, running: int, nodes: int, d: int) -> Trial:

@@ -99,7 +99,8 @@ def _match_and_answer(books: Books, node: Node) -> None:
         ):
             before_match(books)
         match_node(books, node)
-        start_gangs(books)
+        if rows.gangs:
+            start_gangs(books)
     elif node.settled_at == AGAIN and books.rows.live:
         match_node(books, node)  # one opportunity a heartbeat for asks that wait for a nearer node
     if settings.buggify is None or not books.rarely("a node is answered late"):

@@ -55,7 +55,9 @@ def match_node(books: Books, node: Node, granted: int = 0) -> int:
             node.settled_at = books.matching.version
         return granted
     slot, settings, matcher = node.slot, books.settings, books.matcher
-    crowd = _crowd(books)
+    crowd: list[int] = []
+    if 2 * books.ledger.by_queue.containers.item(0) >= settings.node_containers_max:
+        crowd = _crowd(books)
     before = books.rows.hide(crowd) if crowd else None
     match, whole = matcher.match(books.view, slot, books.now), True
     if before is not None:
@@ -95,7 +97,7 @@ def _crowd(books: Books) -> list[int]:
     bound of a few containers a node is a number of slots, which the policy divides.
     """
     bound, ledger = books.settings.node_containers_max, books.ledger
-    if bound < _CROWD_MIN or ledger.by_queue.containers.item(0) < bound // 2:
+    if bound < _CROWD_MIN:
         return []
     apps, n, rows = ledger.apps, ledger.app_slots, books.rows
     asking = apps.active[:n] & (apps.pending[:n] > 0)
