@@ -272,7 +272,7 @@ def test_the_package_that_makes_certificates_is_named_where_it_is_missing(tmp_pa
     assert (done.returncode, done.stdout) == (1, "")
     assert (
         done.stderr
-        == "weft: certificates need the package cryptography: pip install 'weft-rm[tls]'\n"
+        == "weft: a certificate needs cryptography: pip install 'weft-rm[tls]'\n"
     )
 
 
