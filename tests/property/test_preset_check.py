@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lab.studies.preset_check import WORKLOAD, check, workload
-from weft.policies.presets import PRESETS
+from weft.policies.presets import PROMISING
 
 DATA = Path(os.environ.get("WEFT_DATA", "../shared/data"))
 pytestmark = pytest.mark.skipif(
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", PROMISING)
 def test_every_preset_ends_a_slice_of_a_public_workload(name: str) -> None:
     jobs = sorted(workload(), key=lambda job: job.task_count)[20:60:10]
     row = check(name, jobs, nodes=4, every=25)

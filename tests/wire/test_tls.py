@@ -270,10 +270,7 @@ def test_the_package_that_makes_certificates_is_named_where_it_is_missing(tmp_pa
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert (
-        done.stderr
-        == "weft: a certificate needs cryptography: pip install 'weft-rm[tls]'\n"
-    )
+    assert done.stderr == "weft: a certificate needs cryptography: pip install 'weft-rm[tls]'\n"
 
 
 @pytest.mark.parametrize("host", ["", "n1,", "a/b", "../x", ".hidden", "-x", "ca", "ü"])
