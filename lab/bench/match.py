@@ -16,10 +16,13 @@ import numpy as np
 from rm.core import ResourceManager
 from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
-from weft.model.cluster import DEFAULT_QUEUES
+from sim.cluster import Simulation
+from sim.settings import SimSettings
+from weft.model.cluster import DEFAULT_QUEUES, cluster_from_text
 from weft.model.ids import attempt_id, attempt_of_container
 from weft.model.job import Job, Stage
 from weft.model.resources import DEFAULT_RESOURCE_TYPES
+from weft.policies.presets import preset
 from weft.protocol.effects import ClientRequested, Recovered, Send
 from weft.protocol.event_unions import ManagerTold
 from weft.protocol.messages import (
@@ -164,6 +167,7 @@ CHECKED = ("graphene", "fifo")
 CHECKED_TIME_RATIO_MAX = 1.05
 # Carbyne, section 5.2.4, adds 2 ms to the 18 ms of Tetris, 4 ms at 50,000 tasks.
 CARBYNE_TO_TETRIS_TIME_MAX = 1.25
+GANGS_TIME_RATIO_MAX = 2.0
 
 
 def run(quick: bool = False) -> list[Row]:
@@ -176,7 +180,35 @@ def run(quick: bool = False) -> list[Row]:
     rows.append(idle_heartbeats(1000 if quick else 10_000))
     rows.append(placements("graphene", 20 if quick else 200))
     rows.append(placements("capacity", 20 if quick else 200))
+    rows.append(gangs_beside_none(64 if quick else 512))
     return rows
+
+
+def gangs_beside_none(count: int) -> Row:
+    """Measure the CPU time of runs with so many gangs at once on as many nodes, over plain tasks'.
+
+    Each is eight tasks of a node each, under `capacity`.
+    """
+    cluster = cluster_from_text(f"{count}x16vcores,65536memory_mb")
+    need = {"vcores": 12.0, "memory_mb": 50_000.0}
+    used = {}
+    for small, gang in ((True, True), (True, False), (False, True), (False, False)):
+        stages = [
+            Stage("s", 8, 60.0 + i % 7, need, gang=gang) for i in range(8 if small else count)
+        ]
+        jobs = [Job(f"j{i}", (stage,)) for i, stage in enumerate(stages)]
+        began_s = time.process_time()
+        Simulation(cluster, jobs, SimSettings(preset("capacity"), seed=1)).run()
+        used[gang] = time.process_time() - began_s
+    return {
+        "case": f"{count} gangs of 8 on {count} nodes, over plain tasks (CPU time)",
+        "pending": 8 * count,
+        "stages": count,
+        "cpu_ms": round(used[True] / (8 * count) * 1e3, 4),
+        "without": round(used[False] / (8 * count) * 1e3, 4),
+        "ratio": round(used[True] / used[False], 3),
+        "target": GANGS_TIME_RATIO_MAX,
+    }
 
 
 def heartbeat_costs(stages: int, tasks: int, rounds: int = 300) -> list[Row]:
