@@ -26,6 +26,7 @@ class Row:
     granted: int = 0
     waits_s: float = 0.0  # since when it got nothing though limits would let it
     overtaken: int = 0
+    ahead: int = 0  # large ones that waited when it began to
     beside: dict[NodeId, float] = field(default_factory=dict)  # since when there is room
 
     @property
@@ -143,6 +144,13 @@ class Holdings:
         if any(n > f + SLACK for n, f in zip(row.ask.demand, self.free[name], strict=True)):
             return False
         return self.able(row, name)
+
+    def room_for(self, row: Row, name: NodeId) -> int:
+        """Return how many of it could start on a node as it is."""
+        if not self.able(row, name):
+            return 0
+        needs = zip(row.ask.demand, self.free[name], strict=True)
+        return int(min((f + SLACK) // need for need, f in needs if need > 0))
 
     def may_hold(self, row: Row) -> bool:
         """Return whether limits surely let it have one more, whatever is counted how."""

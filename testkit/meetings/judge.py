@@ -52,6 +52,7 @@ class Judge(Holdings):
         self.bound_s = seen.patience_s + 6 * max(usual_s, 8.0) + 10.0
         # by leaf that is owed: since when, and how many others were served
         self.below: dict[str, tuple[float, int]] = {}
+        self.gangs: dict[tuple[AppId, int], float] = {}  # when one was granted last
         self.ran: dict[tuple[AppId, int], list[float]] = defaultdict(list)
 
     def problems(self) -> Iterator[str]:
@@ -96,6 +97,9 @@ class Judge(Holdings):
                 row.overtaken = 0
             row.ask, row.told_s = ask, now
             if row.pending > 0 and app in self.job:
+                if key not in self.live:
+                    large = [one for one in self.live.values() if self.is_large(one)]
+                    row.ahead = sum(one.pending for one in large)
                 self.live[key] = row
             else:
                 self.live.pop(key, None)
@@ -111,8 +115,10 @@ class Judge(Holdings):
             return
         if row is not None:
             yield from self._fits_what_was_asked(now, event, row)
-            gang = row.ask.gang
-            if not gang or row.granted == 0:
+            began_s = self.gangs.get((app, event.stage), -1.0)
+            if row.ask.gang:
+                self.gangs[app, event.stage] = now
+            if not row.ask.gang or began_s < now:  # of a gang the first, which brings the others
                 yield from self._within_limits(event, app)
                 yield from self._in_turn(now, event, row)
             self._overtakes(now, event, app)
@@ -308,7 +314,7 @@ class Judge(Holdings):
             if self.dominant(self.leaf(row)) >= guarantee - SLACK:
                 continue
             free = [name for name in self.nodes if name not in self.kept or name == event.node]
-            if row.ask.gang or not any(self.is_open(row, name) for name in free):
+            if row.ask.gang or sum(self.room_for(row, name) for name in free) < row.pending:
                 return
         yield f"a container is taken for nobody who needs its room [{event.queue} {event.node}]"
 
@@ -349,12 +355,7 @@ class Judge(Holdings):
                 name = min(row.beside, key=lambda one: row.beside[one])
                 yield f"an ask waits beside room [{self.job[row.app].name} {name} {wait_s:.1f} s]"
                 row.beside.clear()
-            ahead = sum(
-                other.pending
-                for other in self.live.values()
-                if other is not row and other.asked_s <= row.asked_s and self.is_large(other)
-            )
-            if row.overtaken >= OVERTAKEN and now - row.waits_s > self.bound_s * (1 + ahead):
+            if row.overtaken >= OVERTAKEN and now - row.waits_s > self.bound_s * (1 + row.ahead):
                 yield (
                     f"an ask starves [{self.job[row.app].name} {now - row.waits_s:.0f} s, "
                     f"{row.overtaken} others served]"
