@@ -17,6 +17,7 @@ KNOWN = {
     "a plan is called the shortest and is not": "a proof for alike machines is told of all",
     "two jobs have one number in the results": "a refused job has the next one's number",
     "a run goes on though nothing can happen any more": "heartbeats are events",
+    "a container is taken for nobody who needs its room": "in one row; why is not known yet",
     "an ask starves": "a large task beside many small ones waits for long in some rows",
 }
 
