@@ -321,7 +321,7 @@ class _Round:
         if not gangs.within_limits(books, gang.app, need.total):
             return
         leaf = int(books.ledger.apps.queue[gang.app])
-        guarantee = self.books.queues.capacity[leaf] * self.total
+        guarantee = self._guarantee(leaf)
         if passes(self.held[leaf], need.total, guarantee) and not self._outranks(entry):
             return
         capacity = self._capacity()
