@@ -147,6 +147,8 @@ def test_a_task_that_fails_on_a_full_disk_is_not_to_blame(
 def test_tasks_are_given_an_environment_that_was_chosen(
     whitelist: list[str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in [name for name in os.environ if name.startswith("WEFT_")]:
+        monkeypatch.delenv(name)
     given = {"AWS_SECRET": "1", "SPECIAL_ONE": "2", "GRPC_VERBOSITY": "NONE", "LC_ALL": "C"}
     for name, value in {**given, "WEFT_TOKEN_FILE": "x", "WEFT_NM_PORT": "1"}.items():
         monkeypatch.setenv(name, value)

@@ -222,7 +222,7 @@ def test_the_exact_planner_says_how_to_get_it(
     job_file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the optional extra there is one clear line, not a trace."""
-    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    monkeypatch.setitem(sys.modules, "ortools.sat.python.cp_model", None)
     # a first guess that the bound proves needs no solver
     monkeypatch.setattr(
         "am.plan.optimal.bounds_of",

@@ -12,7 +12,7 @@ from am.process.planning import Planning
 
 if __name__ == "__main__":
     planning = Planning(1, 30.0)
-    pool = planning._executor("graphene")
+    pool = planning._executor("graphene", 1)
     work = pool.submit(time.sleep, 3600.0)
     while not work.running():
         time.sleep(0.01)
