@@ -8,23 +8,13 @@ from dataclasses import fields
 import click
 
 from sim.request import Request
-from weft.client.completing import presets
+from weft.client.scheduling import scheduler_options
 from weft.policies.parameters import split_settings
-from weft.policies.presets import PRESETS
 
 _PARAMETERS = (
     click.argument("workload", nargs=-1, required=True),
     click.option("--cluster", required=True, help="Cluster file, or 100x16vcores,65536memory_mb."),
-    click.option(
-        "--scheduler",
-        default="capacity",
-        show_default=True,
-        shell_complete=presets,
-        help=" ".join(PRESETS),
-    ),
-    click.option("--matcher", default="", help="Exchange the preset's matcher."),
-    click.option("--planner", default="", help="Exchange the preset's planner."),
-    click.option("--asker", default="", help="Exchange the preset's asker."),
+    scheduler_options,
     click.option(
         "--set",
         "options",

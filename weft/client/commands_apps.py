@@ -21,6 +21,20 @@ _CONNECT_TIMEOUT = "weft.connect_timeout_s"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def address_option(command: F) -> F:
+    """Add `--rm HOST:PORT`, also from the environment."""
+    return click.option(
+        "--rm",
+        "address",
+        default=DEFAULT_ADDRESS,
+        envvar="WEFT_RM_ADDRESS",
+        show_envvar=True,
+        show_default=True,
+        metavar="HOST:PORT",
+        help="The Resource Manager.",
+    )(command)
+
+
 def manager_option(command: F) -> F:
     """Add `--rm HOST:PORT` and the files of TLS, also from the environment."""
 
@@ -56,16 +70,7 @@ def manager_option(command: F) -> F:
             envvar=f"WEFT_TLS_{what.upper()}",
             help=text,
         )(wrapped)
-    return click.option(  # type: ignore[no-any-return]
-        "--rm",
-        "address",
-        default=DEFAULT_ADDRESS,
-        envvar="WEFT_RM_ADDRESS",
-        show_envvar=True,
-        show_default=True,
-        metavar="HOST:PORT",
-        help="The Resource Manager.",
-    )(wrapped)
+    return address_option(wrapped)  # type: ignore[no-any-return]
 
 
 def connected(address: str) -> Client:

@@ -10,15 +10,16 @@ from typing import Any, TypeVar
 
 import click
 
-from weft.client import completing, show
-from weft.client.api import DEFAULT_ADDRESS, Client
-from weft.client.commands_apps import positive
+from weft.client import show
+from weft.client.api import Client
+from weft.client.commands_apps import address_option, positive
 from weft.client.commands_yarn import take_yarn
 from weft.client.detached import say_ready, start_detached, stop_detached
 from weft.client.local import EMULATED_NODES, LocalCluster, LocalSettings
+from weft.client.scheduling import scheduler_options
 from weft.model.errors import InputError, WeftError
 from weft.policies.parameters import split_settings
-from weft.policies.presets import PARTS, PRESETS
+from weft.policies.presets import PARTS
 
 F = TypeVar("F", bound=Callable[..., Any])
 ROLES = ("rm", "nm", "am", "web")
@@ -81,16 +82,7 @@ def cluster_options(command: F) -> F:
                 help="Emulated nodes.",
             ),
             click.option("--cluster", default="", help="Cluster file or short form, for --nodes."),
-            click.option(
-                "--scheduler",
-                default="capacity",
-                show_default=True,
-                shell_complete=completing.presets,
-                help=" ".join(PRESETS),
-            ),
-            click.option("--matcher", default="", help="Exchange the preset's matcher."),
-            click.option("--planner", default="", help="Exchange the preset's planner."),
-            click.option("--asker", default="", help="Exchange the preset's asker."),
+            scheduler_options,
             click.option(
                 "--set",
                 "options",
@@ -369,16 +361,7 @@ def _wait_for_end(cluster: LocalCluster) -> None:
 
 
 @click.command()
-@click.option(
-    "--rm",
-    "address",
-    default=DEFAULT_ADDRESS,
-    envvar="WEFT_RM_ADDRESS",
-    show_envvar=True,
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Its Resource Manager, as `weft up` printed it.",
-)
+@address_option
 def down(address: str) -> None:
     """End the cluster that `weft up --detach` started."""
     stop_detached(address)
