@@ -12,20 +12,27 @@ from weft.policies.compiled import inner_kernel, kernel, making_kernel
 
 
 class Candidates(NamedTuple):
-    """Rows of one node's decision; arrays have shape (k,), (k, d) or (d,)."""
+    """Rows of one node's decision; arrays have shape (k,), (k, d) or (d,).
+
+    The first `fit` rows fit, the others only with overbooking. `packing` (k, d) is demand over the
+    node's capacity, `work` (k, d) over the cluster's. `rank` is the order for ties: the earlier
+    application, then the earlier ask. `level` is NODE_LOCAL (also of asks that prefer no place),
+    RACK_LOCAL or REMOTE. `free` (d,) is what is available over the node's capacity; `room` (d,) is
+    the same with overbooking, and below 0 where the node is overbooked.
+    """
 
     rows: Ints
-    fit: int  # the first so many fit, the others only with overbooking
-    packing: Floats  # demand over the node's capacity, (k, d)
-    work: Floats  # demand over the cluster's, (k, d)
+    fit: int
+    packing: Floats
+    work: Floats
     duration: Floats
     pri: Floats
     pending: Ints
     app: Ints
-    rank: Ints  # order for ties: the earlier application, then the earlier ask
-    level: Ints  # NODE_LOCAL (or no matter), RACK_LOCAL, REMOTE
-    free: Floats  # available over the node's capacity, (d,)
-    room: Floats  # the same with overbooking, and below 0 where it is overbooked, (d,)
+    rank: Ints
+    level: Ints
+    free: Floats
+    room: Floats
 
     def part(self, keep: Ints) -> "Candidates":
         """Return copies of some of the rows, in the order of `keep`; they all count as fitting."""
@@ -46,12 +53,17 @@ class Candidates(NamedTuple):
 
 
 class Sieve(NamedTuple):
-    """Arrays for `choose` to write on."""
+    """Arrays for `choose` to write on.
 
-    most: Floats  # (2, d) what a row may need to fit, and with more room
-    lacks: Ints  # (2, rows) what of that each row lacks: of how many resources there is too little
-    chosen: Ints  # (rows,)
-    extra: Ints  # (as many rows as are wanted that fit with more room only,)
+    `most` (2, d) is what a row may need to fit, and to fit with more room; `lacks` (2, rows) is of
+    how many resources each row finds too little of that. `chosen` is (rows,), and `extra` has a
+    place for each row that is wanted although it fits with more room only.
+    """
+
+    most: Floats
+    lacks: Ints
+    chosen: Ints
+    extra: Ints
 
 
 @inner_kernel
@@ -64,7 +76,8 @@ def choose(asks: Asks, site: Site, beyond: Floats, sieve: Sieve) -> tuple[int, i
     Which of the rows fit is as good as chance, so nothing branches on that.
     """
     place, most, chosen, extra = place_at(site), sieve.most, sieve.chosen, sieve.extra
-    for r in range(most.shape[1]):  # as `fits`, whose sums are the same for every row
+    # These are the sums of `fits`, which are the same for every row.
+    for r in range(most.shape[1]):
         slack = TOLERANCE * place.capacity[r]
         most[0, r] = max(place.available[r] + slack, 0.0)
         most[1, r] = max(place.available[r] + beyond[r] * place.capacity[r] + slack, 0.0)
@@ -74,7 +87,8 @@ def choose(asks: Asks, site: Site, beyond: Floats, sieve: Sieve) -> tuple[int, i
     if extra.shape[0] == 0:
         return fit, fit
     _count_lacks(asks, most[1], wider)
-    for row in range(asks.size):  # those that fit are none of them
+    # The rows that fit without more room are none of those that fit only with it.
+    for row in range(asks.size):
         wider[row] += int(lacks[row] == 0)
     others = chosen[fit:]
     extras = 0

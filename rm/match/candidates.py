@@ -13,7 +13,7 @@ from rm.match.candidate_kernels import Candidates, Sieve, choose_alone, describe
 from rm.match.filter_kernels import Asks, Site
 from rm.match.limit_kernels import Limits, held_back
 from rm.match.protocol import Placement, Scores
-from rm.match.score_kernels import FEW, Picks
+from rm.match.score_kernels import USUAL_PICKS_MAX, Picks
 from weft.model.dag import Floats, Ints
 from weft.policies.compiled import steady
 
@@ -23,7 +23,7 @@ _NO_ROWS: Ints = np.empty(0, np.int64)
 _FEW = 64  # candidates that a decision on a full cluster mostly stays under
 _PARTS_MAX = 1024  # numbers of candidates for which the arrays are kept
 _choose, _describe = steady(choose_alone), steady(describe)
-_PLACES: tuple[Scores, ...] = tuple((("place", float(at)),) for at in range(FEW))
+_PLACES: tuple[Scores, ...] = tuple((("place", float(at)),) for at in range(USUAL_PICKS_MAX))
 _UNSEEN: Floats = np.zeros((0, 0))  # holdings that nobody looks at
 _mean_of_busy = steady(mean_of_busy)
 _over = steady(over)
@@ -251,7 +251,7 @@ def collect(pick: Callable[[Picks, int], int], terms: int) -> Picks:
     `pick(picks, n)` fills `picks` from place `n` on and returns how many there are then; it is
     called again with twice the room as long as it fills all of it.
     """
-    picks = Picks(np.empty(FEW, np.int64), np.empty((FEW, terms)))
+    picks = Picks(np.empty(USUAL_PICKS_MAX, np.int64), np.empty((USUAL_PICKS_MAX, terms)))
     n = pick(picks, 0)
     while n == len(picks.candidate):
         picks = Picks(longer(picks.candidate), longer(picks.terms))
@@ -266,7 +266,7 @@ def longer(values: NDArray[Number]) -> NDArray[Number]:
 
 def place_of(at: int) -> Scores:
     """Return what is told of a pick where nothing but the order counts: its place."""
-    return _PLACES[at] if at < FEW else (("place", float(at)),)
+    return _PLACES[at] if at < USUAL_PICKS_MAX else (("place", float(at)),)
 
 
 def placements(rows: Ints, picks: Picks, names: tuple[str, ...]) -> list[Placement]:

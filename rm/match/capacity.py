@@ -14,7 +14,7 @@ from rm.match.candidates import candidates, limits_of, longer, place_of
 from rm.match.capacity_kernels import Line, Scratch, in_runs, pick
 from rm.match.delay_kernels import delays
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
-from rm.match.score_kernels import FEW
+from rm.match.score_kernels import USUAL_PICKS_MAX
 from weft.model.dag import Ints
 from weft.policies.compiled import steady
 
@@ -70,4 +70,4 @@ class CapacityMatcher(BaseMatcher):
 def _room_for(queues: int) -> tuple[Scratch, Ints, Ints]:
     """Return arrays for decisions to write on, and for what they pick."""
     scratch = Scratch(np.empty(queues, np.int64), np.empty(queues))
-    return scratch, np.empty(FEW, np.int64), np.empty((FEW, 3), np.int64)
+    return scratch, np.empty(USUAL_PICKS_MAX, np.int64), np.empty((USUAL_PICKS_MAX, 3), np.int64)

@@ -13,13 +13,16 @@ from weft.policies.compiled import inner_kernel, kernel
 
 
 class Line(NamedTuple):
-    """What decides whose turn it is."""
+    """What decides whose turn it is.
+
+    `level` and `missed` are by row, `priority` and `order` by application slot.
+    """
 
     limits: Limits
-    level: Ints  # by row
-    missed: Ints  # by row
-    priority: Ints  # by application slot
-    order: Ints  # by application slot
+    level: Ints
+    missed: Ints
+    priority: Ints
+    order: Ints
     node_delay: int
     rack_delay: int
 
@@ -36,10 +39,10 @@ def _before(a: int, b: int, found: Candidates, priority: Ints, order: Ints) -> b
 
 
 class Scratch(NamedTuple):
-    """Arrays for a decision to write on."""
+    """Arrays for a decision to write on: `best` and `share` are (queues,)."""
 
-    best: Ints  # (queues,)
-    share: Floats  # (queues,)
+    best: Ints
+    share: Floats
 
 
 @kernel
@@ -53,14 +56,14 @@ def pick(
     `picked` holds, call again with more room and that `n`.
     """
     limits, left, best, share = line.limits, found.pending, scratch.best, scratch.share
-    only = 0  # where there is one leaf queue
-    while not limits.is_leaf[only]:
-        only += 1
+    only_leaf = 0
+    while not limits.is_leaf[only_leaf]:
+        only_leaf += 1
     # where nothing but room changes, who is first stays first as long as another of it fits
     stays = not (limits.several or limits.binds) and declined.shape[0] == 0
     while n < picked.shape[0]:
         _first(found, line, left, declined, best)
-        leaf = only
+        leaf = only_leaf
         if limits.several:
             _queue_shares(limits, share)
             leaf = next_queue(limits, best, found.rank, share)
@@ -104,7 +107,8 @@ def _first(found: Candidates, line: Line, left: Ints, declined: Bools, best: Int
         if left[i] <= 0:
             continue
         if not fits_share(found.packing[i], found.free):
-            left[i] = 0  # what is free only shrinks
+            # What is free only shrinks, so it will not fit later either.
+            left[i] = 0
             continue
         leaf = limits.queue[found.app[i]]
         if best[leaf] >= 0 and not _before(i, best[leaf], found, line.priority, line.order):

@@ -9,16 +9,22 @@ from rm.match.score_kernels import pack_scores
 from weft.model.dag import Floats, Ints
 from weft.policies.compiled import kernel, making_kernel
 
-SRTF, LEAST_SHARE, MIX, PACKING = 0, 1, 2, 3  # whose turn it is in the leftover
+# These say whose turn it is in the leftover.
+SRTF, LEAST_SHARE, MIX, PACKING = 0, 1, 2, 3
 
 
 class Carbyne(NamedTuple):
-    """What counts."""
+    """What counts.
 
-    packs: bool  # alignment inside the application
-    penalty: float  # factor for a row that prefers other machines
-    leftover: int  # SRTF, LEAST_SHARE or MIX; PACKING: ALTRUISTIC rows are not picked here
-    mix: float  # of MIX: 0 as SRTF, 1 by share alone
+    `packs` aligns rows inside their application, `penalty` is the factor for a row that prefers
+    other machines. `leftover` is SRTF, LEAST_SHARE or MIX; with PACKING, ALTRUISTIC rows are not
+    picked here. `mix` is for MIX: 0 is as SRTF, 1 goes by share alone.
+    """
+
+    packs: bool
+    penalty: float
+    leftover: int
+    mix: float
 
 
 @kernel

@@ -14,31 +14,50 @@ from weft.policies.compiled import kernel
 
 Shown = NDArray[np.float32]
 Mask = NDArray[np.int8]
+# What each number of a candidate is:
+# alignment: the dot product of its packing and what is free of the node, over the number of
+# resources;
+# packing: the largest part of the node that one container takes;
+# fits: the logarithm of how many more containers of it fit and are wanted;
+# duration: the logarithm of 1 + the seconds that the master estimates;
+# order: the job's own preferred order (priScore), from 0 to 1;
+# pending: the logarithm of 1 + the containers wanted;
+# remaining: the work of the application that has not started, over the mean of all;
+# path: the logarithm of 1 + the seconds of the application's longest path that is left;
+# share: the largest part of the cluster that the application holds;
+# queue: what its queue holds over its guarantee, at most 10;
+# waited: the logarithm of 1 + the seconds since the ask last got something;
+# remote: 0 near its input and without preferred places, 0.5 in the rack, 1 elsewhere;
+# line: its place among the candidates by submission, from 0 to 1.
 FEATURES = (
-    "alignment",  # packing . what is free of the node, over the number of resources
-    "packing",  # the largest part of the node that one container takes
-    "fits",  # how many more containers of it fit and are wanted, logarithm
-    "duration",  # told by the master, logarithm of 1 + s
-    "order",  # the job's own preferred order (priScore), 0 to 1
-    "pending",  # containers wanted, logarithm of 1 + n
-    "remaining",  # work of the application that has not started, over the mean of all
-    "path",  # the longest path of the application that is left, logarithm of 1 + s
-    "share",  # the largest part of the cluster that the application holds
-    "queue",  # what its queue holds over its guarantee, at most 10
-    "waited",  # since the ask last got something, logarithm of 1 + s
-    "remote",  # 0 near its input (or no matter), 0.5 in the rack, 1 elsewhere
-    "line",  # its place among the candidates by submission, from 0 to 1
+    "alignment",
+    "packing",
+    "fits",
+    "duration",
+    "order",
+    "pending",
+    "remaining",
+    "path",
+    "share",
+    "queue",
+    "waited",
+    "remote",
+    "line",
 )
 
 
 class Applications(NamedTuple):
-    """What is known of applications and asks; read only."""
+    """What is known of applications and asks; read only.
 
-    remaining: Floats  # by application slot
-    path: Floats  # by application slot, s
-    held: Floats  # (applications, d) absolute
-    total: Floats  # (d,)
-    since_s: Floats  # by row
+    `remaining`, `path` (s) and `held` (applications, d) are by application slot; amounts are
+    absolute, of the cluster's `total` (d,). `since_s` is by row.
+    """
+
+    remaining: Floats
+    path: Floats
+    held: Floats
+    total: Floats
+    since_s: Floats
     mean_remaining: float
     now: float
 

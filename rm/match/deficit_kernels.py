@@ -17,18 +17,25 @@ from rm.match.score_kernels import TIE, fill_part
 from weft.model.dag import Floats, Ints
 from weft.policies.compiled import inner_kernel, kernel
 
-SLOTS, DRF, TIME = 0, 1, 2  # what one placed container counts
-TIME_UNIT_S = 30.0  # a demand that is held for so long counts as much as in DRF
+# These say what one placed container counts.
+SLOTS, DRF, TIME = 0, 1, 2
+# A demand that is held for so long counts as much as in DRF.
+TIME_UNIT_S = 30.0
 
 
 class Groups(NamedTuple):
-    """Groups in a decision; working copies that change with each pick."""
+    """Groups in a decision; working copies that change with each pick.
 
-    deficit: Floats  # (groups,)
-    share: Floats  # (groups,) sums to 1 over those that take part, 0 elsewhere
-    held: Floats  # (groups, d) over C
-    bound: float  # a deficit from which on the neediest group goes first
-    unit: int  # SLOTS, DRF or TIME
+    `deficit` and `share` are (groups,); shares sum to 1 over the groups that take part, others have
+    0. `held` (groups, d) is over C. From a deficit of `bound` on, the neediest group goes first.
+    `unit` is SLOTS, DRF or TIME.
+    """
+
+    deficit: Floats
+    share: Floats
+    held: Floats
+    bound: float
+    unit: int
 
 
 @kernel
@@ -123,13 +130,17 @@ def give_away(counters: Floats, share: Floats, active: Bools, group: int, normal
 
 
 class Parties(NamedTuple):
-    """Who may be owed."""
+    """Who may be owed.
 
-    group_of: Ints  # by application slot
-    eligible: Bools  # (groups,) leaf queues, or active applications
-    waiting: Ints  # by group: containers pending
-    share: Floats  # (groups,)
-    total: Floats  # C, (d,)
+    `group_of` is by application slot. The others are by group: `eligible` are leaf queues, or
+    active applications, and `waiting` counts their pending containers. `total` (d,) is C.
+    """
+
+    group_of: Ints
+    eligible: Bools
+    waiting: Ints
+    share: Floats
+    total: Floats
     limits: Limits
 
 
@@ -198,22 +209,25 @@ def state_on_node(
 
 
 class Booking(NamedTuple):
-    """Like containers that were placed on a node."""
+    """Like containers that were placed on a node.
+
+    `demand` (d,) is that of one, `held` (d,) what the group holds with all of them, both absolute.
+    """
 
     group: int
-    demand: Floats  # of one, (d,), absolute
+    demand: Floats
     duration_s: float
     copies: int
-    held: Floats  # what the group holds with them, (d,), absolute
+    held: Floats
     unit: int
 
 
 class BookingScratch(NamedTuple):
-    """Arrays for a booking to write on."""
+    """Arrays for a booking to write on: `active` and `normal` are (groups,), `work` is (2, d)."""
 
-    active: Bools  # (groups,)
-    normal: Floats  # (groups,)
-    work: Floats  # (2, d)
+    active: Bools
+    normal: Floats
+    work: Floats
 
 
 @kernel

@@ -13,7 +13,7 @@ from rm.match.candidates import asks_of, limits_of, longer, place_of, site_of
 from rm.match.fifo_kernels import FILLED_BY, NOTHING_FILLS, Line, Scratch, pick
 from rm.match.filter_kernels import Asks
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
-from rm.match.score_kernels import FEW
+from rm.match.score_kernels import USUAL_PICKS_MAX
 from weft.model.dag import Ints
 from weft.policies.compiled import steady
 
@@ -83,7 +83,7 @@ class FifoMatcher(BaseMatcher):
 def _room_for(rows: int, d: int) -> tuple[Scratch, Ints]:
     """Return arrays for decisions to write on, and for what they pick."""
     scratch = Scratch(np.empty(rows, np.int64), np.empty(d), np.empty(d), np.empty(rows))
-    return scratch, np.empty((FEW, 2), np.int64)
+    return scratch, np.empty((USUAL_PICKS_MAX, 2), np.int64)
 
 
 def _behind(view: View) -> Bools:

@@ -17,28 +17,37 @@ from rm.match.score_kernels import fill_part
 from weft.model.dag import Floats, Ints
 from weft.policies.compiled import inner_kernel, kernel
 
-NOTHING_FILLS, ITS_JOB, ANYTHING = 0, 1, 2  # a node on which the head does not fit
+# These say what may fill a node on which the head of the line does not fit.
+NOTHING_FILLS, ITS_JOB, ANYTHING = 0, 1, 2
 FILLED_BY = {"none": NOTHING_FILLS, "job": ITS_JOB, "all": ANYTHING}
 
 
 class Line(NamedTuple):
-    """What decides who stands where."""
+    """What decides who stands where.
+
+    `total` (d,) is C, `priority` and `order` are by application slot, and `fill` is NOTHING_FILLS,
+    ITS_JOB or ANYTHING.
+    """
 
     asks: Asks
-    total: Floats  # C, (d,)
-    priority: Ints  # by application slot, as `order`
+    total: Floats
+    priority: Ints
     order: Ints
     limits: Limits
-    fill: int  # NOTHING_FILLS, ITS_JOB or ANYTHING
+    fill: int
 
 
 class Scratch(NamedTuple):
-    """Arrays for a decision to write on."""
+    """Arrays for a decision to write on.
 
-    left: Ints  # (rows,) pending; there may be more room
-    room: Floats  # (d,) available
-    work: Floats  # (d,)
-    value: Floats  # (rows,) where the limits keep guarantees
+    `left` (rows,) is what is pending and may have more room, `room` (d,) is what is available.
+    `work` is (d,), and `value` (rows,) is used where the limits keep guarantees.
+    """
+
+    left: Ints
+    room: Floats
+    work: Floats
+    value: Floats
 
 
 @kernel
@@ -87,7 +96,8 @@ def pick(line: Line, site: Site, scratch: Scratch, picked: Ints, n: int) -> int:
             continue
         picked[n, 0], picked[n, 1] = head, copied
         n += 1
-        if not one_by_one and left[head] > 0:  # it is still the head, and no more of it fits
+        if not one_by_one and left[head] > 0:
+            # The row is still the head of the line, and no more of it fits.
             if line.fill == NOTHING_FILLS:
                 break
             _pass_over(line, left, head)
@@ -120,7 +130,8 @@ def _head(line: Line, place: Place, scratch: Scratch) -> int:
     asks, keeps, value, left = line.asks, line.limits.keeps, scratch.value, scratch.left
     # as `line_kernels.turn`, then the smaller serial, against the head's own values
     head, top, first, best, serial = -1, 0, 0, 0.0, 0
-    behind = -1  # an application that stands behind the head's, as all of its other rows do
+    # This is an application that stands behind the head's, as all of its other rows do.
+    behind = -1
     for row in range(asks.size):
         slot = asks.app[row]
         if slot == behind or left[row] <= 0 or (keeps and value[row] < 0.0):

@@ -15,10 +15,11 @@ from weft.model.dag import Floats, Ints
 from weft.model.resources import TOLERANCE
 from weft.policies.compiled import inner_kernel, kernel
 
-# what keeps an ask off a node, in the order in which it is looked for; what is below TOO_LARGE has
-# nothing to do with size
+# These are what keeps an ask off a node, in the order in which it is looked for; what is below
+# TOO_LARGE has nothing to do with size.
 OPEN, DOWN, LABEL, PLACE, BANNED, RESERVED, TOO_LARGE, NO_ROOM = range(8)
-WORDS = {  # of explanations, for nodes in service
+# Explanations use these words, for nodes in service.
+WORDS = {
     LABEL: "node {label}",
     PLACE: "node is none that the ask names",
     BANNED: "node is on the application's black list",
@@ -29,58 +30,77 @@ WORDS = {  # of explanations, for nodes in service
 
 
 class Asks(NamedTuple):
-    """Pending asks by row; arrays have room for more than `size`."""
+    """Pending asks by row; arrays have room for more than `size`, the rows in use.
 
-    size: int  # rows in use
+    `app` is the application's slot, `label` the bit of the label needed, 0 for nodes without
+    labels. `needs` (d, rows) is absolute, of one container, and lies by resource as most kernels
+    look at one resource of many rows.
+    """
+
+    size: int
     pending: Ints
-    app: Ints  # slot of the application
-    label: Ints  # bit of the label needed, 0: nodes without labels
+    app: Ints
+    label: Ints
     gang: Bools
     serial: Ints
-    needs: Floats  # (d, rows), absolute, of one container: most look at one resource of many rows
+    needs: Floats
     duration_s: Floats
     pri_score: Floats
 
 
 class Site(NamedTuple):
-    """One node, by its slot in the tables of all."""
+    """One node, by its slot in the tables of all.
+
+    `banned` is by application slot: whether its master keeps off the node. `available` and
+    `capacity` are (nodes, d).
+    """
 
     node: int
-    banned: Bools  # by application slot: whose master keeps off it
+    banned: Bools
     labels: Ints
     reserved: Ints
-    available: Floats  # (nodes, d)
-    capacity: Floats  # (nodes, d)
+    available: Floats
+    capacity: Floats
 
 
 class Place(NamedTuple):
-    """One node, to all asks."""
+    """One node, to all asks.
 
-    labels: int  # bit mask
-    reserved: int  # serial of the ask that it is kept for, 0: none
-    available: Floats  # (d,), below 0 where it is overbooked
-    capacity: Floats  # (d,)
-    banned: Bools  # by application slot: whose master keeps off it
+    `labels` is a bit mask, `reserved` the serial of the ask that the node is kept for, 0 for none.
+    `available` (d,) is below 0 where the node is overbooked; `capacity` is (d,). `banned` is by
+    application slot: whether its master keeps off the node.
+    """
+
+    labels: int
+    reserved: int
+    available: Floats
+    capacity: Floats
+    banned: Bools
 
 
 class Nodes(NamedTuple):
-    """All nodes, to one ask; by node slot."""
+    """All nodes, to one ask; by node slot.
+
+    `named` are those among the places that the ask names, where it may not go elsewhere; `banned`
+    those that the application's master keeps off. `available` (nodes, d) is what the ask may count
+    on there, `capacity` is (nodes, d).
+    """
 
     up: Bools
     labels: Ints
-    named: Bools  # among the places that the ask names, where it may not go elsewhere
-    banned: Bools  # the application's master keeps off it
+    named: Bools
+    banned: Bools
     reserved: Ints
-    available: Floats  # (nodes, d): what the ask may count on there
-    capacity: Floats  # (nodes, d)
+    available: Floats
+    capacity: Floats
 
 
 class Want(NamedTuple):
-    """What one container of an ask needs of a node."""
+    """What one container of an ask needs of a node; `demand` is (d,)."""
 
     label: int
     serial: int
-    demand: Floats  # (d,)
+    demand: Floats
 
 
 @inner_kernel
@@ -124,7 +144,8 @@ def fits_share(need: Floats, free: Floats) -> bool:
     """Return whether a demand (d,) fits into what is free (d,), both over the node's capacity."""
     lacks = 0
     for r in range(free.shape[0]):
-        lacks += int(need[r] > max(free[r] + TOLERANCE, 0.0))  # no branch: half of them went wrong
+        # A branch here would be predicted wrongly for half of the rows.
+        lacks += int(need[r] > max(free[r] + TOLERANCE, 0.0))
     return lacks == 0
 
 

@@ -31,12 +31,12 @@ from rm.match.graphene_kernels import (
     DECLARED,
     FIT,
     LEFT,
-    LOOK,
+    NODES_PER_WEIGH,
     NONE,
     PICK,
     ROWS,
     SURVEY,
-    TERMS,
+    TERMS_PER_PICK,
     UNDECIDED,
     Answer,
     Desk,
@@ -367,11 +367,11 @@ class GrapheneMatcher(BaseMatcher):
         fit, rows = desk.tally.item(FIT), desk.tally.item(ROWS)
         barred = view.barred(desk.rows[fit:rows])
         n, up, look = view.node_count, view.nodes.up, min(view.node_count, self.overbook_look)
-        for first in reversed(range(0, look, LOOK)):
+        for first in reversed(range(0, look, NODES_PER_WEIGH)):
             seats: list[tuple[int, int]] = []
             running: list[Running] = []
             most = 0
-            for step in range(first, min(first + LOOK, look)):
+            for step in range(first, min(first + NODES_PER_WEIGH, look)):
                 slot = (node + step) % n
                 if up[slot]:
                     runs = view.runs(slot)
@@ -381,7 +381,7 @@ class GrapheneMatcher(BaseMatcher):
                     most = max(most, count)
             if not seats:
                 continue
-            while len(seats) < LOOK:
+            while len(seats) < NODES_PER_WEIGH:
                 seats.append(seats[0])
                 running.append(running[0])
             trial = self._trial_of(most, len(up), len(desk.free))
@@ -425,7 +425,9 @@ def _placement(answer: Answer, run: int, eta: float) -> Placement:
 
 
 def _answer(room: int) -> Answer:
-    return Answer(np.empty(room, np.int64), np.empty(room, np.int64), np.empty((room, TERMS)))
+    return Answer(
+        np.empty(room, np.int64), np.empty(room, np.int64), np.empty((room, TERMS_PER_PICK))
+    )
 
 
 def _desk(most: int, apps: int, groups: int, d: int, extras: int, means: Floats) -> Desk:

@@ -31,50 +31,70 @@ from weft.model.dag import Floats, Ints
 from weft.model.resources import TOLERANCE
 from weft.policies.compiled import inner_kernel, kernel
 
-ALL, SURVEY, PICK = range(3)  # what `decide` is to do
-DECLARED, LEFT, NONE = range(3)  # priScore: as asked, over the best pending one, none
-# entries of `Desk.known`: mean score seen, eta used, mean srpt, 1 once something was overbooked
+# These say what `decide` is to do.
+ALL, SURVEY, PICK = range(3)
+# priScore is as the ask declares it, or over that of the best pending row, or there is none.
+DECLARED, LEFT, NONE = range(3)
+# These are the entries of `Desk.known`: the mean score seen, the eta used, the mean srpt, and 1
+# once something was overbooked.
 SEEN, ETA, WORK, OVERBOOKED = range(4)
-# entries of `Desk.tally`: how many candidates fit, which are the first; all of them, runs of picks,
-# the last pick, picks
+# These are the entries of `Desk.tally`: how many candidates fit, which are the first; how many
+# there are in all; runs of picks; the last pick; picks.
 FIT, ROWS, RUNS, LAST, PICKS = range(5)
 COUNTS = 5
-TERMS = 5  # of a pick: perfScore, pScore, oScore, eta x srpt, deficit of the group before the pick
-LOOK = 4  # nodes that one call of `weigh` looks at
+# A pick has these terms: perfScore, pScore, oScore, eta x srpt, and the deficit of the group before
+# the pick.
+TERMS_PER_PICK = 5
+NODES_PER_WEIGH = 4
 UNDECIDED = -1
-Seats = tuple[tuple[int, int], ...]  # nodes' slots, and how many containers run there
+# These are nodes' slots, and how many containers run there.
+Seats = tuple[tuple[int, int], ...]
 
 
 class Rule(NamedTuple):
-    """What counts in a score, and how eta is found: of one matcher, for good."""
+    """What counts in a score, and how eta is found; it does not change in the life of a matcher.
 
-    penalty: float  # factor of pScore for a row that prefers other machines
-    use_pack: bool  # False: pScore is 1 for all that fits
-    priority: int  # DECLARED, LEFT or NONE
-    most: int  # picks in one decision
-    extras: int  # rows that fit with overbooking only, at most; 0: nothing is overbooked
-    unit: int  # of the deficits: SLOTS, DRF or TIME
-    eta: float  # fixed; below 0: eta = m x mean score / mean remaining work
+    `penalty` is the factor of pScore for a row that prefers other machines. Without `use_pack`,
+    pScore is 1 for all that fits. `priority` is DECLARED, LEFT or NONE. One decision has at most
+    `most` picks and looks at no more than `extras` rows that fit with overbooking only; with 0
+    nothing is overbooked. `unit`, of the deficits, is SLOTS, DRF or TIME. `eta` is fixed, or below
+    0, and then eta is `m` x mean score / mean remaining work; both means give this decision at
+    least `weight`, from 0 to 1. Where `relative`, oScore is over the duration, at most 1.
+    """
+
+    penalty: float
+    use_pack: bool
+    priority: int
+    most: int
+    extras: int
+    unit: int
+    eta: float
     m: float
-    weight: float  # of this decision in both means, at least, 0 to 1
-    relative: bool  # oScore is over the duration, at most 1
+    weight: float
+    relative: bool
 
 
 class Standing(NamedTuple):
-    """The tables beside asks and nodes: valid until one of them moves."""
+    """The tables beside asks and nodes: valid until one of them moves.
+
+    Where one group is `alone`, its counter stays 0 and binds nobody. From a deficit of `bound` on,
+    the neediest group goes first. `counters` are deficits by group, `held` (groups, d) is absolute.
+    `order`, `active`, `pending` and `remaining` (srpt) are by application slot, `containers` and
+    `up` by node. `beyond` (d,) is how far a node may be overbooked, over its capacity.
+    """
 
     who: Parties
-    alone: bool  # one group only: its counter stays 0 and binds nobody
-    bound: float  # a deficit from which on the neediest group goes first
-    counters: Floats  # deficits by group
-    held: Floats  # by group, absolute, (groups, d)
-    order: Ints  # by application slot, as the next three
+    alone: bool
+    bound: float
+    counters: Floats
+    held: Floats
+    order: Ints
     active: Bools
     pending: Ints
-    remaining: Floats  # srpt
-    containers: Ints  # by node
-    up: Bools  # by node
-    beyond: Floats  # (d,) how far a node may be overbooked, over its capacity
+    remaining: Floats
+    containers: Ints
+    up: Bools
+    beyond: Floats
 
 
 class Desk(NamedTuple):
@@ -83,40 +103,57 @@ class Desk(NamedTuple):
     Of a row only what every pass over the candidates needs is here: on a node with room hundreds of
     rows may fit, and most decisions pick one of them. A pass takes all, whether they may still be
     picked or not: that goes several at a time, while a branch would be taken by half of them.
+
+    * Of shape (k,): `rows`; `app`; `picked`, how often; `pri`, priScore; `near`, the factor of
+      pScore for where the input is; `p`, pScore, -1 where a row does not fit; `over`, oScore where
+      a row does not fit, 0 where it may not overbook; `value`, the larger of both, -1 where a row
+      may not be picked now.
+    * `packing` (d, k) is demand over the node's capacity, infinite once nothing is pending. `free`
+      (d,) is what is available over that capacity; `room` (d,) is the same with overbooking, and
+      below 0 where the node is overbooked.
+    * `waiting` are the rows that may be overbooked, `extra` has a place for each of them.
+    * `by_app` (2, applications) is srpt, and the best pending priScore.
+    * `deficit`, `share` and `marks` are (groups,), `held` is (groups, d).
+    * `means` (3,) is of the decisions so far: the mean score, the mean srpt, and how many they
+      were.
+    * `lacks` (2, k), `more` (2, d) and `work` (d,) are scratch.
     """
 
-    rows: Ints  # (k,)
-    app: Ints  # (k,)
-    picked: Ints  # (k,) how often
-    pri: Floats  # (k,) priScore
-    near: Floats  # (k,) factor of pScore for where the input is
-    packing: Floats  # (d, k) demand over the node's capacity; infinite once nothing is pending
-    p: Floats  # (k,) pScore, -1 where a row does not fit
-    over: Floats  # (k,) oScore where a row does not fit, 0: may not overbook
-    value: Floats  # (k,) max(pScore, oScore), -1 where a row may not be picked now
-    lacks: Ints  # (2, k), scratch
-    free: Floats  # (d,) available over the node's capacity
-    room: Floats  # (d,) the same with overbooking, and below 0 where it is overbooked
-    more: Floats  # (2, d), scratch
-    extra: Ints  # (rows that may be overbooked,), scratch
-    waiting: Waiting  # those rows
-    by_app: Floats  # (2, applications): srpt, best pending priScore
-    deficit: Floats  # (groups,)
-    share: Floats  # (groups,)
-    held: Floats  # (groups, d)
-    marks: Bools  # (groups,)
-    work: Floats  # (d,), scratch
+    rows: Ints
+    app: Ints
+    picked: Ints
+    pri: Floats
+    near: Floats
+    packing: Floats
+    p: Floats
+    over: Floats
+    value: Floats
+    lacks: Ints
+    free: Floats
+    room: Floats
+    more: Floats
+    extra: Ints
+    waiting: Waiting
+    by_app: Floats
+    deficit: Floats
+    share: Floats
+    held: Floats
+    marks: Bools
+    work: Floats
     known: Floats
     tally: Ints
-    means: Floats  # (3,) of decisions so far: mean score, mean srpt, and how many they were
+    means: Floats
 
 
 class Answer(NamedTuple):
-    """Runs of picks of the same row, in order; the arrays may have to grow."""
+    """Runs of picks of the same row, in order; the arrays may have to grow.
+
+    `terms` (room, terms) is of the first pick of a run.
+    """
 
     row: Ints
     copies: Ints
-    terms: Floats  # (room, terms) of the first pick of a run
+    terms: Floats
 
 
 @kernel
@@ -208,7 +245,8 @@ def _describe(asks: Asks, capacity: Floats, level: Ints, desk: Desk, rule: Rule)
         packing, needs, most = desk.packing[r], asks.needs[r], capacity[r]
         for i in range(k):
             packing[i] = needs[rows[i]]
-        for i in range(k):  # apart from the loop before, as only this one goes several at a time
+        # This loop is apart from the one before, as only this one is vectorised.
+        for i in range(k):
             packing[i] = packing[i] / most if most > 0.0 else 0.0
 
 
@@ -224,7 +262,8 @@ def _pack(desk: Desk, use_pack: bool) -> None:
     lacks[:k] = 0
     for r in range(desk.free.shape[0]):
         packing, free = desk.packing[r], desk.free[r]
-        most = max(free + TOLERANCE, 0.0)  # as `fits_share`
+        # `fits_share` has the same bound.
+        most = max(free + TOLERANCE, 0.0)
         for i in range(k):
             p[i] += packing[i] * free
             lacks[i] += int(packing[i] > most)
@@ -260,7 +299,8 @@ def eta_now(rule: Rule, means: Floats, score: float, work: float) -> float:
         return rule.eta
     top, bottom = means[0], means[1]
     if score > 0.0 and work > 0.0:
-        weight = max(rule.weight, 1.0 / (means[2] + 1.0))  # a plain mean of the first few
+        # The first few decisions have a plain mean.
+        weight = max(rule.weight, 1.0 / (means[2] + 1.0))
         top += weight * (score - top)
         bottom += weight * (work - bottom)
     return rule.m * top / bottom if bottom > 0.0 else 0.0
@@ -395,7 +435,7 @@ def weigh(
     now: float,
     trial: Trial,
 ) -> None:
-    """Lower what rows wait by what ends on LOOK nodes, and write `desk.over` if that was all.
+    """Lower what rows wait by what ends on some nodes, and write `desk.over` if that was all.
 
     The last call begins with the node that is decided about: then oScore is known of the rows that
     do not fit there. A node twice does no harm.
@@ -412,7 +452,7 @@ def weigh(
     room = Room(
         site.available, site.capacity, standing.up, site.labels, site.reserved, trial.barred
     )
-    for each in range(LOOK):
+    for each in range(NODES_PER_WEIGH):
         slot, count = seats[each]
         sooner(waiting, near[each], count, room, slot, now, trial)
     slot, count = seats[0]

@@ -17,35 +17,51 @@ from weft.model.dag import Floats, Ints
 from weft.model.resources import TOLERANCE
 from weft.policies.compiled import inner_kernel, kernel, making_kernel
 
-_TIE = 1e-12  # shares closer than this are equal
-_NOTHING_GUARANTEED = 1e290  # over its guarantee, for a queue that has none
-_OWED = 1e6  # more than any queue holds of its guarantee
-ADMITTED, USER = -1, -2  # what holds a demand back: nothing, its user's limit; else a queue's slot
+# Shares closer than this are equal.
+_SHARE_TOLERANCE = 1e-12
+# A queue that is guaranteed nothing counts as holding so much over its guarantee.
+_NOTHING_GUARANTEED = 1e290
+# No queue holds so much of its guarantee.
+_MORE_THAN_ANY_SHARE = 1e6
+# These say what holds a demand back: nothing, or its user's limit; else it is a queue's slot.
+ADMITTED, USER = -1, -2
 
 
 class Limits(NamedTuple):
-    """Queues and users in a decision; holdings are over C, and working copies that `take` moves."""
+    """Queues and users in a decision; holdings are over C, and working copies that `take` moves.
 
-    several: bool  # whether there is more than one leaf queue
-    moves: bool  # whether holdings are followed from pick to pick
-    binds: bool  # whether any limit can bind
-    keeps: bool  # whether queues below their guarantee go first, whatever the policy says
-    queue: Ints  # leaf queue of each application slot
-    user: Ints  # (leaf queue, user) slot of each application slot
-    parent: Ints  # by queue, as all below
+    * `several` says whether there is more than one leaf queue, `moves` whether holdings are
+      followed from pick to pick, `binds` whether any limit can bind, `keeps` whether queues below
+      their guarantee go first, whatever the policy says.
+    * By application slot: `queue`, its leaf queue, and `user`, its (leaf queue, user) slot.
+    * By queue: `parent`; `is_leaf`; `capacity`, guaranteed, of the cluster; `most`, infinite where
+      it may use the whole cluster; `users`, active ones; `user_limit`; `user_limit_factor`.
+    * `queue_held` (queues, d) and `user_held` (users, d) are over C. Where limits bind,
+      `queue_tasks` (queues,) and `user_tasks` (users,) count the containers held that are no
+      masters'.
+    * `marks` (4, queues), `first` (queues,) and `scaled` (queues, d) are scratch.
+    """
+
+    several: bool
+    moves: bool
+    binds: bool
+    keeps: bool
+    queue: Ints
+    user: Ints
+    parent: Ints
     is_leaf: Bools
-    capacity: Floats  # guaranteed, of the cluster
-    most: Floats  # infinite where it may use the whole cluster
-    users: Ints  # active ones
+    capacity: Floats
+    most: Floats
+    users: Ints
     user_limit: Floats
     user_limit_factor: Floats
-    queue_held: Floats  # (queues, d) over C
-    user_held: Floats  # (users, d) over C
-    queue_tasks: Ints  # (queues,) containers held that are no masters'; where limits bind
-    user_tasks: Ints  # (users,)
-    marks: Bools  # (4, queues), scratch
-    first: Ints  # (queues,), scratch
-    scaled: Floats  # (queues, d), scratch
+    queue_held: Floats
+    user_held: Floats
+    queue_tasks: Ints
+    user_tasks: Ints
+    marks: Bools
+    first: Ints
+    scaled: Floats
 
 
 @kernel
@@ -175,12 +191,14 @@ def keep_guarantees(limits: Limits, app: Ints, value: Floats) -> None:
         while queue >= 0 and not wanting[queue]:
             wanting[queue] = True
             queue = limits.parent[queue]
-    for queue in range(n - 1, 0, -1):  # parents come first
+    # Parents come before their children, so this way up each child is done before its parent.
+    for queue in range(n - 1, 0, -1):
         above = limits.parent[queue]
         if wanting[queue] and _is_below(limits, queue):
             owed[queue] = True
         if owed[queue]:
-            owed[above] = first[above] = True  # some queue below it is owed
+            # Some queue below it is owed.
+            owed[above] = first[above] = True
     for queue in range(1, n):
         above = limits.parent[queue]
         waits[queue] = waits[above] or (first[above] and not owed[queue])
@@ -229,10 +247,10 @@ def next_queue(limits: Limits, best: Ints, rank: Ints, share: Floats) -> int:
             if limits.capacity[queue] > 0.0:
                 ratio = share[queue] / limits.capacity[queue]
             if owed[queue]:
-                ratio -= _OWED
-            if chosen < 0 or ratio < least - _TIE:
+                ratio -= _MORE_THAN_ANY_SHARE
+            if chosen < 0 or ratio < least - _SHARE_TOLERANCE:
                 chosen, least = queue, ratio
-            elif ratio < least + _TIE and earliest[queue] < earliest[chosen]:
+            elif ratio < least + _SHARE_TOLERANCE and earliest[queue] < earliest[chosen]:
                 chosen = queue
         at = chosen
     return at

@@ -17,30 +17,38 @@ from weft.model.dag import Floats, Ints
 from weft.model.resources import TOLERANCE
 from weft.policies.compiled import inner_kernel, kernel, making_kernel
 
-_MARGIN = 1e-6  # of times: far beyond what rounding comes to
+# Times that differ by less are equal; rounding comes to far less.
+_TIME_TOLERANCE = 1e-6
 
 
 class Fluid(NamedTuple):
-    """Scratch of a run of the fluid model; of up to (k,) tasks."""
+    """Scratch of a run of the fluid model, of up to k tasks.
 
-    left: Floats  # (k,)
-    slow: Floats  # (k,)
-    alive: Ints  # (k,)
-    total: Floats  # (d,)
-    over: Floats  # (d,)
+    `left`, `slow` and `alive` are (k,), `total` and `over` are (d,).
+    """
+
+    left: Floats
+    slow: Floats
+    alive: Ints
+    total: Floats
+    over: Floats
 
 
 class Trial(NamedTuple):
-    """Arrays for a what-if to write on; of up to (k,) tasks, one more than run on a node."""
+    """Arrays for a what-if to write on, of up to k tasks: one more than run on a node.
+
+    `left`, `before` and `after` are (k,), `demand` is (k, d), `free` (d,), `roomy` (nodes,);
+    `barred` is that of `Room`.
+    """
 
     fluid: Fluid
-    left: Floats  # (k,)
-    demand: Floats  # (k, d)
-    before: Floats  # (k,)
-    after: Floats  # (k,)
-    free: Floats  # (d,)
-    roomy: Ints  # (nodes,)
-    barred: Bools  # of `Room`
+    left: Floats
+    demand: Floats
+    before: Floats
+    after: Floats
+    free: Floats
+    roomy: Ints
+    barred: Bools
 
 
 @making_kernel
@@ -163,24 +171,33 @@ def _slowdown(demand: Floats, over: Floats) -> float:
 
 
 class Waiting(NamedTuple):
-    """Candidates that fit only with overbooking."""
+    """Candidates that fit only with overbooking.
 
-    demand: Floats  # (k, d)
-    duration: Floats  # (k,), s
-    wait: Floats  # (k,) the next opportunity without it, s from now
-    label: Ints  # (k,) bit of the label needed
-    serial: Ints  # (k,)
+    `demand` is (k, d), the others (k,): `duration` in s; `wait`, when the next opportunity without
+    overbooking comes, s from now; `label`, the bit of the label needed; `serial`.
+    """
+
+    demand: Floats
+    duration: Floats
+    wait: Floats
+    label: Ints
+    serial: Ints
 
 
 class Room(NamedTuple):
-    """All nodes."""
+    """All nodes.
 
-    available: Floats  # (nodes, d)
-    capacity: Floats  # (nodes, d)
+    `available` and `capacity` are (nodes, d), `up`, `labels` and `reserved` (nodes,). `barred` (k,
+    nodes) says where strict places and black lists keep candidates off; it has no length without
+    any.
+    """
+
+    available: Floats
+    capacity: Floats
     up: Bools
-    labels: Ints  # (nodes,)
-    reserved: Ints  # (nodes,)
-    barred: Bools  # (k, nodes) strict places and black lists; without any, of no length
+    labels: Ints
+    reserved: Ints
+    barred: Bools
 
 
 @inner_kernel
@@ -210,7 +227,8 @@ def sooner(
     free = trial.free
     for r in range(resources):
         free[r] = available[r]
-    for step in range(count + 1):  # what may be needed at most, as `fits`, once so many ended
+    # A task may need so much, as `fits` has it, once so many containers ended.
+    for step in range(count + 1):
         at[step] = 0.0 if step == 0 else max(0.0, running.ends[step - 1] - now)
         for r in range(resources):
             if step > 0:
@@ -266,7 +284,7 @@ def what_if(
             many[count, r] = demand[i, r]
         # no task ends sooner for one more, so where the cost is above the most that may be gained,
         # what is left of the run changes nothing
-        most = wait[i] + _MARGIN * (1.0 + wait[i] + duration[i])
+        most = wait[i] + _TIME_TOLERANCE * (1.0 + wait[i] + duration[i])
         if not _run(left, many, capacity, fluid, after, before, most):
             continue
         cost = 0.0
@@ -275,7 +293,8 @@ def what_if(
         score = max(0.0, wait[i] + duration[i] - after[count] - cost)
         if score <= 0.0:
             continue
-        if roomy < 0:  # many nodes to look at, so not before it is needed
+        # There are many nodes to look at, so this is done only when it is needed.
+        if roomy < 0:
             roomy = _find_roomy(demand, room, trial)
         if not _fits_somewhere(waiting, i, room, trial.roomy[:roomy]):
             over[i] = min(1.0, score / duration[i]) if relative and duration[i] > 0.0 else score

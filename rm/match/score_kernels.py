@@ -14,15 +14,21 @@ from rm.match.filter_kernels import fits_share
 from weft.model.dag import Floats, Ints
 from weft.policies.compiled import inner_kernel, kernel, making_kernel
 
-FEW = 32  # picks that one decision mostly stays under
-TIE = 1e-12  # scores closer than this are equal
+# Most decisions pick fewer.
+USUAL_PICKS_MAX = 32
+# Scores closer than this are equal.
+TIE = 1e-12
 
 
 class Picks(NamedTuple):
-    """What one decision picked, in order; the arrays have room for more."""
+    """What one decision picked, in order; the arrays have room for more.
 
-    candidate: Ints  # (room,) place among the candidates
-    terms: Floats  # (room, terms) what its score was made of
+    `candidate` (room,) is the place among the candidates, `terms` (room, terms) what its score was
+    made of.
+    """
+
+    candidate: Ints
+    terms: Floats
 
 
 @inner_kernel

@@ -20,21 +20,28 @@ from weft.policies.compiled import kernel
 
 
 class Tetris(NamedTuple):
-    """What counts in a score."""
+    """What counts in a score.
 
-    fairness: float  # f: only the ceil((1 - f) x applications) with the least share compete
-    m: float  # epsilon = m x mean alignment / mean work
-    mean_work: float  # mean srpt now
-    penalty: float  # factor for a row that prefers other machines
+    `fairness` is f: only the ceil((1 - f) x applications) with the least share compete. Epsilon is
+    `m` x mean alignment / mean work. `mean_work` is the mean srpt now, `penalty` the factor for a
+    row that prefers other machines.
+    """
+
+    fairness: float
+    m: float
+    mean_work: float
+    penalty: float
 
 
 class Scratch(NamedTuple):
-    """Arrays for a decision to write on."""
+    """Arrays for a decision to write on: `p` and `ones` are (k,), `seen` and `shares`
+    (applications,).
+    """
 
-    p: Floats  # (k,)
-    ones: Floats  # (k,)
-    seen: Bools  # (applications,)
-    shares: Floats  # (applications,)
+    p: Floats
+    ones: Floats
+    seen: Bools
+    shares: Floats
 
 
 @kernel

@@ -18,29 +18,38 @@ from rm.match.score_kernels import TIE, Picks
 from weft.model.dag import Floats, Ints
 from weft.policies.compiled import kernel
 
-ANY: Floats = np.zeros(0)  # of `Line.most`: keys may grow without a bound
-ANYBODY, CONTAINERS, DOMINANT = 0, 1, 2  # how queues take turns: not, by containers, by share
+# As `Line.most` it lets keys grow without a bound.
+ANY: Floats = np.zeros(0)
+# Queues take turns: not at all, by containers held, or by dominant share.
+ANYBODY, CONTAINERS, DOMINANT = 0, 1, 2
 
 
 class Line(NamedTuple):
-    """Whose turn it is; arrays are working copies that change."""
+    """Whose turn it is; arrays are working copies that change.
 
-    queues: int  # ANYBODY, CONTAINERS or DOMINANT
-    share: Floats  # (queues,) containers held; only for CONTAINERS
-    key: Floats  # (applications,) the smallest goes first
-    step: Floats  # (k,) by how much a pick of the row makes its key grow
-    pri: Floats  # (k,) the largest goes first inside an application
-    pending: Ints  # (k,)
-    waiting: Ints  # (k,) 1: a row that lets its turn go by; empty: nobody does
-    most: Floats = ANY  # (applications,) a pick must not make its key grow beyond; empty: it may
+    `queues` is ANYBODY, CONTAINERS or DOMINANT; `share` (queues,), for CONTAINERS only, counts
+    those held. `key` is (applications,), and the smallest goes first; a pick of a row makes it grow
+    by `step` (k,), but not beyond `most` (applications,), unless that is empty. Inside an
+    application the largest `pri` (k,) goes first. `pending` is (k,). `waiting` (k,) is 1 for a row
+    that lets its turn go by; it is empty where no row does.
+    """
+
+    queues: int
+    share: Floats
+    key: Floats
+    step: Floats
+    pri: Floats
+    pending: Ints
+    waiting: Ints
+    most: Floats = ANY
 
 
 class Scratch(NamedTuple):
-    """Arrays for a decision to write on."""
+    """Arrays for a decision to write on: `value` is (k,), `best` and `share` are (queues,)."""
 
-    value: Floats  # (k,)
-    best: Ints  # (queues,)
-    share: Floats  # (queues,)
+    value: Floats
+    best: Ints
+    share: Floats
 
 
 @kernel
@@ -98,7 +107,8 @@ def compete(found: Candidates, limits: Limits, left: Ints, value: Floats) -> Non
             if admits(limits, found.app[i], found.work[i]):
                 value[i] = 1.0
         else:
-            left[i] = 0  # what is free only shrinks
+            # What is free only shrinks, so it will not fit later either.
+            left[i] = 0
     keep_guarantees(limits, found.app, value)
 
 
