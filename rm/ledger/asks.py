@@ -19,29 +19,33 @@ from weft.policies.compiled import direct
 from weft.protocol.messages import Ask
 
 NODE_LOCAL, RACK_LOCAL, REMOTE = 0, 1, 2
-HOLES_MAX = 16  # among the rows, beyond as many as are in use
-NOWHERE = 1 << 62  # a label that no node carries
+# More holes among the rows than this, beyond as many as are in use, are closed.
+HOLES_MAX = 16
+# No node carries this label.
+NOWHERE = 1 << 62
 
 
 class AskEntry:
     """One ask of one attempt: what was wanted and granted so far under its id.
 
     `ask.total` and `granted` only grow, and both count from the attempt's first request on: that is
-    why a request that comes twice, or late, can ask for nothing twice (`request_id` tells which of
-    two is the newer). A row is held exactly while `pending` is above 0.
+    why a request that comes twice, or late, can ask for nothing twice (`request_id`, of the newest
+    message that told about the ask, tells which of two is the newer). A row is held exactly while
+    `pending` is above 0; without one, `row` is -1. `app` is the application's slot, `demand` (d,)
+    that of one container; `near` are the preferred nodes, and the racks as they are indexed.
     """
 
     __slots__ = ("app", "ask", "demand", "granted", "near", "request_id", "row", "serial")
 
     def __init__(self, ask: Ask, app: int, demand: Floats, serial: int) -> None:
         self.ask = ask
-        self.app = app  # slot of the application
-        self.demand = demand  # of one container, shape (d,)
+        self.app = app
+        self.demand = demand
         self.serial = serial
         self.granted = 0
-        self.request_id = 0  # of the newest message that told about it
-        self.row = -1  # -1: nothing pending
-        self.near: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())  # nodes, racks as indexed
+        self.request_id = 0
+        self.row = -1
+        self.near: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     @property
     def strict(self) -> bool:
@@ -72,40 +76,54 @@ class Watcher(Protocol):
 
 
 class AskRows(Columns):
-    """The rows; arrays have room for more than `count`, so slice them with it."""
+    """The rows; arrays have room for more than `count`, so slice them with it.
+
+    `demand` (rows, d) is absolute, of one container, and `demand.T` is contiguous. `app` is the
+    application's slot, `kind` an AskType, `label` the bit of the label needed, 0 for nodes without
+    labels. `remote` is REMOTE where the ask prefers nodes or racks, else NODE_LOCAL. `missed`
+    counts the opportunities declined for locality since the last local grant (YARN). `since_s` is
+    when the ask last got something, or began to wait.
+
+    `count` are the rows up to the last in use, and holes among them have `pending` 0; `live` are
+    those in use, `preferring` those of them with a preference. `opened` are all rows so far: a new
+    one is a reason to look at preemption.
+    """
 
     pending: Ints
-    demand: Floats  # (rows, d), absolute, of one container; `demand.T` is contiguous
+    demand: Floats
     duration_s: Floats
     pri_score: Floats
-    app: Ints  # slot of the application
-    kind: Ints  # AskType
+    app: Ints
+    kind: Ints
     stage: Ints
-    label: Ints  # bit of the label needed, 0: nodes without labels
+    label: Ints
     gang: Bools
-    remote: Ints  # REMOTE where the ask prefers nodes or racks, else NODE_LOCAL
-    missed: Ints  # opportunities declined for locality since the last local grant (YARN)
+    remote: Ints
+    missed: Ints
     serial: Ints
-    since_s: Floats  # when it last got something, or began to wait
+    since_s: Floats
 
     def __init__(self, d: int) -> None:
-        self.count = 0  # rows up to the last in use: holes among them have `pending` 0
-        self.live = 0  # rows in use
-        self.opened = 0  # rows so far; a new one is a reason to look at preemption
-        self.preferring = 0  # rows with a preference
+        self.count = 0
+        self.live = 0
+        self.opened = 0
+        self.preferring = 0
         self.gangs = 0
         self.entries: list[AskEntry | None] = []
-        # asks of gangs by application slot and stage, then by serial; and which of these changed
+        # Gangs' asks are kept by application slot and stage, then by serial, beside which of these
+        # changed and, by serial, whose each ask is.
         self.gang_parts: dict[tuple[int, int], dict[int, AskEntry]] = {}
         self.gang_changed: dict[tuple[int, int], None] = {}
-        self._gang_of: dict[int, tuple[int, int]] = {}  # by serial
-        self.strict: dict[int, AskEntry] = {}  # by serial: may go only to the places that they name
+        self._gang_of: dict[int, tuple[int, int]] = {}
+        # These may go only to the places that they name; they are kept by serial.
+        self.strict: dict[int, AskEntry] = {}
         self._by_node: dict[str, dict[int, AskEntry]] = {}
         self._by_rack: dict[str, dict[int, AskEntry]] = {}
         self._floor: Floats = np.full(d, np.inf)
         self._floor_stale = False
         self.watcher: Watcher | None = None
-        self.shown: Any = None  # of `rm.match.candidates`: all as kernels take them; None: it moved
+        # `rm.match.candidates` keeps all rows here as kernels take them, until one moves.
+        self.shown: Any = None
         ints = ("pending", "app", "kind", "stage", "label", "remote", "missed", "serial")
         super().__init__(
             {

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
-Spec = Mapping[str, tuple[DTypeLike, int]]  # name -> (type, width; 0: one value a slot)
+# A name has a type and a width; 0 is one value a slot.
+Spec = Mapping[str, tuple[DTypeLike, int]]
 
 
 class Columns:
@@ -15,7 +16,8 @@ class Columns:
 
     def __init__(self, spec: Spec, room: int = 16, across: bool = False) -> None:
         self._spec = spec
-        self._across = across  # wide ones lie in memory number by number, not slot by slot
+        # Wide columns lie in memory number by number, not slot by slot.
+        self._number_by_number = across
         self.room = 0
         self.w: dict[str, np.ndarray[Any, Any]] = {}
         self._resize(room)
@@ -27,7 +29,7 @@ class Columns:
 
     def _resize(self, room: int) -> None:
         for name, (kind, width) in self._spec.items():
-            if width and self._across:
+            if width and self._number_by_number:
                 fresh = np.zeros((width, room), dtype=kind).T
             else:
                 fresh = np.zeros((room, width) if width else room, dtype=kind)

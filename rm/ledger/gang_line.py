@@ -11,21 +11,27 @@ from heapq import heappop, heappush
 from rm.ledger.asks import AskEntry
 from weft.model.dag import Floats
 
-GangKey = tuple[int, int]  # slot of the application, stage
+# A gang is its application's slot and its stage.
+GangKey = tuple[int, int]
 
 
 class GangKind:
-    """Gangs of one kind; `failed_at` is what was free when none of them fitted (`Ledger.freed`)."""
+    """Gangs of one kind, which need `total` (d,) each.
+
+    Kinds with equal `places` may use the same nodes; `rank` is the negative priority. `failed_at`
+    is what was free when none of them fitted (`Ledger.freed`).
+    """
 
     __slots__ = ("_line", "entries", "failed_at", "places", "rank", "total")
 
     def __init__(self, total: Floats, places: Hashable, rank: int) -> None:
-        self.total = total  # (d,) of one gang
-        self.places = places  # equal: they may use the same nodes
-        self.rank = rank  # negative priority
+        self.total = total
+        self.places = places
+        self.rank = rank
         self.entries: dict[GangKey, tuple[AskEntry, ...]] = {}
         self.failed_at = -1
-        self._line: list[tuple[int, int, int]] = []  # order of submission, stage, application slot
+        # Each entry is the order of submission, the stage and the application's slot.
+        self._line: list[tuple[int, int, int]] = []
 
     @property
     def first(self) -> GangKey:

@@ -30,7 +30,7 @@ from weft.policies.compiled import direct
 
 
 class NodeColumns(Columns):
-    """Arrays by node slot.
+    """Arrays by node slot; those of amounts are (slots, d).
 
     Between two calls of the ledger:
 
@@ -40,76 +40,87 @@ class NodeColumns(Columns):
       where a matcher overbooked, where a node brought more along than it has, and where it came
       back smaller than it was;
     * a node that is not `up` keeps its numbers, as what runs there may still run; only its capacity
-      does not count in `Ledger.total`.
+      does not count in `Ledger.total`;
+    * `labels` is a bit mask, `reserved` the serial of the ask that the node is kept for or 0,
+      `seen_s` the last sign of life.
     """
 
-    capacity: Floats  # (slots, d)
-    held: Floats  # (slots, d)
-    available: Floats  # (slots, d)
+    capacity: Floats
+    held: Floats
+    available: Floats
     containers: Ints
     up: Bools
-    labels: Ints  # bit mask of the node's labels
+    labels: Ints
     rack: Ints
-    reserved: Ints  # serial of the ask that the node is kept for, 0: none
-    seen_s: Floats  # the last sign of life
+    reserved: Ints
+    seen_s: Floats
 
 
 class AppColumns(Columns):
-    """Arrays by application slot.
+    """Arrays by application slot; those of amounts are (slots, d).
 
     Between two calls of the ledger:
 
     * `held` and `containers` are those of all its attempts together: an attempt that ended holds
-      what its nodes have not confirmed to be gone;
-    * `pending` is what the current attempt asked for and was not granted;
-    * `queue` and `user` change together (`move_app`), and what the application holds and asks moves
-      with them, so the sums of users and queues are always those of their applications;
+      what its nodes have not confirmed to be gone. `masters` counts those of the containers that
+      are masters;
+    * `pending` is how many containers the current attempt asked for and was not granted,
+      `granted_s` when it was last granted one;
+    * `queue`, the slot of the leaf queue, and `user`, the slot of (leaf queue, user), change
+      together (`move_app`), and what the application holds and asks moves with them, so the sums of
+      users and queues are always those of their applications;
     * an `active` slot is somebody's. It is given up with nothing held and nothing pending, and is
       another application's from then on, so nobody keeps a slot over an event but its `App`;
+    * the larger `priority` goes first, and the smaller `order`, that of submission;
     * `remaining` and `path` are beliefs of the master, as told last: 0 before its first word.
+      `remaining` is srpt, the work of unstarted tasks, s x L1(demand / C); `path` is the longest
+      path of the stages that are not done, s;
+    * `work` is demand x duration over all of the application's tasks, absolute.
     """
 
-    held: Floats  # (slots, d)
+    held: Floats
     containers: Ints
-    masters: Ints  # of these containers
+    masters: Ints
     active: Bools
-    queue: Ints  # slot of its leaf queue
-    user: Ints  # slot of its (leaf queue, user)
-    priority: Ints  # larger goes first
-    order: Ints  # of submission: earlier is smaller
-    remaining: Floats  # srpt: work of unstarted tasks, s x L1(demand / C)
-    path: Floats  # the longest path of its stages that are not done, s; 0: not told
-    work: Floats  # (slots, d): demand x duration over all of its tasks, absolute
-    pending: Ints  # containers asked for, not granted
-    granted_s: Floats  # when it was last granted one
+    queue: Ints
+    user: Ints
+    priority: Ints
+    order: Ints
+    remaining: Floats
+    path: Floats
+    work: Floats
+    pending: Ints
+    granted_s: Floats
 
 
 class UserColumns(Columns):
     """Per (leaf queue, user) slot; one is in use while the user has an application in the queue.
 
-    `held` goes back to exact zeros with the last application: sums of many floats drift, and the
-    next user of the slot would begin with what is left of them.
+    `held` (slots, d) goes back to exact zeros with the last application: sums of many floats drift,
+    and the next user of the slot would begin with what is left of them. `apps` counts active
+    applications, `masters` those of the containers that are masters.
     """
 
-    held: Floats  # (slots, d)
+    held: Floats
     containers: Ints
-    masters: Ints  # of these containers
-    apps: Ints  # active applications
+    masters: Ints
+    apps: Ints
     queue: Ints
 
 
 class QueueColumns(Columns):
     """Per queue slot, of the queue and all below it; slot 0 is the root.
 
-    So `held[0]` is what all applications hold. It may be less than what nodes hold: a container of
-    nobody is charged to its node alone.
+    So `held[0]` (of (queues, d)) is what all applications hold. It may be less than what nodes
+    hold: a container of nobody is charged to its node alone. `masters` counts those of the
+    containers that are masters, `users` the active users of a leaf.
     """
 
-    held: Floats  # (queues, d)
+    held: Floats
     containers: Ints
-    masters: Ints  # of these containers
+    masters: Ints
     apps: Ints
-    users: Ints  # active users of a leaf
+    users: Ints
     pending: Ints
 
 
@@ -170,20 +181,26 @@ class Ledger:
             },
             room=len(queues),
         )
-        self.freed = 0  # grows whenever there may be more room somewhere
-        self.total: Floats = np.zeros(d)  # C: capacity of the nodes that are up
-        # slots in use or used before: tables are sliced with them, and they never shrink
+        # It grows whenever there may be more room somewhere.
+        self.freed = 0
+        # This is C, the capacity of the nodes that are up.
+        self.total: Floats = np.zeros(d)
+        # Slots in use or used before are counted: tables are sliced with them, and they never
+        # shrink.
         self.node_count = 0
         self.app_slots = 0
-        self.user_slots: dict[tuple[int, str], int] = {}  # of users with applications
+        # These are the users with applications, by (leaf queue, user).
+        self.user_slots: dict[tuple[int, str], int] = {}
         self._user_keys: dict[int, tuple[int, str]] = {}
         self._free_apps: list[int] = []
         self._free_users: list[int] = []
         self.rigid: Bools = np.array(types.rigid)
-        self._plain: Floats = np.ones(d)  # the limit of a booking that overbooks nothing
-        self.moved: Callable[[], None] | None = None  # told when tables have grown and moved
+        self._no_overbooking: Floats = np.ones(d)
+        # It is called when tables have grown and moved.
+        self.moved: Callable[[], None] | None = None
         self.watcher: Watcher | None = None
-        self._rooms = (0, 0, 0)  # of the tables that the kernels are bound to
+        # The kernels are bound to tables of these sizes.
+        self._bound_rooms = (0, 0, 0)
         self._grown()
 
     # -- nodes -------------------------------------------------------------------------------------
@@ -333,7 +350,7 @@ class Ledger:
         `limit` has one factor of the capacity per resource, 1 where None; raises InvariantError
         where more than that would be held.
         """
-        plain = self._plain if limit is None else limit
+        plain = self._no_overbooking if limit is None else limit
         over = self._book(self._used, node, app, count, demand, plain)
         if over:
             raise self._not_booked(over, node, app, demand, count)
@@ -344,7 +361,7 @@ class Ledger:
         self, node: int, app: int, demand: Floats, count: int, limit: Floats | None, now: float
     ) -> None:
         """Book containers, as `book` does, that an application asked for: they wait no longer."""
-        plain = self._plain if limit is None else limit
+        plain = self._no_overbooking if limit is None else limit
         over = self._grant(self._used, node, app, count, demand, plain, now)
         if over:
             raise self._not_booked(over, node, app, demand, count)
@@ -390,16 +407,16 @@ class Ledger:
         """
         self._used = Used(self.node_count, self.app_slots)
         rooms = (self.nodes.room, self.apps.room, self.users.room)
-        if rooms == self._rooms:
+        if rooms == self._bound_rooms:
             return
-        self._rooms = rooms
+        self._bound_rooms = rooms
         if self.moved is not None:
             self.moved()
         nodes, apps, users, queues = self.nodes.w, self.apps.w, self.users.w, self.by_queue.w
         self._seen_s: Floats = nodes["seen_s"]
         self._remaining: Floats = apps["remaining"]
         self._path: Floats = apps["path"]
-        parent, one = self.queues.parent, self._plain
+        parent, one = self.queues.parent, self._no_overbooking
         holders = Holders(
             nodes["capacity"],
             nodes["held"],
@@ -485,7 +502,8 @@ class Ledger:
         if self.users.apps[at] == 0:
             self.by_queue.w["users"][queue] -= 1
             del self.user_slots[self._user_keys.pop(at)]
-            self.users.w["held"][at] = 0.0  # no drift into its next use
+            # Rounding must not drift into the next use of the slot.
+            self.users.w["held"][at] = 0.0
             self._free_users.append(at)
         for above in self.queues.chains[queue]:
             self.by_queue.w["apps"][above] -= 1

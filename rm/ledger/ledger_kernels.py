@@ -15,7 +15,8 @@ def too_small(available: Floats, capacity: Floats, node: int, least: Floats, sla
     """Return whether a node has less room than the least that any container needs."""
     for r in range(least.shape[0]):
         short = available[node, r] < least[r] - (slack[r] + TOLERANCE) * capacity[node, r]
-        if short and least[r] > 0.0:  # of what nobody needs any node has enough
+        # Any node has enough of what nobody needs.
+        if short and least[r] > 0.0:
             return True
     return False
 
@@ -78,11 +79,15 @@ def roomiest(up: Bools, reserved: Ints, available: Floats, scale: Floats) -> int
 
 
 class Holders(NamedTuple):
-    """The ledger's tables of who holds what, by slot; amounts are absolute, (slots, d)."""
+    """The ledger's tables of who holds what, by slot; amounts are absolute, (slots, d).
 
-    capacity: Floats  # of nodes
+    `available` is `capacity` - `node_held`. `queue_held` and `queue_containers` are of a queue and
+    all below it; `parent` is by queue, and -1 where there is none.
+    """
+
+    capacity: Floats
     node_held: Floats
-    available: Floats  # capacity - held of nodes
+    available: Floats
     node_containers: Ints
     app_held: Floats
     app_containers: Ints
@@ -90,18 +95,22 @@ class Holders(NamedTuple):
     app_queue: Ints
     user_held: Floats
     user_containers: Ints
-    queue_held: Floats  # of a queue and all below it
+    queue_held: Floats
     queue_containers: Ints
-    parent: Ints  # of queues, -1: none
+    parent: Ints
 
 
 class Asked(NamedTuple):
-    """The ledger's tables of who waits for containers, beside those of who holds some."""
+    """The ledger's tables of who waits for containers, beside those of who holds some.
+
+    `granted_s` is when an application was granted one last; `queue_pending` is of a queue and all
+    below it.
+    """
 
     holders: Holders
     app_pending: Ints
-    granted_s: Floats  # when an application was granted one last
-    queue_pending: Ints  # of a queue and all below it
+    granted_s: Floats
+    queue_pending: Ints
 
 
 class Used(NamedTuple):

@@ -70,7 +70,8 @@ class QueueTree:
         # where it may use the whole cluster only room limits it, which others will give back
         self.most: Floats = np.where(self.max_capacity >= 1, np.inf, self.max_capacity)
         binding = np.isfinite(self.most) | np.isfinite(self.user_limit_factor)
-        self.limited = bool((binding | (self.user_limit < 1)).any())  # whether any limit can bind
+        # It says whether any limit can bind.
+        self.limited = bool((binding | (self.user_limit < 1)).any())
         self.several = int(self.is_leaf.sum()) > 1
         # whether there is neither a limit that binds nor another queue
         self.free = not self.limited and not self.several

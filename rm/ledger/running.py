@@ -11,16 +11,19 @@ _insert, _remove = steady(insert), steady(remove)
 
 
 class RunningByEnd:
-    """Slice with `count`. An end is where the estimate put it; it may be past by now."""
+    """Slice with `count`. An end is where the estimate put it; it may be past by now.
+
+    Ends increase; `running` has all of the arrays as kernels take them.
+    """
 
     __slots__ = ("count", "demand", "end_s", "ids", "running")
 
     def __init__(self, d: int) -> None:
         self.count = 0
         self.ids: Ints = np.zeros(8, dtype=np.int64)
-        self.end_s: Floats = np.zeros(8)  # in increasing order
+        self.end_s: Floats = np.zeros(8)
         self.demand: Floats = np.zeros((8, d))
-        self.running = Running(self.end_s, self.demand)  # all of it, as kernels take it
+        self.running = Running(self.end_s, self.demand)
 
     def add(self, first: ContainerId, copies: int, end_s: float, demand: Floats) -> None:
         """Add the containers `first`, `first + 1`, ... of one demand, which began to run."""

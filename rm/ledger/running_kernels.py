@@ -7,10 +7,14 @@ from weft.policies.compiled import kernel
 
 
 class Running(NamedTuple):
-    """What runs on a node; the arrays may have room for more."""
+    """What runs on a node; the arrays may have room for more.
 
-    ends: Floats  # (c,) expected, increasing
-    held: Floats  # (c, d) what each frees
+    `ends` (c,) are when containers are expected to end, increasing; `held` (c, d) is what each
+    frees.
+    """
+
+    ends: Floats
+    held: Floats
 
 
 @kernel

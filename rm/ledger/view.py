@@ -22,7 +22,14 @@ _NOBODY: Bools = np.zeros((0, 0), dtype=np.bool_)
 
 
 class View:
-    """Read-only; one object for the life of the manager, always up to date."""
+    """Read-only; one object for the life of the manager, always up to date.
+
+    `nodes` is by node slot, sliced with `node_count`; `apps` by application slot, sliced with
+    `app_slots`, where those of ended ones are not `active`; `users` by (leaf queue, user) slot;
+    `queues` and `by_queue`, which has what each queue with all below it holds and asks, by queue
+    slot. `runs` returns the containers on a node slot, by expected end. `rigid` (d,) says where
+    over-allocation is never granted. `label_bits` has a bit for each label that nodes carry.
+    """
 
     def __init__(
         self,
@@ -33,25 +40,25 @@ class View:
         runs: Callable[[int], RunningByEnd],
     ) -> None:
         self.types = types
-        self.queues = queues  # paths, parent, capacity, max_capacity, user limits; by queue slot
+        self.queues = queues
         self.rows: AskRows = rows
         self._ledger = ledger
-        self.nodes: NodeColumns = ledger.nodes  # by node slot; slice with `node_count`
-        # by application slot; slice with `app_slots`; slots of ended ones are not `active`
+        self.nodes: NodeColumns = ledger.nodes
         self.apps: AppColumns = ledger.apps
-        self.users: UserColumns = ledger.users  # by (leaf queue, user) slot
-        # what each queue (with all below it) holds and asks, by queue slot
+        self.users: UserColumns = ledger.users
         self.by_queue: QueueColumns = ledger.by_queue
-        self.runs = runs  # the containers on a node slot, by expected end
+        self.runs = runs
         self._banned: dict[int, set[int]] = {}
         self._nobody: Bools = np.zeros(0, dtype=np.bool_)
         self.node_names: list[str] = []
         self.rack_names: list[str] = []
-        self.idle_limits: Any = None  # of `rm.match.candidates`: where no limit can bind
-        self.room: Any = None  # of `rm.match.candidates`: room for candidates
-        self.sites: dict[int, Any] = {}  # ... and nodes, by slot
-        self.rigid: Bools = ledger.rigid  # (d,) where over-allocation is never granted
-        self.label_bits: dict[str, int] = {}  # of each label that nodes carry
+        # `rm.match.candidates` keeps three things here: the limits where none can bind, room for
+        # candidates, and nodes by slot.
+        self.idle_limits: Any = None
+        self.room: Any = None
+        self.sites: dict[int, Any] = {}
+        self.rigid: Bools = ledger.rigid
+        self.label_bits: dict[str, int] = {}
         ledger.moved = self._moved
 
     @property

@@ -35,12 +35,14 @@ from weft.protocol.outbox import Outbox
 
 _headroom = steady(headroom)
 LABELS_MAX = 62
-UNKNOWN_LABEL = 1 << LABELS_MAX  # what no node carries
-LEAST = 0.001  # of the first type, where the cluster has none of `min_demand`
+# No node carries this label.
+UNKNOWN_LABEL = 1 << LABELS_MAX
+# It is so much of the first type, where the cluster has none of `min_demand`.
+LEAST_AMOUNT = 0.001
 
 
 class Pace:
-    """How long tasks last: the mean believed of those granted, of about the last hundred."""
+    """How long tasks last: the running mean of estimated durations, over about the last hundred."""
 
     __slots__ = ("count", "mean_s")
 
@@ -73,7 +75,7 @@ class Books:
       is in the last two is durable before anything in `out` is done (`answer`).
     """
 
-    # more than 30 attributes: without slots each would be looked up in a dictionary
+    # There are more than 30 attributes: without slots each would be looked up in a dictionary.
     __slots__ = (
         "_rooms",
         "_rooms_at",
@@ -154,40 +156,54 @@ class Books:
         self.ledger = Ledger(types, self.queues)
         self.rows = AskRows(len(types))
         self.view = View(types, self.queues, self.ledger, self.rows, self._runs)
-        # over capacity: how far a node may be overbooked; an array that kernels may rely on
+        # A node may be overbooked so far over its capacity; it is an array that kernels may rely
+        # on.
         self.slack: Floats = np.array(matcher.slack(self.view), np.float64)
         self.apps: dict[AppId, App] = {}
         self.app_at: list[App | None] = []
-        self.ended: deque[AppId] = deque()  # applications kept whole, the oldest first
-        self.ended_small: deque[AppId] = deque()  # and those before, of which little is kept
+        # Ended applications are kept whole, and of those before only a little, the oldest first.
+        self.ended: deque[AppId] = deque()
+        self.ended_small: deque[AppId] = deque()
         self.submissions: dict[str, AppId] = {}
         self.nodes: dict[NodeId, Node] = {}
-        self.with_files: dict[NodeId, None] = {}  # nodes on which applications leave files
+        # Applications leave files on these nodes.
+        self.with_files: dict[NodeId, None] = {}
         self.node_at: list[Node] = []
         self.holdings = Holdings()
-        self.brought_along = False  # a node ever had containers that this life did not grant it
-        # held before a restart and not seen since, by node: whose, waited for since
+        # A node ever had containers that this life of the manager did not grant it.
+        self.brought_along = False
+        # These were held before a restart and not seen since, by node: each with whose it is and
+        # since when it is waited for.
         self.unseen_containers: dict[NodeId, dict[ContainerId, tuple[Attempt, float]]] = {}
-        self.returning_masters: dict[NodeId, list[Attempt]] = {}  # that lived before a restart
-        # registered while nodes were still to come back after a restart: told when one does
+        # These attempts lived before a restart.
+        self.returning_masters: dict[NodeId, list[Attempt]] = {}
+        # These registered while nodes were still to come back after a restart, and hear when one
+        # does.
         self.early: dict[AttemptId, Attempt] = {}
-        self.refused_ends = 0  # that nodes told of containers which never ran there
-        self.waiting: deque[Attempt] = deque()  # attempts whose master has no container yet
-        self.master_usage: Floats = np.zeros((len(self.queues), len(types)))  # by queue
-        self.classes: Counter[tuple[Vector, int]] = Counter()  # (capacity, labels) of nodes up
-        self.unlike = False  # whether any node ever said that it is faster or slower than others
+        # Nodes reported so many ends of containers which never ran there.
+        self.refused_ends = 0
+        # These are the attempts whose master has no container yet.
+        self.waiting: deque[Attempt] = deque()
+        self.master_usage: Floats = np.zeros((len(self.queues), len(types)))
+        # Nodes in service are counted by their capacity and labels.
+        self.classes: Counter[tuple[Vector, int]] = Counter()
+        # It is set once any node says that it is faster or slower than others.
+        self.unlike = False
         self.labels: dict[str, int] = {"": 0}
         self.view.label_bits = self.labels
         self.next_app = 1
         self.next_serial = 1
-        self.next_token = 1  # of the question whether a node manager lives
-        self.epoch = 0  # starts of the manager before this one
+        # It numbers the questions whether a node manager lives.
+        self.next_token = 1
+        # The manager was started so often before.
+        self.epoch = 0
         self.matching = MatchState()
-        # who is owed a message, until it is sent; `on_owed` is told of each
+        # These are owed a message, until it is sent; `on_owed` is called for each.
         self.dirty_attempts: dict[AttemptId, Attempt] = {}
         self.dirty_nodes: dict[NodeId, Node] = {}
         self.on_owed: Callable[[AttemptId | NodeId], None] | None = None
-        # chosen to be preempted: until when they have, for which ask; nodes kept for which asks
+        # Each container that is chosen to be preempted has until when it may run, and for which
+        # ask; each node slot that is kept has the ask that it is kept for.
         self.marks: dict[ContainerId, tuple[float, int]] = {}
         self.claimed: dict[int, int] = {}
         self.pace = Pace()
@@ -195,17 +211,22 @@ class Books:
         self.now = 0.0
         self.out: list[Effect] = []
         self.records: list[Table] = []
-        self.unsaved_tasks: dict[AppId, list[list[float]]] = {}  # [stage, task, run_s]
+        # A task is [stage, task, run_s].
+        self.unsaved_tasks: dict[AppId, list[list[float]]] = {}
         known = {n: a for n, a in settings.master_demand.items() if n in types.names}
-        self.master_vector: Vector = types.vector(known)  # of Weft's own masters
+        # Masters of Weft's own kind demand so much.
+        self.master_vector: Vector = types.vector(known)
         self.master_demand: Floats = np.array(self.master_vector)
-        self.least_master: Floats = np.array(self.master_vector)  # no master needs less
-        self.open_jobs = False  # a job with a master of its own was ever seen
+        # No master needs less.
+        self.least_master: Floats = np.array(self.master_vector)
+        # A job with a master of its own was ever seen.
+        self.open_jobs = False
         self.least: Vector = _least(types, settings.min_demand)
         self.least_asked = _amounts(types, settings.min_vcores, settings.min_memory_mb)
         steps = settings.increment_vcores, settings.increment_memory_mb
         self.steps: Vector = _amounts(types, *steps)
-        self.raises = any(self.least_asked) or any(self.steps)  # requests that ask for something
+        # Requests that ask for something may be booked with more.
+        self.raises = any(self.least_asked) or any(self.steps)
         self._shares: tuple[int, Floats] = (-1, np.zeros((0, len(types))))
         self._rooms: dict[int, Vector] = {}
         self._rooms_at = -1
@@ -388,7 +409,7 @@ def _amounts(types: ResourceTypes, vcores: float, memory_mb: float) -> Vector:
 def _least(types: ResourceTypes, wanted: Mapping[str, float]) -> Vector:
     """Return the least that a container may have, in the cluster's types; never nothing."""
     least = types.vector({name: amount for name, amount in wanted.items() if name in types.names})
-    return least if any(least) else (LEAST,) + (0.0,) * (len(types) - 1)
+    return least if any(least) else (LEAST_AMOUNT,) + (0.0,) * (len(types) - 1)
 
 
 Handler = Callable[[Books, Any], None]

@@ -29,17 +29,27 @@ class AppState(IntEnum):
 
 
 class AppEvent(IntEnum):
-    """What happens to an application."""
+    """What happens to an application.
+
+    * SUBMIT, and ACCEPT once it is stored, happen in the event of its submission.
+    * ATTEMPT_REGISTERED is of its first master, or the next one.
+    * ATTEMPT_UNREGISTERED: a master says how the job ended, which is final from now on.
+    * ATTEMPT_FAILED: another attempt follows.
+    * ATTEMPTS_EXHAUSTED: none does; what still runs is stopped, and nobody waits for it.
+    * CONTAINERS_GONE: the last node said that the last container ended.
+    * KILL comes from a client, or when the application's time is over.
+    * RECOVER_FINISHED and its kin: it had ended before the manager's start.
+    """
 
     SUBMIT = auto()
-    ACCEPT = auto()  # it is stored; both happen in the event of its submission
-    ATTEMPT_REGISTERED = auto()  # its first master, or the next one
-    ATTEMPT_UNREGISTERED = auto()  # a master says how the job ended: that is final from now on
-    ATTEMPT_FAILED = auto()  # another attempt follows
-    ATTEMPTS_EXHAUSTED = auto()  # none does; what still runs is stopped, nobody waits for it
-    CONTAINERS_GONE = auto()  # the last node said that the last container ended
-    KILL = auto()  # by a client, or as its time is over
-    RECOVER_FINISHED = auto()  # it had ended before the manager's start
+    ACCEPT = auto()
+    ATTEMPT_REGISTERED = auto()
+    ATTEMPT_UNREGISTERED = auto()
+    ATTEMPT_FAILED = auto()
+    ATTEMPTS_EXHAUSTED = auto()
+    CONTAINERS_GONE = auto()
+    KILL = auto()
+    RECOVER_FINISHED = auto()
     RECOVER_FAILED = auto()
     RECOVER_KILLED = auto()
 
@@ -58,16 +68,23 @@ class AttemptState(IntEnum):
 
 
 class AttemptEvent(IntEnum):
-    """What happens to an attempt."""
+    """What happens to an attempt.
 
-    SCHEDULE = auto()  # it waits for a container for its master
-    CONTAINER_ALLOCATED = auto()  # and the node is owed the order to launch it
-    RECOVER = auto()  # its master may live: it lived before the manager's restart
+    * SCHEDULE: it waits for a container for its master.
+    * CONTAINER_ALLOCATED: it has one, and the node is owed the order to launch the master.
+    * RECOVER: its master may live, as it lived before the manager's restart.
+    * FAIL: its master ended, fell silent, or could not be launched.
+    * KILL: its application is killed.
+    """
+
+    SCHEDULE = auto()
+    CONTAINER_ALLOCATED = auto()
+    RECOVER = auto()
     REGISTERED = auto()
     UNREGISTERED = auto()
     CONTAINERS_GONE = auto()
-    FAIL = auto()  # its master ended, fell silent, or could not be launched
-    KILL = auto()  # its application is killed
+    FAIL = auto()
+    KILL = auto()
 
 
 class RmContainerState(IntEnum):
@@ -84,16 +101,26 @@ class RmContainerState(IntEnum):
 
 
 class ContainerEvent(IntEnum):
-    """What happens to a container."""
+    """What happens to a container.
 
-    START = auto()  # it is granted and booked
-    ACQUIRED = auto()  # its master was told of it
-    LAUNCH_ORDERED = auto()  # a master's own: nobody else is told of that
-    RECOVER = auto()  # a node brought it along
-    STOP_ORDERED = auto()  # it holds its room until its node confirms
-    ENDED = auto()  # by itself, well or not
-    GIVEN_BACK = auto()  # its master never started anything in it, or was done with it
-    WAS_KILLED = auto()  # on order, or with its node
+    * START: it is granted and booked.
+    * ACQUIRED: its master was told of it.
+    * LAUNCH_ORDERED is of a master's own container, of which nobody else is told.
+    * RECOVER: a node brought it along.
+    * STOP_ORDERED: it holds its room until its node confirms.
+    * ENDED: it ended without an order, well or not.
+    * GIVEN_BACK: its master never started anything in it, or was done with it.
+    * WAS_KILLED: it ended on order, or with its node.
+    """
+
+    START = auto()
+    ACQUIRED = auto()
+    LAUNCH_ORDERED = auto()
+    RECOVER = auto()
+    STOP_ORDERED = auto()
+    ENDED = auto()
+    GIVEN_BACK = auto()
+    WAS_KILLED = auto()
 
 
 class RmNodeState(IntEnum):
@@ -109,29 +136,46 @@ class RmNodeState(IntEnum):
 
 
 class NodeEvent(IntEnum):
-    """What happens to a node."""
+    """What happens to a node.
 
-    REGISTERED = auto()  # it comes, or comes back after it was given up
-    RECONNECTED = auto()  # it registers while it is known: most often, its process started anew
-    FELL_ILL = auto()  # its own check says that it is not fit for new work
-    RECOVERED = auto()  # it is again
-    EXPIRED = auto()  # silent for too long
-    UNREGISTERED = auto()  # it leaves on purpose
-    DECOMMISSION = auto()  # an operator takes it out of service; what runs there may end
-    DRAINED = auto()  # nothing is left on it
+    * REGISTERED: it comes, or comes back after it was given up.
+    * RECONNECTED: it registers while it is known; most often, its process started anew.
+    * FELL_ILL: its own check says that it is not fit for new work.
+    * RECOVERED: it is fit again.
+    * EXPIRED: it was silent for too long.
+    * UNREGISTERED: it leaves on purpose.
+    * DECOMMISSION: an operator takes it out of service, and what runs there may end.
+    * DRAINED: nothing is left on it.
+    * READMIT: it is recommissioned while it is away.
+    """
+
+    REGISTERED = auto()
+    RECONNECTED = auto()
+    FELL_ILL = auto()
+    RECOVERED = auto()
+    EXPIRED = auto()
+    UNREGISTERED = auto()
+    DECOMMISSION = auto()
+    DRAINED = auto()
     RECOMMISSION = auto()
-    READMIT = auto()  # recommissioned while it is away
+    READMIT = auto()
     RECOVER_DECOMMISSIONING = auto()
     RECOVER_DECOMMISSIONED = auto()
 
 
 class NodeAction(IntEnum):
-    """What is done at a step of a node's life (`rm.leaving`)."""
+    """What is done at a step of a node's life (`rm.leaving`).
 
-    KEEP = auto()  # a restarted manager has to know whether the node is in service
-    DRAIN = auto()  # kept; an alarm for when its time is over; it may be empty already
-    ALARM = auto()  # for when its time is over
-    EXAMINE = auto()  # kept; it may have fallen ill meanwhile
+    * KEEP: it is stored, as a restarted manager has to know whether the node is in service.
+    * DRAIN: it is stored, with an alarm for when its time is over; it may be empty already.
+    * ALARM: there is an alarm for when its time is over.
+    * EXAMINE: it is stored; the node may have fallen ill meanwhile.
+    """
+
+    KEEP = auto()
+    DRAIN = auto()
+    ALARM = auto()
+    EXAMINE = auto()
 
 
 _LIVE_APPS = (AppState.ACCEPTED, AppState.RUNNING)

@@ -24,8 +24,8 @@ from weft.protocol.outbox import Outbox
 from weft.protocol.record import slotted
 
 ENDED_SHOWN_MAX = 200
-# `Node.settled_at` where it is no version: a match there may yield something though nothing
-# changed, or there was none since the node came
+# This is `Node.settled_at` where it is no version: a match there may yield something though nothing
+# changed, or there was none since the node came.
 AGAIN, NEVER = -1, -2
 
 
@@ -41,10 +41,13 @@ class Holding:
     * `demand` and `vector` are the same amounts, for kernels and for messages. They are what was
       granted, whatever the ask says by now: as much is freed as was booked;
     * `entry` is the ask that it answers; None: a master, or one that a node brought along. Such a
-      one is `adopted`, and is booked whatever the capacity;
+      one is `adopted`, as is one whose node came back smaller, and is booked whatever the capacity;
+    * `stage` is -1 where it answers no ask;
     * `claimed` ones rest on the node's word alone: should the node be lost, nobody waits for their
       end, while all others go to `Node.unconfirmed`;
     * `end_s` is when it is expected to end, by the ask's estimate;
+    * `preempted` ones were stopped for another queue or application, `ended_node` ones had their
+      node's process end under them;
     * `stop_reason` says why it was ordered to stop where nobody gave it back: its master then hears
       of an end with that reason, whatever the node calls it.
     """
@@ -57,14 +60,14 @@ class Holding:
     vector: Vector
     started_s: float
     state: RmContainerState
-    stage: int  # -1: none
+    stage: int
     end_s: float
     count: int = 1
-    adopted: bool = False  # its node brought it along, or came back smaller with it
-    claimed: bool = False  # and nothing else speaks for that it ever ran there
-    preempted: bool = False  # it was stopped for another queue or application
-    stop_reason: str = ""  # why it was stopped, where that is no fault of its own
-    ended_node: bool = False  # its node's process ended under it
+    adopted: bool = False
+    claimed: bool = False
+    preempted: bool = False
+    stop_reason: str = ""
+    ended_node: bool = False
 
     def part(self, number: ContainerId) -> "Holding":
         """Return one container of a run."""
@@ -191,11 +194,20 @@ class Holdings:
 class Attempt:
     """One try at running an application's master.
 
-    Its life is `lifecycle.ATTEMPT`. `master` is its container from ALLOCATED until that ended,
-    None while it waits for one and after a restart of the manager until its node is back. Whatever
-    it is owed lies in `outbox` until its master acknowledges it: nothing that is put there is told
-    once only, and nothing is taken out but by `drop`, when it no longer matters. `entries` has all
-    asks that it ever made, `holdings` every container that is booked for it, its master's too.
+    Its life is `lifecycle.ATTEMPT`. `master` is its container from ALLOCATED until that ended, None
+    while it waits for one and after a restart of the manager until its node is back; `master_id`
+    stays, so that its end is recognised. `vector` and `demand` are what that container holds.
+    Whatever it is owed lies in `outbox` until its master acknowledges it: nothing that is put there
+    is told once only, and nothing is taken out but by `drop`, when it no longer matters. `entries`
+    has all asks that it ever made, by the id that its master gave each, `holdings` every container
+    that is booked for it, its master's too.
+
+    The next answer echoes `acks`, numbers of its requests. `avoid` are nodes where attempts before
+    failed, `failed_on` is where its own master did; `ended_node` says that its master's node ended
+    with it, `counts` that it failed and not only because its node was lost. It is `recovered` where
+    it lived before the manager's last start. It `takes_over` where its master is of a kind that
+    follows what an earlier one started. `share` and `headroom` are as last told to its master; they
+    are told again when they change, and now and then, as an answer may be lost.
     """
 
     __slots__ = (
@@ -239,38 +251,40 @@ class Attempt:
     ) -> None:
         self.attempt_id = attempt_id
         self.app = app
-        self.vector = vector  # what the master's container holds
+        self.vector = vector
         self.demand: Floats = np.array(vector)
         self.state = AttemptState.NEW
-        # keys: a grant's is the container's number, an end's the same below zero, that of a task's
-        # end inside a reusable container (number, stage, task, attempt)
-        # or of a word that it will be preempted (number, -1); MACHINES: None, told as they are then
+        # A grant's key is the container's number, an end's the same below zero, that of a task's
+        # end inside a reusable container (number, stage, task, attempt), that of a notice of
+        # preemption (number, -1). MACHINES has None, and they are told as they are then.
         self.outbox: Outbox[Any, Container | ContainerEnd | Preemption | None] = outbox
         self.master: Holding | None = None
-        self.master_id: ContainerId = 0  # stays when `master` is gone: by it the end is recognised
+        self.master_id: ContainerId = 0
         self.holdings = holdings
-        self.entries: dict[int, AskEntry] = {}  # by the id that its master gave the ask
-        self.acks: list[int] = []  # numbers of its requests that the next answer echoes
+        self.entries: dict[int, AskEntry] = {}
+        self.acks: list[int] = []
         self.blacklist: tuple[NodeId, ...] = ()
-        self.avoid: frozenset[NodeId] = frozenset()  # where attempts before failed
-        self.failed_on: NodeId = ""  # where its own master ran when it failed
-        self.ended_node = False  # its master's node ended with it
+        self.avoid: frozenset[NodeId] = frozenset()
+        self.failed_on: NodeId = ""
+        self.ended_node = False
         self.address = ""
-        # of its next container. Each life of the manager begins at 1 and puts its own number in
-        # front (`weft.model.ids`), so no id is ever given twice, though none of them is stored
+        # This is for its next container. Each life of the manager begins at 1 and puts its own
+        # number in front (`weft.model.ids`), so no id is ever given twice, though none of them is
+        # stored.
         self.next_number = 1
-        self.id_before: ContainerId = 0  # of number 0, which no container has, in this life
-        # the newest message heard: progress and blacklist of an older one are not taken, asks are,
-        # as those count from the beginning
+        # It is that of number 0, which no container has, in this life.
+        self.id_before: ContainerId = 0
+        # This is the newest message heard: progress and blacklist of an older one are not taken,
+        # asks are, as those count from the beginning.
         self.request_id = 0
         self.created_s = 0.0
         self.seen_s = 0.0
-        self.counts = False  # it failed, and not only because its node was lost
-        self.recovered = False  # it lived before the manager's last start
-        self.takes_over = False  # its master is of a kind that follows what an earlier one started
+        self.counts = False
+        self.recovered = False
+        self.takes_over = False
         self.seed = 0
-        self.share: Vector = ()  # as last told to its master, as is `headroom`: told again when ...
-        self.headroom: Vector = ()  # ... it changed, and now and then, as an answer may be lost
+        self.share: Vector = ()
+        self.headroom: Vector = ()
         self.diagnostics = ""
 
 
@@ -279,8 +293,16 @@ class App:
 
     Its life is `lifecycle.APP`. `attempt` is the last of `attempts`; those before have ended.
     `slot` is its place in the ledger while any container is booked for it or may be asked for, so
-    it outlives the last attempt until the last node said that the last container ended. The lists
-    by stage have one entry a stage; `finished` is emptied then, the counts beside it stay.
+    it outlives the last attempt until the last node said that the last container ended; it is -1
+    otherwise. The lists by stage have one entry a stage; `finished` is emptied then, the counts
+    beside it stay. An application is `whole` while its job and its containers are known still; one
+    that ended long ago is not.
+
+    It is killed at `expires_s`, done or not; a client wants that at `wished_s`, 0 where none said
+    so. `preempted` counts containers, `preempted_amounts` is what they held. `held_s` is amount x s
+    of containers that ended, masters included. By stage, `finished_by_stage` counts tasks, each
+    once, and `failed` tries of tasks, both of all attempts; `running` counts containers in the
+    books.
     """
 
     __slots__ = (
@@ -326,37 +348,37 @@ class App:
         self.submission_id = submission_id
         self.queue = queue
         self.priority = job.priority
-        self.whole = True  # its job and its containers are known still; else it ended long ago
+        self.whole = True
         self.state = AppState.NEW
         self.final_status = "UNDEFINED"
         self.diagnostics = ""
-        self.slot = -1  # in the ledger; -1: not there (any more)
+        self.slot = -1
         self.attempt: Attempt | None = None
         self.attempts: list[Attempt] = []
         self.submitted_s = now
-        self.expires_s = inf  # when it is killed, done or not
-        self.wished_s = 0.0  # when a client wants that; 0: no client said so
+        self.expires_s = inf
+        self.wished_s = 0.0
         self.started_s = 0.0
         self.finished_s = 0.0
-        self.preempted = 0  # containers
-        self.preempted_amounts = [0.0] * resources  # that those held
-        # amount x s of containers that ended, masters included
+        self.preempted = 0
+        self.preempted_amounts = [0.0] * resources
         self.held_s: Floats = np.zeros(resources)
         self.progress = 0.0
         self.tracking_url = ""
-        # where containers of it ran, if they or its own master may have left files there
+        # Containers of it ran here, and they or its own master may have left files.
         self.nodes: dict[str, Node] = {}
-        # what its masters held before the manager's restart and did not find in its books
+        # Its masters held these before the manager's restart and did not find them in its books.
         self.held_on: dict[ContainerId, NodeId] = {}
-        # what they gave back of it before its node had told of it, the newest: stopped then
+        # They gave these back before their node had told of them, and they are stopped then; only
+        # the newest are kept.
         self.given_back: dict[ContainerId, None] = {}
-        # tasks of each stage that may still be news; none once how it ended is decided
+        # These tasks of each stage may still be news; there are none once how it ended is decided.
         self.sizes = [stage.tasks for stage in job.stages]
-        # by stage: task -> run time, s; only while it may matter to a later attempt
+        # By stage, each task has its run time, s, only while it may matter to a later attempt.
         self.finished: list[dict[int, float]] = [{} for _ in range(stages)]
-        self.finished_by_stage = [0] * stages  # tasks, each once, of all attempts
-        self.running = [0] * stages  # containers in the books
-        self.failed = [0] * stages  # tries of tasks, of all attempts
+        self.finished_by_stage = [0] * stages
+        self.running = [0] * stages
+        self.failed = [0] * stages
         self.closed: deque[tuple[Holding, ContainerEnd, float]] = deque(maxlen=ENDED_SHOWN_MAX)
 
 
@@ -381,9 +403,19 @@ class Node:
     Its life is `lifecycle.NODE`. Three things say who it is: `boot` names its process (one that
     started anew lost what ran before), `present` says that it registered in this life of the
     manager and was not given up since, `sure` that it did so for this life and not by a late copy.
-    Its containers are in `holdings` from the grant until the node itself says that they ended, or
-    is given up; then they go to `unconfirmed`, as it may still run them, and are booked again, for
-    nobody, when it comes back. `slot` is its row in the ledger and in `Books.node_at`.
+    `challenge` is which other process says to be this node, and what it must answer. Its containers
+    are in `holdings` from the grant until the node itself says that they ended, or is given up;
+    then they go to `unconfirmed`, as it may still run them, and are booked again, for nobody, when
+    it comes back. `emptied` are the newest reusable ones that ended here. `slot` is its row in the
+    ledger and in `Books.node_at`. `runs` is kept once a policy has asked for it.
+
+    What a leaving node runs is stopped at `drain_until_s`; below 0 it never is. Tasks run `speed`
+    times as fast on it as estimated. `unhealthy` is why it is not fit for new work, as report
+    `unhealthy_at` says. `files` says that applications leave files there, which go when they are
+    over; `lacking` what was wanted to keep tasks apart and its host cannot do. The next answer
+    echoes `acks`, numbers of its reports. It was last told that its ends are refused at
+    `refused_s`, and an opportunity here was last counted as missed at `missed_s`. `settled_at` is
+    `MatchState.version` at its last match, or NEVER, or AGAIN: match it anyway.
     """
 
     __slots__ = (
@@ -422,7 +454,7 @@ class Node:
     ) -> None:
         self.node_id = node_id
         self.slot = slot
-        self.runs: RunningByEnd | None = None  # kept once a policy has asked for them
+        self.runs: RunningByEnd | None = None
         self.outbox: Outbox[int, Order] = outbox
         self.state = RmNodeState.NEW
         self.address = ""
@@ -430,23 +462,23 @@ class Node:
         self.labels: tuple[str, ...] = ()
         self.capacity: Vector = (0.0,) * d
         self.use: Vector = ()
-        self.present = False  # it registered in this life of the manager, and is not given up
-        self.drain_until_s = -1.0  # when what a leaving node runs is stopped; below 0: never
-        self.boot = 0  # names the node manager's process
-        self.challenge = (0, 0)  # which other process says to be this node, what it must answer
-        self.sure = False  # it registered for this life of the manager, not by a late copy
-        self.speed = 1.0  # how much faster than their estimates tasks run on it
+        self.present = False
+        self.drain_until_s = -1.0
+        self.boot = 0
+        self.challenge = (0, 0)
+        self.sure = False
+        self.speed = 1.0
         self.holdings = holdings
-        self.unconfirmed: dict[ContainerId, Vector] = {}  # closed in its absence: it may run them
-        self.emptied: dict[ContainerId, None] = {}  # reusable ones that ended here, the newest
-        self.unhealthy = ""  # why it is not fit for new work, and ...
-        self.unhealthy_at = 0  # ... the number of the report that says so
-        self.files = False  # applications leave files there, which go when they are over
-        self.lacking = ""  # what was wanted to keep tasks apart and its host cannot do
-        self.acks: list[int] = []  # numbers of its reports that the next answer echoes
-        self.refused_s = -np.inf  # when it was last told that ends of this node are refused
-        self.missed_s = -np.inf  # when an opportunity here was last counted as missed
-        self.settled_at = NEVER  # `MatchState.version` at its last match; AGAIN: match it anyway
+        self.unconfirmed: dict[ContainerId, Vector] = {}
+        self.emptied: dict[ContainerId, None] = {}
+        self.unhealthy = ""
+        self.unhealthy_at = 0
+        self.files = False
+        self.lacking = ""
+        self.acks: list[int] = []
+        self.refused_s = -np.inf
+        self.missed_s = -np.inf
+        self.settled_at = NEVER
 
 
 class MatchState:
@@ -458,6 +490,16 @@ class MatchState:
 
     To forget `changed` starves somebody until something else moves; to call it for nothing costs a
     pass. A version is only ever compared with one that was taken down before, never counted.
+
+    * `matched_at` is the version at the last whole pass over all nodes, `cursor` the node slot
+      where the next one begins. A pass is `cut` where there was more to grant than one pass may;
+      `timer_set` says that one is about to come, in prompt pace.
+    * `gangs_at` is the version at which no gang fitted, -1 if others were served since. No nodes
+      are kept for gangs until `gangs_rest_s`.
+    * `reserved` has, by ask, since when which node slots are kept for it. It is next looked for
+      starving asks at `reserve_at`, beginning with nodes of the kind `kinds_from`.
+    * `looked` counts the asks that may be owed a node and that the last looks passed over;
+      `by_debt` says whether the last node kept for a debt went to whom it is owed.
     """
 
     __slots__ = (
@@ -478,18 +520,18 @@ class MatchState:
 
     def __init__(self) -> None:
         self.version = 0
-        self.matched_at = -1  # version at the last whole pass over all nodes
-        self.timer_set = False  # prompt pace: a pass is about to come
-        self.cursor = 0  # node slot where the next pass begins
-        self.cut = False  # there was more to grant than one pass may
+        self.matched_at = -1
+        self.timer_set = False
+        self.cursor = 0
+        self.cut = False
         self.gang_line = GangLine()
-        self.gangs_at = -1  # version at which no gang fitted; -1: others were served since
-        self.gangs_rest_s = 0.0  # until when no nodes are kept for gangs
-        self.reserved: dict[int, tuple[float, list[int]]] = {}  # by ask: since when, node slots
-        self.looked = 0  # asks that may be owed a node, passed over by the last looks
-        self.by_debt = False  # whether the last node kept for a debt went to whom it is owed
-        self.kinds_from = 0  # kind of nodes with which the next look begins
-        self.reserve_at = 0.0  # when to look for starving asks next
+        self.gangs_at = -1
+        self.gangs_rest_s = 0.0
+        self.reserved: dict[int, tuple[float, list[int]]] = {}
+        self.looked = 0
+        self.by_debt = False
+        self.kinds_from = 0
+        self.reserve_at = 0.0
 
     def changed(self) -> None:
         """Note that something may be placed that could not be before."""
