@@ -13,46 +13,88 @@ class ManagerSettings:
     """
 
     prompt: bool = False
-    heartbeat_s: float = 1.0  # of nodes
+    # A node sends a heartbeat so often.
+    heartbeat_s: float = 1.0
+    # A master sends a heartbeat so often.
     master_heartbeat_s: float = 1.0
-    node_expiry_s: float = 600.0  # a node silent for so long is LOST
-    master_expiry_s: float = 600.0  # a master silent for so long has failed
-    resend_after_s: float = 3.0  # what is not acknowledged for so long is sent again
-    takeover: bool = True  # what a lost attempt left running goes on under the next one
-    takeover_wait_s: float = 3.0  # a new attempt waits so long for the old one's containers to end
-    return_wait_s: float = 10.0  # ... and after the manager's start, for nodes that may bring some
-    max_attempts: int = 2  # of an application
-    node_ends_max: int = 4  # masters of an application that end with their nodes; 0: any number
-    node_ends_within_s: float = 3600.0  # of their start; later their nodes ended by themselves
-    master_avoids_max: float = 0.8  # part of the nodes that a master may avoid for past failures
+    # A node that is silent for so long is LOST.
+    node_expiry_s: float = 600.0
+    # A master that is silent for so long has failed.
+    master_expiry_s: float = 600.0
+    # A message that is not acknowledged for so long is sent again.
+    resend_after_s: float = 3.0
+    # Containers that a lost attempt left running continue under the next one.
+    takeover: bool = True
+    # A new attempt waits so long for the containers of the old one to end.
+    takeover_wait_s: float = 3.0
+    # A new attempt waits so long after the manager's start for nodes that may still report
+    # containers.
+    return_wait_s: float = 10.0
+    # An application has at most so many attempts.
+    max_attempts: int = 2
+    # An application fails when so many of its masters ended with their nodes; 0 is any number.
+    node_ends_max: int = 4
+    # A master counts for `node_ends_max` if its node ends within this time of its creation.
+    node_ends_within_s: float = 3600.0
+    # A master avoids at most this part of the nodes for past failures.
+    master_avoids_max: float = 0.8
+    # The container of a master of Weft's own holds this; names that the cluster does not have are
+    # left out.
     master_demand: Mapping[str, float] = field(
         default_factory=lambda: {"vcores": 0.1, "memory_mb": 256.0}
-    )  # names that the cluster does not have are left out
-    master_share_max: float = 0.5  # dominant share of the cluster that masters may hold together
-    reserve_after_s: float = 30.0  # who starves so long, or a mean task time, gets a node kept
-    gang_nodes_max: float = (
-        0.5  # part of the nodes that may be kept at a time for gangs to start on
     )
-    preemption: bool = False  # containers are taken back for queues below their guarantee
-    preemption_intra_queue: bool = False  # and inside a queue for applications of higher priority
-    preemption_grace_s: float = 15.0  # from the word to its master until a container is stopped
-    preemption_interval_s: float = 1.0  # between two rounds
-    preemption_natural: float = 0.2  # part of what an ask lacks that one round goes for
-    preemption_round_max: float = 0.1  # part of the cluster that one round may newly choose
-    preemption_dead_zone: float = 0.1  # over its guarantee, what a queue may hold without losing it
+    # All masters together hold at most this dominant share of the cluster.
+    master_share_max: float = 0.5
+    # An ask that starves for so long, or for a mean task time if that is less, gets a node
+    # reserved.
+    reserve_after_s: float = 30.0
+    # At most this part of the nodes is kept at a time for gangs to start on.
+    gang_nodes_max: float = 0.5
+    # Containers are taken back for queues below their guarantee.
+    preemption: bool = False
+    # Containers are also taken back inside a queue, for applications of higher priority.
+    preemption_intra_queue: bool = False
+    # A container is stopped so long after its master was told of the preemption.
+    preemption_grace_s: float = 15.0
+    # Two rounds of preemption are so far apart.
+    preemption_interval_s: float = 1.0
+    # One round goes for this part of what an ask lacks.
+    preemption_natural: float = 0.2
+    # One round newly chooses at most this part of the cluster.
+    preemption_round_max: float = 0.1
+    # A queue may hold this part more than its guarantee without losing it.
+    preemption_dead_zone: float = 0.1
+    # A container that asks for nothing is booked with this (YARN's minimum allocation).
     min_demand: Mapping[str, float] = field(
         default_factory=lambda: {"vcores": 0.001, "memory_mb": 1.0}
-    )  # what a container that asks for nothing is booked with (YARN's minimum allocation)
-    min_vcores: float = 0.0  # the least that a container is booked with, whatever it asks for
-    min_memory_mb: float = 0.0  # (YARN's minimum allocation); 0, as papers' models have it: none
-    increment_vcores: float = 0.0  # in steps of which more is booked; 0: as asked
+    )
+    # A container is booked with at least so much, whatever it asks for (YARN's minimum allocation);
+    # 0, as in the papers' models, is no minimum.
+    min_vcores: float = 0.0
+    # A container is booked with at least so much, whatever it asks for (YARN's minimum allocation);
+    # 0, as in the papers' models, is no minimum.
+    min_memory_mb: float = 0.0
+    # What is booked is rounded up to a multiple of this (YARN's increment allocation); 0 books what
+    # was asked for.
+    increment_vcores: float = 0.0
+    # What is booked is rounded up to a multiple of this (YARN's increment allocation); 0 books what
+    # was asked for.
     increment_memory_mb: float = 0.0
-    node_containers_max: int = 10_000  # of one node at a time, divided among those who ask
-    round_grants_max: int = 5_000  # at one heartbeat, or of one pass over all nodes
-    queue_apps_max: int = 0  # applications of a leaf queue that have not ended; 0: any number
-    user_apps_max: int = 0  # those of a user in a leaf queue; 0: any number
-    gone_nodes_max: int = 1000  # nodes that are LOST or left and are kept for reports
-    completed_apps_max: int = 10_000  # ended applications kept for reports
-    buggify: Callable[[str], bool] | None = None  # rare paths on purpose (`weft.protocol.buggify`)
-    lossless: bool = False  # links lose and delay nothing, so nothing is acknowledged
-    recovery: bool = True  # write what a restarted manager needs
+    # A node runs at most so many containers at a time, divided among the applications that ask.
+    node_containers_max: int = 10_000
+    # One heartbeat, or one pass over all nodes, grants at most so many containers.
+    round_grants_max: int = 5_000
+    # A leaf queue has at most so many applications that have not ended; 0 is any number.
+    queue_apps_max: int = 0
+    # A user has at most so many applications in a leaf queue that have not ended; 0 is any number.
+    user_apps_max: int = 0
+    # At most so many nodes that are LOST or left are kept for reports.
+    gone_nodes_max: int = 1000
+    # At most so many ended applications are kept for reports.
+    completed_apps_max: int = 10_000
+    # The fault search says here where rare paths are taken on purpose (`weft.protocol.buggify`).
+    buggify: Callable[[str], bool] | None = None
+    # Links lose and delay nothing, so nothing is acknowledged.
+    lossless: bool = False
+    # What a restarted manager needs is written.
+    recovery: bool = True
