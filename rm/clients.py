@@ -251,12 +251,14 @@ def _check_recording(books: Books, recording: Recording) -> None:
 
 
 def _demands(books: Books, stage: Stage, place: str) -> set[Vector]:
-    found = {books.raised(books.types.vector(stage.demand, place))}
+    """Return what a stage's tasks need, and what their containers would be booked with."""
+    wanted = [books.types.vector(stage.demand, place)]
     for index, override in enumerate(stage.overrides):
         if override.demand is not None:
             where = place.replace(".demand", f".tasks[{index}].demand")
-            found.add(books.raised(books.types.vector(override.demand, where)))
-    return found
+            wanted.append(books.types.vector(override.demand, where))
+    granted = [books.matcher.normalised(books.types, demand) for demand in wanted]
+    return {books.raised(demand) for demand in (*wanted, *granted)}
 
 
 def _find(books: Books, number: AppId) -> App:

@@ -214,8 +214,8 @@ class Books:
         # A task is [stage, task, run_s].
         self.unsaved_tasks: dict[AppId, list[list[float]]] = {}
         known = {n: a for n, a in settings.master_demand.items() if n in types.names}
-        # Masters of Weft's own kind demand so much.
-        self.master_vector: Vector = types.vector(known)
+        # What the container of a master of Weft's own holds.
+        self.master_vector: Vector = matcher.normalised(types, types.vector(known))
         self.master_demand: Floats = np.array(self.master_vector)
         # No master needs less.
         self.least_master: Floats = np.array(self.master_vector)
@@ -270,7 +270,7 @@ class Books:
     def demand_of_master(self, job: Job) -> Vector:
         """Return what the container of a job's master holds, in the types' order."""
         if job.master is None:
-            return self.matcher.normalised(self.types, self.master_vector)
+            return self.master_vector
         vector = self.matcher.normalised(self.types, self.types.vector(job.master.demand))
         self.open_jobs = True
         self.least_master = np.minimum(self.least_master, vector)

@@ -11,7 +11,9 @@ from rm.settings import ManagerSettings
 from testkit.builders import ask, chain, job, stage, succeeded
 from testkit.manager import Rig
 from weft.model.cluster import QueueSpec
+from weft.model.errors import InputError
 from weft.model.job import Job, Preference, TaskOverride
+from weft.model.resources import ResourceType, ResourceTypes, guess_kind
 from weft.protocol.requests import (
     ApplicationAccepted,
     Done,
@@ -75,6 +77,21 @@ def test_a_bad_submission_names_the_place(wanted: Job, place: str, problem: str)
     assert problem in answer.problem
     assert not rig.manager.books.apps
     assert rig.ask_manager(SubmitApplication(job(queue="x"), "s")) == ApplicationAccepted(1, 7)
+
+
+def test_what_yarn_would_raise_beyond_every_node_is_refused_at_once() -> None:
+    """The least allocation of YARN, 1024 MB, is more than a node of 512 MB has."""
+    rig = Rig("yarn")
+    rig.add_node(memory_mb=512.0)
+    answer = rig.ask_manager(SubmitApplication(job("j", stage(demand={"vcores": 0.5})), "s"))
+    assert isinstance(answer, Refused)
+    assert "1 vcores, 1024 memory_mb" in answer.problem
+
+
+def test_yarn_needs_the_resource_that_it_counts() -> None:
+    types = ResourceTypes(tuple(ResourceType(name, guess_kind(name)) for name in ("cpu", "memory")))
+    with pytest.raises(InputError, match="yarn counts memory_mb; the cluster has cpu, memory"):
+        Rig("yarn", types=types)
 
 
 def test_before_the_first_node_anything_may_come_and_a_repeated_submission_is_one() -> None:

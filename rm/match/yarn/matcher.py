@@ -20,6 +20,7 @@ from rm.match.yarn.state import State
 from rm.match.yarn.tree import queues_of
 from rm.match.yarn.walk import Walk
 from weft.model.dag import Floats
+from weft.model.errors import InputError
 from weft.model.resources import ResourceTypes, Vector
 
 _ANY = 2**62  # the most of a resource type that no setting limits
@@ -342,7 +343,10 @@ class YarnMatcher(BaseMatcher):
         return self._state.rules.calculator.of(vector)
 
     def _memory_at(self, types: ResourceTypes) -> int:
-        return types.names.index("memory_mb") if "memory_mb" in types.names else 0
+        if "memory_mb" not in types.names:
+            known = ", ".join(types.names)
+            raise InputError("scheduler", f"yarn counts memory_mb; the cluster has {known}")
+        return types.names.index("memory_mb")
 
     def _ready(self, view: View) -> State:
         """Return the books, made anew where the view is another, with all nodes as they are."""
