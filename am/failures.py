@@ -1,6 +1,6 @@
 """Failed tasks: when a job gives up, and which nodes it avoids."""
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 
 from weft.model.ids import NodeId
 from weft.protocol.messages import Outcome
@@ -14,41 +14,39 @@ REFUSED_MIN = 10
 class NodeFailures:
     """Counts failed tasks by node; a node with too many is avoided from then on.
 
-    While more than `share_max` of the cluster's `nodes` would be avoided, none is: the job is at
-    fault rather than the nodes (YARN's ignore-threshold-node-percent).
+    While more than `share_max` of the nodes that a label opens would be avoided, none of them is:
+    the job is at fault rather than the nodes (YARN's ignore-threshold-node-percent, which knows no
+    labels). `open_to` says how many nodes a label opens now ("": those without one).
     """
 
-    __slots__ = ("_bad", "_counts", "_failures_max", "_nodes", "_share_max")
+    __slots__ = ("_bad", "_counts", "_failures_max", "_open_to", "_share_max")
 
-    def __init__(self, nodes: int, failures_max: int, share_max: float) -> None:
-        self._nodes = nodes
+    def __init__(self, open_to: Callable[[str], int], failures_max: int, share_max: float) -> None:
+        self._open_to = open_to
         self._failures_max = failures_max
         self._share_max = share_max
         self._counts: dict[NodeId, int] = {}
-        self._bad: set[NodeId] = set()
+        self._bad: dict[str, set[NodeId]] = {}
 
     @property
     def avoided(self) -> Set[NodeId]:
         """The nodes not to use now."""
-        return frozenset() if self.ignored else self._bad
+        found = (bad for label, bad in self._bad.items() if not self.ignored(label))
+        return frozenset().union(*found)
 
-    @property
-    def ignored(self) -> bool:
-        """Whether so many nodes are bad that it is not their fault."""
-        return len(self._bad) > self._share_max * self._nodes
+    def ignored(self, label: str) -> bool:
+        """Return whether so many nodes that a label opens are bad that it is not their fault."""
+        return len(self._bad.get(label, ())) > self._share_max * self._open_to(label)
 
-    def grow(self, nodes: int) -> None:
-        """Go by a cluster of more nodes."""
-        self._nodes = nodes
-
-    def count(self, node: NodeId) -> bool:
-        """Count a failed task on a node; return True when the avoided nodes change by it."""
+    def count(self, node: NodeId, label: str) -> bool:
+        """Count a failed task with a label on a node; return True when this changes `avoided`."""
         failures = self._counts[node] = self._counts.get(node, 0) + 1
-        if failures < self._failures_max or node in self._bad:
+        bad = self._bad.setdefault(label, set())
+        if failures < self._failures_max or node in bad:
             return False
-        ignored = self.ignored
-        self._bad.add(node)
-        return not ignored and (not self.ignored or len(self._bad) > 1)
+        before = self.avoided
+        bad.add(node)
+        return self.avoided != before
 
     def failures_on(self, node: NodeId) -> int:
         """Return how many tasks failed on a node so far."""

@@ -67,8 +67,11 @@ class JobState:
         self.gangs = Gangs(job, self.progress, self.book)
         self.launcher = Launcher(attempt_id, lossless=settings.lossless)
         self.launcher.prepare(job, accepted.types)
-        nodes = count_of(accepted.machines)
-        self.nodes = NodeFailures(nodes, settings.node_failures_max, settings.avoided_share_max)
+        self.nodes = NodeFailures(
+            lambda label: count_of(self.open_to(label)),
+            settings.node_failures_max,
+            settings.avoided_share_max,
+        )
         self.node_ends = NodeEnds(settings.node_ends_max)
         self.refusals = Refusals(settings.refused_wait_s)
         self.racks: dict[NodeId, str] = dict(accepted.racks)
@@ -115,10 +118,9 @@ class JobState:
         machines, count = event.machines, count_of(event.machines)
         if count <= count_of(self.machines):
             return False
+        avoided = self.nodes.avoided
         self.machines, self.speeds, self.labels = machines, event.speeds, event.labels
         self.capacity = totals(machines, len(self.accepted.types))
-        avoided = self.nodes.avoided
-        self.nodes.grow(count)
         if self.nodes.avoided != avoided:
             # So many nodes were bad that it was not their fault.
             self.blacklist_again()
@@ -163,7 +165,7 @@ class JobState:
 
     # -- containers that come to nothing -----------------------------------------------------------
 
-    def refused(self, node: NodeId, error: str, now: float) -> None:
+    def refused(self, node: NodeId, label: str, error: str, now: float) -> None:
         """Count a node that refused a start like one that fails tasks.
 
         It has less room than the manager believes, or takes no tokens. Where no node takes tokens,
@@ -172,12 +174,14 @@ class JobState:
         untrusting = error.startswith(NO_TOKEN)
         if untrusting and self.refusals.one_more(now) and self.verdict is None:
             self.verdict = (False, self.refusals.why(node, error, now))
-        if (untrusting or error == NODE_FULL) and self.nodes.count(node):
-            self._avoid(node, f"refused starts ({error})" if untrusting else "refused starts")
+        if (untrusting or error == NODE_FULL) and self.nodes.count(node, label):
+            self._avoid(
+                node, label, f"refused starts ({error})" if untrusting else "refused starts"
+            )
 
-    def _avoid(self, node: NodeId, what: str) -> None:
+    def _avoid(self, node: NodeId, label: str, what: str) -> None:
         self.book.blacklist(tuple(sorted(self.nodes.avoided)))
-        if self.nodes.ignored:
+        if self.nodes.ignored(label):
             text = f"no node is avoided any more: after {node} there would be too many"
             self.notes.append(Remark("warning", text))
             return
@@ -233,8 +237,8 @@ class JobState:
         self.progress.failed += 1
         failures = stage.failures[task] = stage.failures.get(task, 0) + 1
         self.progress.give_back(stage, task)
-        if self.nodes.count(held.node):
-            self._avoid(held.node, "failed tasks")
+        if self.nodes.count(held.node, held.group.label):
+            self._avoid(held.node, held.group.label, "failed tasks")
         if failures >= self.job.max_task_attempts and self.verdict is None:
             name = self.job.stages[stage.position].name
             why = diagnose(name, task, failures, held.node, end.outcome, end.exit_code, end.message)
@@ -259,8 +263,8 @@ class JobState:
 
         One that meets it on one node after the other may be what fills their disks.
         """
-        if self.nodes.count(held.node):
-            self._avoid(held.node, "faults of its own")
+        if self.nodes.count(held.node, held.group.label):
+            self._avoid(held.node, held.group.label, "faults of its own")
         stage = held.stage.position
         nodes = self.node_ends.fault(stage, held.task, held.node)
         if nodes and self.verdict is None:

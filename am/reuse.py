@@ -421,7 +421,7 @@ class PoolExecution:
                 continue
             if item.error:
                 self._give_back(pooled)
-                self.state.refused(pooled.node, item.error, now)
+                self.state.refused(pooled.node, pooled.label, item.error, now)
                 continue
             pooled.confirmed = True
             self.state.refusals.count = 0

@@ -193,7 +193,7 @@ class SingleTasks:
                 held = launcher.one(number) if known or launcher.lossless else None
                 if held is not None:
                     state.give_up(held)
-                    state.refused(held.node, item.error, now)
+                    state.refused(held.node, held.group.label, item.error, now)
 
     def taken_over(self) -> None:
         """Have the asker look again once nothing is left to be taken over."""

@@ -190,14 +190,23 @@ def test_a_poisonous_task_ends_its_job_and_no_more_nodes_than_the_limit() -> Non
 
 
 def test_a_black_list_of_too_many_nodes_is_ignored_as_a_whole() -> None:
-    nodes = NodeFailures(nodes=6, failures_max=2, share_max=0.34)
-    assert [nodes.count("n1"), nodes.count("n1")] == [False, True]
-    assert [nodes.count("n2"), nodes.count("n2")] == [False, True]
+    nodes = NodeFailures(lambda _: 6, failures_max=2, share_max=0.34)
+    assert [nodes.count("n1", ""), nodes.count("n1", "")] == [False, True]
+    assert [nodes.count("n2", ""), nodes.count("n2", "")] == [False, True]
     assert nodes.avoided == {"n1", "n2"}
-    assert [nodes.count("n3"), nodes.count("n3")] == [False, True], "the list changes: it is empty"
+    found = [nodes.count("n3", ""), nodes.count("n3", "")]
+    assert found == [False, True], "the list changes: it is empty"
     assert nodes.avoided == set()
-    assert nodes.ignored
-    assert [nodes.count("n4"), nodes.count("n4")] == [False, False]
+    assert nodes.ignored("")
+    assert [nodes.count("n4", ""), nodes.count("n4", "")] == [False, False]
+
+
+def test_too_many_are_counted_among_the_nodes_that_a_label_opens() -> None:
+    """The only node with a label is never avoided, however many others there are."""
+    nodes = NodeFailures({"": 5, "gpu": 1}.__getitem__, failures_max=1, share_max=0.34)
+    assert not nodes.count("n5", "gpu")
+    assert nodes.count("n1", "")
+    assert nodes.avoided == {"n1"}
 
 
 def test_masters_go_where_none_of_them_failed_unless_that_is_nearly_everywhere() -> None:
