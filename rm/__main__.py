@@ -2,8 +2,10 @@
 
 import gc
 
-if __name__ == "__main__":  # before anything is imported: a process that starts makes no garbage
-    gc.disable()  # until it is ready (weft.runtime.process.quiet_collector)
+# This comes before anything is imported: a process that starts makes no garbage until it is ready
+# (`weft.runtime.process.quiet_collector`).
+if __name__ == "__main__":
+    gc.disable()
 
 import asyncio
 import sys
@@ -104,7 +106,8 @@ async def serve(settings: RmSettings) -> None:
     where = etcd_settings(settings)
     process = Process(settings)
     parts = parts_of(settings, int(time.time() * 1000))
-    parts.make()  # what is wrong with the settings is told before anything is waited for
+    # What is wrong with the settings is told before anything is waited for.
+    parts.make()
     ranks = None if where is None else Ranks(process, settings, where)
     server = Server(
         settings.host,
@@ -126,7 +129,8 @@ async def serve(settings: RmSettings) -> None:
 
     if ranks is None:
         begin(from_folder(settings, parts.cluster_ts))
-    warm_up(parts)  # before anybody is served, or all wait while kernels are loaded or compiled
+    # Kernels are loaded or compiled before anybody is served, or all would wait for that.
+    warm_up(parts)
     address = await server.start()
     process.serve_metrics()
     if ranks is not None:
@@ -184,7 +188,8 @@ async def take_over(
 def warm_up(parts: ManagerParts) -> None:
     """Load the kernels."""
     trial = make_matcher(parts.matcher, parts.matcher_options)
-    if isinstance(trial, RemoteMatcher):  # nobody else is asked about a job that is none
+    if isinstance(trial, RemoteMatcher):
+        # Nobody else is asked about a job that is none.
         trial = InOrder()
     warm(trial, parts.types)
 

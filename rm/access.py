@@ -22,7 +22,7 @@ def problem(books: Books, request: ClientRequest, caller: Caller) -> Refused | N
     number = getattr(request, "app_id", None)
     app = None if number is None else books.apps.get(number)
     if app is None:
-        # about no application: an operator's request, or one that all users may make
+        # It is about no application: an operator's request, or one that all users may make.
         if may(kind, Who.OTHER) or (number is not None and may(kind, Who.OWNER)):
             return None
         return _denied("", f"{user!r} is no operator of the cluster")

@@ -27,7 +27,8 @@ from weft.protocol.facts import AppChanged, AttemptChanged
 from weft.protocol.messages import AttemptStopped, ContainerEnd, Outcome, master_address
 
 OVER = (*ENDED_APPS, AppState.FINISHING, AppState.KILLING)
-ATTEMPTS_MAX = 255  # an attempt's number is one byte of its id
+# An attempt's number is one byte of its id.
+ATTEMPTS_MAX = 255
 DEAD = (AttemptState.FINISHED, AttemptState.FAILED, AttemptState.KILLED)
 
 
@@ -225,7 +226,7 @@ def end_app(books: Books, app: App, event: AppEvent, status: str, diagnostics: s
     app.finished_s = books.now
     if status == "SUCCEEDED":
         app.progress = 1.0
-        # the ends that its master heard first are still on their way to the manager
+        # The ends that its master heard first are still on their way to the manager.
         app.finished_by_stage = [stage.tasks for stage in app.job.stages]
     move_app(books, app, event, diagnostics)
     if app.expires_s < inf:
@@ -295,7 +296,8 @@ def _clean_up(books: Books, app: App) -> None:
         names = books.nodes if app.job.master is not None else books.with_files
     for name in tuple(names):
         node = books.nodes.get(name)
-        if node is None:  # long gone
+        if node is None:
+            # It went long ago, and nothing is known of it.
             continue
         node.outbox.put(-app.app_id, ApplicationOver(app.app_id))
         books.owe_node(node)
@@ -362,7 +364,8 @@ def _retire(books: Books, attempt: Attempt, why: str, *, keep: bool = False) -> 
             and holding is not attempt.master
             and holding.state is not RmContainerState.ALLOCATED
         ):
-            order_spare(books, holding)  # a start that was lost must not hold room for ever
+            # A start that was lost must not hold room for ever.
+            order_spare(books, holding)
             continue
         if why or holding is not attempt.master:
             order_stop(books, holding)

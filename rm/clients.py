@@ -16,7 +16,7 @@ from rm.containers import move_masters
 from rm.forgetting import ENDED_WHOLE_MAX
 from rm.leaving import decommission, recommission
 from rm.lifetime import limit
-from rm.masters.asking import ASKS_MIN, OPEN_ASKED
+from rm.masters.asking import ASKS_MIN, OPEN_JOB_ASKED_MAX
 from rm.placing.feasible import NoRoomError, fits_a_class, nodes_may_come, within_maximum
 from rm.placing.gang_room import check_gangs
 from rm.placing.hosting import check_master
@@ -102,7 +102,8 @@ def _answer(books: Books, request: ClientRequest, caller: Caller) -> ClientAnswe
         return Refused("not_found", error.place, str(error))
     except Exception as error:
         if type(request) not in READS:
-            raise  # the books may be wrong: the journal brings the manager back
+            # The books may be wrong: the journal brings the manager back.
+            raise
         what = f"{type(error).__name__}: {error}"
         books.note(Remark("warning", f"a bug: {type(request).__name__} failed: {what}"))
         return Refused("internal", "", f"a bug of the Resource Manager: {what}")
@@ -111,7 +112,7 @@ def _answer(books: Books, request: ClientRequest, caller: Caller) -> ClientAnswe
 def _new(books: Books, request: NewApplication) -> ApplicationReserved:
     number = books.next_app
     books.next_app += 1
-    # the journal's own record of the next id: a restart does not give this one away either
+    # It is the journal's own record of the next id: a restart does not give this one away either.
     books.persist({"kind": "next", "app": books.next_app})
     return ApplicationReserved(number, books.cluster_ts)
 
@@ -240,13 +241,14 @@ def _check_recording(books: Books, recording: Recording) -> None:
             if not near and not any(name in books.nodes for name in request.nodes):
                 raise NoRoomError(f"{place}[{position}].nodes", "none of them is there")
     pending, asked = 0, [0] * len(recording.requests)
-    for position, ask in enumerate(recording.asks):  # of a full cluster, which has granted nothing
+    # This is of a full cluster, which has granted nothing.
+    for position, ask in enumerate(recording.asks):
         pending += ask.total - asked[ask.request]
         asked[ask.request] = ask.total
-        if pending > OPEN_ASKED:
+        if pending > OPEN_JOB_ASKED_MAX:
             raise InputError(
                 f"master.recorded.asks[{position}]",
-                f"{pending} containers pending; at most {OPEN_ASKED} of an open job",
+                f"{pending} containers pending; at most {OPEN_JOB_ASKED_MAX} of an open job",
             )
 
 

@@ -20,9 +20,12 @@ from weft.protocol.messages import NODE_ENDED, ContainerEnd, Outcome, TaskEnd
 from weft.protocol.record import changed
 
 PREEMPTED = "it was taken back for another queue or application"
-MESSAGE_MAX = 200  # characters of an end's reason in a fact
-EMPTIED_MAX = 1_000  # of a node: reusable containers whose tasks' ends may be told after their own
-REFUSED_EVERY_S = 10.0  # a node's refused ends in between are only counted
+# The reason of an end has at most so many characters in a fact.
+MESSAGE_CHARS_MAX = 200
+# A node has so many reusable containers whose tasks' ends may be told after their own.
+EMPTIED_MAX = 1_000
+# A node's refused ends in between are only counted.
+REFUSAL_INTERVAL_S = 10.0
 
 _HOW = {
     Outcome.RELEASED: ContainerEvent.GIVEN_BACK,
@@ -30,7 +33,7 @@ _HOW = {
     Outcome.LOST: ContainerEvent.WAS_KILLED,
     Outcome.PREEMPTED: ContainerEvent.WAS_KILLED,
 }
-# looked up here once: to find a member in its enum costs as much as a call
+# These are looked up once, as to find a member in its enum costs as much as a call.
 _SUCCEEDED: Final = Outcome.SUCCEEDED
 _ENDED: Final = ContainerEvent.ENDED
 _RUNNING: Final = AttemptState.RUNNING
@@ -39,7 +42,8 @@ _ALLOCATED: Final = AttemptState.ALLOCATED
 _MASTERLESS: Final = (AttemptState.FAILED, AttemptState.SCHEDULED)
 ALLOCATED: Final = CONTAINER.next(RmContainerState.NEW, ContainerEvent.START)
 _ACQUIRED: Final = RmContainerState.ACQUIRED
-_COMPLETED: Final = CONTAINER.next(_ACQUIRED, _ENDED)  # the step that most containers take
+# Most containers take this step.
+_COMPLETED: Final = CONTAINER.next(_ACQUIRED, _ENDED)
 
 
 def count_master(books: Books, queue: int, demand: Floats) -> None:
@@ -48,7 +52,8 @@ def count_master(books: Books, queue: int, demand: Floats) -> None:
         held = books.master_usage[at]
         held += demand
         if held.max() < 1e-9:
-            held[:] = 0.0  # rounding leaves no rest
+            # Rounding must leave no rest.
+            held[:] = 0.0
 
 
 def move_masters(books: Books, app: App, queue: int) -> None:
@@ -117,7 +122,8 @@ def close_done(books: Books, run: Holding, end: ContainerEnd) -> App:
     run.state = _COMPLETED if run.state is _ACQUIRED else CONTAINER.next(run.state, _ENDED)
     if count == 1:
         del books.holdings.by_id[first], node.holdings.by_id[first], attempt.holdings.by_id[first]
-        node.outbox.drop(first, -first)  # of a run nothing is ordered
+        # Nothing is ordered of a run.
+        node.outbox.drop(first, -first)
     else:
         books.holdings.drop_run(run)
     if node.runs is not None:
@@ -131,7 +137,7 @@ def close_done(books: Books, run: Holding, end: ContainerEnd) -> App:
             books.ledger.end(node.slot, app.slot, demand, 1, app.held_s, lasted_s)
             books.matcher.ended(books.view, node.slot, app.slot, demand, now)
     books.matching.changed()
-    stage, tasks, run_s, message = end.stage, end.tasks, end.run_s, end.message[:MESSAGE_MAX]
+    stage, tasks, run_s, message = end.stage, end.tasks, end.run_s, end.message[:MESSAGE_CHARS_MAX]
     closed: Closed | ClosedRun
     if tasks:
         journal_run(books, app, end)
@@ -196,7 +202,7 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
     if holding.preempted and end.outcome in (Outcome.RELEASED, Outcome.KILLED):
         end = changed(end, outcome=Outcome.PREEMPTED, message=PREEMPTED)
     elif holding.stop_reason and end.outcome in (Outcome.RELEASED, Outcome.KILLED):
-        # given back by nobody: its master has to hear that it is gone
+        # Nobody gave it back, so its master has to hear that it is gone.
         outcome = Outcome.LOST if end.outcome is Outcome.RELEASED else Outcome.KILLED
         code = NODE_ENDED if holding.ended_node and outcome is Outcome.LOST else end.exit_code
         end = changed(end, outcome=outcome, message=holding.stop_reason, exit_code=code)
@@ -226,7 +232,7 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
         end.attempt,
         end.exit_code,
         end.run_s,
-        end.message[:MESSAGE_MAX],
+        end.message[:MESSAGE_CHARS_MAX],
     )
     books.out.append(Note(closed))
 
@@ -282,7 +288,8 @@ def relay_task(books: Books, node: Node, done: TaskEnd) -> None:
     if attempt is None or attempt.master is holding or attempt.state is not _RUNNING:
         late_success(books, node, end, holding, of_task=True)
         if holding is not None and attempt is not None and attempt.state in _MASTERLESS:
-            order_spare(books, holding)  # nobody would give it back once it is idle
+            # Nobody would give it back once it is idle.
+            order_spare(books, holding)
         return
     if done.outcome is _SUCCEEDED:
         journal(books, attempt.app, done.stage, done.task, done.run_s)
@@ -338,7 +345,8 @@ def may_have_run(books: Books, node: Node, number: ContainerId) -> bool:
     if life == epoch % EPOCHS:
         return number in node.unconfirmed or number in node.emptied
     if life > epoch and epoch < EPOCHS:
-        return False  # no life was ever numbered so
+        # No life was ever numbered so.
+        return False
     app = books.apps.get(app_of_container(number))
     owner = attempt_of_container(number)
     if app is None or not any(one.attempt_id == owner and one.recovered for one in app.attempts):
@@ -350,7 +358,7 @@ def may_have_run(books: Books, node: Node, number: ContainerId) -> bool:
 def refuse_end(books: Books, node: Node, end: ContainerEnd) -> None:
     """Refuse the end of a container that cannot have run there; tell the operator at times."""
     books.refused_ends += 1
-    if books.now - node.refused_s < REFUSED_EVERY_S:
+    if books.now - node.refused_s < REFUSAL_INTERVAL_S:
         return
     node.refused_s = books.now
     number = format_container(books.cluster_ts, end.container_id)
@@ -409,7 +417,7 @@ def relay(books: Books, attempt: Attempt, end: ContainerEnd) -> None:
     """Relay the end of a container to a live master."""
     if attempt.state is _RUNNING or attempt.state is _ALLOCATED:
         number = end.container_id
-        # a run's end is not replaced by what is told again of its first container
+        # A run's end is not replaced by what is told again of its first container.
         attempt.outbox.put((number, len(end.tasks)) if end.tasks else -number, end)
         if attempt.attempt_id not in books.dirty_attempts:
             books.owe_attempt(attempt)

@@ -38,10 +38,12 @@ from weft.protocol.messages import (
     NodeUnregistered,
 )
 
-MATCH, LIVENESS, PREEMPT = "match", "liveness", "preempt"  # keys of timers
-CLAIM, DUE = "claim", "due"  # of rounds of preemption between those of PREEMPT
+MATCH_TIMER, LIVENESS_TIMER, PREEMPT_TIMER = "match", "liveness", "preempt"
+# The last two are rounds of preemption between those of PREEMPT_TIMER.
+CLAIM_TIMER, DUE_TIMER = "claim", "due"
 
-_SOON = 0.1  # of preemption's interval, that a new ask waits for a round
+# A new ask waits for a round for this part of preemption's interval.
+_CLAIM_DELAY_FRACTION = 0.1
 
 
 class ResourceManager:
@@ -62,12 +64,14 @@ class ResourceManager:
     ) -> None:
         self.books = Books(cluster_ts, types, queues, matcher, settings, rng)
         self._watching = False
-        self._timed = True  # whether an event may give reason for a timer
+        self._may_need_timers = True
         self._preempting = settings.preemption or settings.preemption_intra_queue
         self._watch_s = self._watch_at = 0.0
-        self._opened = 0  # asks at the last round of preemption
+        # So many asks were opened before the last round of preemption.
+        self._opened_at_round = 0
         self._claim_set = False
-        self._due_s = -1.0  # when the next chosen container has to go, as far as a timer is set
+        # The next chosen container has to go at this time, as far as a timer is set.
+        self._due_s = -1.0
         self._handlers: dict[type, Handler] = {
             NodeHeartbeated: reporting.heartbeat,
             NodesIdle: reporting.idle,
@@ -91,11 +95,12 @@ class ResourceManager:
         except KeyError:
             raise UnknownEventError("a resource manager", event) from None
         handler(books, event)
-        if self._timed:
+        if self._may_need_timers:
             self._set_timers()
         if books.records or books.unsaved_tasks:
             return books.answer()
-        out, books.out = books.out, []  # as `answer` does, which costs a call
+        # This does what `answer` does, which costs a call.
+        out, books.out = books.out, []
         return out
 
     def _set_timers(self) -> None:
@@ -105,11 +110,12 @@ class ResourceManager:
             self._watch()
         if books.settings.prompt and not books.matching.timer_set:
             self._arm()
-        if self._preempting and books.rows.opened != self._opened and not self._claim_set:
-            self._claim_set = True  # what arrives together is looked at together
-            wait_s = books.settings.preemption_interval_s * _SOON
-            books.out.append(SetTimer(wait_s, CLAIM))
-        self._timed = books.settings.prompt or self._preempting
+        if self._preempting and books.rows.opened != self._opened_at_round and not self._claim_set:
+            # What arrives together is looked at together.
+            self._claim_set = True
+            wait_s = books.settings.preemption_interval_s * _CLAIM_DELAY_FRACTION
+            books.out.append(SetTimer(wait_s, CLAIM_TIMER))
+        self._may_need_timers = books.settings.prompt or self._preempting
 
     def wrap_matcher(self, layer: Callable[[Matcher], Matcher]) -> None:
         """Put a layer around the policy: it may look on, and decides as the policy does."""
@@ -122,7 +128,7 @@ class ResourceManager:
         policy before allowed.
         """
         books = self.books
-        books.settings, self._timed = settings, True
+        books.settings, self._may_need_timers = settings, True
         books.decide_by(matcher)
         books.slack[:] = np.maximum(books.slack, matcher.slack(books.view))
         for slot, app in enumerate(books.app_at):
@@ -135,19 +141,19 @@ class ResourceManager:
         check(self.books)
 
     def _timer(self, _: Books, event: TimerFired) -> None:
-        if event.key == MATCH:
+        if event.key == MATCH_TIMER:
             self._match()
-        elif event.key == LIVENESS:
+        elif event.key == LIVENESS_TIMER:
             if not self._forgive():
                 silence.expire(self.books)
                 ending.expire(self.books)
             forget_served(self.books)
             self._gauges()
             self._watch()
-        elif event.key == PREEMPT:
+        elif event.key == PREEMPT_TIMER:
             self._look()
             self._preempt()
-        elif event.key in (CLAIM, DUE):
+        elif event.key in (CLAIM_TIMER, DUE_TIMER):
             self._look()
         elif isinstance(event.key, tuple) and event.key[0] == leaving.DECOMMISSION:
             leaving.alarm(self.books, event.key[1])
@@ -164,16 +170,16 @@ class ResourceManager:
     def _look(self) -> None:
         """Make one round of preemption; the next comes when the first of those chosen has to go."""
         books = self.books
-        self._opened, self._claim_set = books.rows.opened, False
+        self._opened_at_round, self._claim_set = books.rows.opened, False
         preempt.look(books)
         due_s = min((by_s for by_s, _ in books.marks.values()), default=-1.0)
         if due_s >= 0 and due_s != self._due_s:
             self._due_s = due_s
-            books.out.append(SetTimer(max(0.0, due_s - books.now), DUE))
+            books.out.append(SetTimer(max(0.0, due_s - books.now), DUE_TIMER))
 
     def _preempt(self) -> None:
         """Set the timer of the next round of preemption."""
-        self.books.out.append(SetTimer(self.books.settings.preemption_interval_s, PREEMPT))
+        self.books.out.append(SetTimer(self.books.settings.preemption_interval_s, PREEMPT_TIMER))
 
     def _arm(self) -> None:
         """Set a timer (prompt pace) that collects what arrives together before matching."""
@@ -181,7 +187,7 @@ class ResourceManager:
         work = books.matching.pass_due and books.anything_waits
         if work or books.dirty_attempts or books.dirty_nodes:
             books.matching.timer_set = True
-            books.out.append(SetTimer(0.0, MATCH))
+            books.out.append(SetTimer(0.0, MATCH_TIMER))
 
     def _match(self) -> None:
         books = self.books
@@ -209,7 +215,7 @@ class ResourceManager:
         self._watching = True
         self._watch_s = max(shortest / 20, 0.05)
         self._watch_at = self.books.now + self._watch_s
-        self.books.out.append(SetTimer(self._watch_s, LIVENESS))
+        self.books.out.append(SetTimer(self._watch_s, LIVENESS_TIMER))
 
     def _forgive(self) -> bool:
         """Return whether a check comes far too late: it was the manager that paused, not the nodes.

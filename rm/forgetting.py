@@ -17,10 +17,14 @@ from weft.model.job import Job, Stage
 from weft.model.jobfile import TASKS_MAX
 from weft.protocol.messages import ContainerEnd
 
-RACKS_KEPT: Final = 100  # before the places of racks without nodes are used again
-ENDED_WHOLE_MAX = 200  # ended applications with all that is known of them
-DIAGNOSTICS_MAX = 300  # characters, of those before
-_NOTHING: Final[dict[Any, Any]] = {}  # of ended applications, which get no more
+# With so many racks, the places of those without nodes are used again.
+RACKS_BEFORE_REUSE: Final = 100
+# So many ended applications are kept with all that is known of them.
+ENDED_WHOLE_MAX = 200
+# Those before them keep so many characters.
+DIAGNOSTICS_CHARS_MAX = 300
+# Ended applications share it, as they get no more.
+_NOTHING: Final[dict[Any, Any]] = {}
 _NONE_CLOSED: deque[tuple[Holding, ContainerEnd, float]] = deque(maxlen=0)
 _GONE: Final = (RmNodeState.LOST, RmNodeState.SHUTDOWN)
 
@@ -58,7 +62,8 @@ def _is_needed(books: Books, node: Node) -> bool:
         return True
     if node.slot in books.claimed or books.ledger.nodes.reserved[node.slot]:
         return True
-    for number in node.unconfirmed:  # it must be known what they are should it come back
+    # It must be known what these are should the node come back.
+    for number in node.unconfirmed:
         app = books.apps.get(app_of_container(number))
         if app is not None and app.state not in ENDED_APPS:
             return True
@@ -78,7 +83,7 @@ def rack_of(books: Books, name: str) -> int:
     names = books.view.rack_names
     if name in names:
         return names.index(name)
-    if len(names) >= RACKS_KEPT:
+    if len(names) >= RACKS_BEFORE_REUSE:
         used = {node.rack for node in books.node_at if node.present}
         for place, old in enumerate(names):
             if old not in used:
@@ -116,4 +121,4 @@ def shorten(app: App) -> None:
     app.held_on = app.given_back = _NOTHING
     app.finished_by_stage = [sum(app.finished_by_stage)]
     app.running, app.failed = [0], [sum(app.failed)]
-    app.diagnostics = app.diagnostics[:DIAGNOSTICS_MAX]
+    app.diagnostics = app.diagnostics[:DIAGNOSTICS_CHARS_MAX]

@@ -27,9 +27,11 @@ from weft.model.ids import NodeId
 from weft.protocol.effects import SetTimer
 from weft.protocol.facts import NodeChanged
 
-DECOMMISSION = "decommission"  # first half of a timer's key; the second is the node's name
+# A timer's key is this and the node's name.
+DECOMMISSION = "decommission"
 FOR_EVER = -1.0
-MACHINES = 0  # in an outbox to a master: that more of them came, a number that no container has
+# In an outbox to a master it says that more machines came; no container has this number.
+MACHINES = 0
 
 
 def decommission(books: Books, node: Node, timeout_s: float) -> None:
@@ -73,7 +75,8 @@ def _return(books: Books, node: Node) -> None:
 def drain(books: Books, node: Node) -> None:
     """Look how far a decommissioning node is: stop what is left in time, end when it is empty."""
     if not NODE.allows(node.state, NodeEvent.DRAINED) or not node.present:
-        return  # one that has not come back since a restart may run anything
+        # A node that has not come back since a restart may run anything.
+        return
     if 0 <= node.drain_until_s <= books.now:
         for holding in node.holdings.values():
             if holding.state is not RmContainerState.STOPPING:
@@ -88,7 +91,8 @@ def alarm(books: Books, name: NodeId) -> None:
     node = books.nodes[name]
     if node.state is RmNodeState.DECOMMISSIONING and node.drain_until_s >= 0:
         drain(books, node)
-        if books.now < node.drain_until_s:  # timers of hosts may be a little early
+        if books.now < node.drain_until_s:
+            # Timers of hosts may be a little early.
             _set_alarm(books, node)
 
 
@@ -108,7 +112,8 @@ def step(books: Books, node: Node, event: NodeEvent) -> None:
         count_class(books, node, 1)
         node.settled_at = NEVER
     else:
-        books.ledger.reserve([node.slot], 0)  # `rm.placing.reserve` finds the ask another
+        # `rm.placing.reserve` finds another node for the ask.
+        books.ledger.reserve([node.slot], 0)
     books.ledger.set_node(node.slot, node.capacity, up=node.state is RmNodeState.RUNNING)
     books.matching.changed()
     books.note(NodeChanged(node.node_id, node.state.name, node.capacity))

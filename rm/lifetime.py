@@ -8,7 +8,8 @@ from rm.state.records import App
 from weft.model.ids import AppId
 from weft.protocol.effects import SetTimer
 
-LIFETIME = "lifetime"  # first half of a timer's key; the second is the application's number
+# A timer's key is this and the application's number.
+LIFETIME = "lifetime"
 
 
 def limit(books: Books, app: App) -> None:
@@ -31,7 +32,8 @@ def alarm(books: Books, number: AppId) -> None:
     app = books.apps.get(number)
     if app is None or app.state in OVER:
         return
-    if books.now < app.expires_s:  # timers of hosts may be a little early
+    if books.now < app.expires_s:
+        # Timers of hosts may be a little early.
         _set_alarm(books, app)
         return
     lasted_s = app.expires_s - app.submitted_s

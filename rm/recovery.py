@@ -163,11 +163,13 @@ def _recover_app(books: Books, number: int, found: list[Record]) -> None:
     by_kind = {record["kind"]: record for record in found}
     try:
         queue = books.queues.leaf(str(first["queue"]))
-    except InputError:  # the queue is gone from the settings: any leaf is better than none
+    except InputError:
+        # The queue is gone from the settings: any leaf is better than none.
         queue = next(slot for slot in range(len(books.queues)) if books.queues.is_leaf[slot])
     try:
         job = job_from_dict(first["job"])
-    except InputError as error:  # accepted by an earlier version; this one could not run it
+    except InputError as error:
+        # An earlier version accepted the job, and this one could not run it.
         job = Job(f"application {number}", (Stage("all", 1, 0.0, {}),))
         if "final" not in by_kind:
             by_kind["final"] = _refused(books, number, str(error))

@@ -14,7 +14,7 @@ from am.plan.registry import QUICK, PlanRequest, planned, planner_parameters
 from am.plan.reuse import PlanShelf, structure_key
 from nm.core import HEARTBEAT, NodeManager
 from nm.settings import NodeSettings
-from rm.core import LIVENESS, ResourceManager
+from rm.core import LIVENESS_TIMER, ResourceManager
 from rm.match.registry import make_matcher
 from rm.report.explain import application as explanation
 from rm.state.lifecycle import LEAVING
@@ -127,7 +127,7 @@ class Simulation:
             idle = self._idle
             self.engine.left_out = {
                 HEARTBEAT: idle.leaves_out,
-                LIVENESS: idle.seen,
+                LIVENESS_TIMER: idle.seen,
                 AT_END: idle.ends,
             }
         # beats that are left out are not answered, which is no reason to stand still

@@ -223,7 +223,7 @@ class Ledger:
         columns["up"][slot] = up
         if self.watcher is not None:
             self.watcher.node_set(slot)
-        # a new one: the same sum, without adding up all; of one column NumPy sums by pairs
+        # A new one gives the same sum without adding up all; NumPy sums one column by pairs.
         if up and not was_up and slot == n - 1 and len(self.types) > 1:
             self.total = self.total + columns["capacity"][slot]
             return

@@ -59,7 +59,7 @@ class QueueTree:
         self.max_am_share: Floats = np.array([queue.max_am_share for _, queue in found])
         self.submit: tuple[tuple[str, ...] | None, ...] = tuple(q.submit for _, q in found)
         self.administer: tuple[tuple[str, ...], ...] = tuple(q.administer for _, q in found)
-        # (default, most) of an application, s; 0: none
+        # An application has a default and a longest lifetime, s; 0 is none.
         self.lifetime_s: list[tuple[float, float]] = []
         for (_, queue), parent in zip(found, above, strict=True):
             upper = self.lifetime_s[parent] if parent >= 0 else (0.0, 0.0)
@@ -67,15 +67,15 @@ class QueueTree:
             usual = queue.default_lifetime_s or upper[0]
             self.lifetime_s.append((usual, min(both, default=0.0)))
         self.is_leaf = np.array([not queue.children for _, queue in found])
-        # where it may use the whole cluster only room limits it, which others will give back
+        # Where a queue may use the whole cluster only room limits it, which others will give back.
         self.most: Floats = np.where(self.max_capacity >= 1, np.inf, self.max_capacity)
         binding = np.isfinite(self.most) | np.isfinite(self.user_limit_factor)
         # It says whether any limit can bind.
         self.limited = bool((binding | (self.user_limit < 1)).any())
         self.several = int(self.is_leaf.sum()) > 1
-        # whether there is neither a limit that binds nor another queue
+        # It is free where there is neither a limit that binds nor another queue.
         self.free = not self.limited and not self.several
-        # whether one leaf queue has all that is guaranteed: nobody is owed what it gets
+        # It is lone where one leaf queue has all that is guaranteed: nobody is owed what it gets.
         self.lone = not self.several and bool(self.capacity[-1] > 0.0)
         below: list[list[int]] = [[] for _ in above]
         for child, parent in enumerate(above):

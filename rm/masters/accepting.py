@@ -45,21 +45,25 @@ def register(books: Books, event: AttemptRegistered) -> None:
     attempt.seen_s = books.now
     attempt.takes_over = event.takes_over
     if attempt.state is AttemptState.SCHEDULED:
-        return  # cannot be: it was never launched
+        # This cannot be: it was never launched.
+        return
     if attempt.state is AttemptState.ALLOCATED:
         if not (event.takes_over and hands_over(books, app)):
             stop_earlier(books, app)
         if _old_ones_linger(books, attempt) or _nodes_may_come(books, attempt, event):
-            return  # it repeats itself until it is accepted
+            # The master repeats itself until it is accepted.
+            return
         if app.job.master is None and not (event.held or machines_of(books)[0]):
-            return  # it can neither plan nor size what it holds by machines that are yet to come
+            # The master can neither plan nor size what it holds by machines that are yet to come.
+            return
         _hand_over(attempt)
         attempt.address = event.address
         app.tracking_url = event.tracking_url
         move_attempt(books, attempt, AttemptEvent.REGISTERED)
         move_app(books, app, AppEvent.ATTEMPT_REGISTERED)
         app.started_s = app.started_s or books.now
-    if attempt.recovered:  # whenever it says so: a late copy of before may have come first
+    if attempt.recovered:
+        # Whenever it registers it says what it holds: a late copy of before may have come first.
         _wait_for_held(books, attempt, event.held)
     elif event.fresh and attempt.state is _RUNNING:
         withdraw(books, attempt)
@@ -102,10 +106,12 @@ def _wait_for_held(
     app = attempt.app
     for number, node_id in held:
         if app_of_container(number) != app.app_id:
-            continue  # another's: it would be stopped where it is not found in time
+            # It is another application's, and would be stopped where it is not found in time.
+            continue
         holding = books.holdings.peek(number)
         if holding is not None and holding.attempt is None:
-            relay_lost(books, attempt, number)  # its node came first, and is told to stop it
+            # Its node came first, and is told to stop it.
+            relay_lost(books, attempt, number)
         elif holding is None:
             missing = books.unseen_containers.setdefault(node_id, {})
             missing.setdefault(number, (attempt, books.now))

@@ -43,12 +43,17 @@ from weft.protocol.record import changed
 _RUNNING: Final = AttemptState.RUNNING
 _UNTOLD: Final = RmContainerState.ALLOCATED
 _TOLD: Final = CONTAINER.next(RmContainerState.ALLOCATED, ContainerEvent.ACQUIRED)
-ASKED_PER_TASK, ASKED_MIN = 2, 1_000  # containers pending: a task, and another copy of it
-OPEN_ASKED = 100_000  # of an open job, of which only its master knows what it needs
-GIVEN_BACK_MAX = 10_000  # by an application, of nodes that have yet to return after a restart
-ASKS_PER_TASK, ASKS_MIN = 8, 1_000  # asks of an attempt: those of before stay
-# of an answer: containers, ends, addresses and racks of nodes, notices of preemption
-Owed = Container | ContainerEnd | Preemption | None  # None: MACHINES
+# A task may have one container pending and another for a copy of it.
+ASKED_PER_TASK, ASKED_MIN = 2, 1_000
+# Only the master of an open job knows what it needs.
+OPEN_JOB_ASKED_MAX = 100_000
+# An application gives back so many containers of nodes that have yet to return after a restart.
+GIVEN_BACK_MAX = 10_000
+# An attempt has so many asks, as those of before stay.
+ASKS_PER_TASK, ASKS_MIN = 8, 1_000
+# An answer has containers, ends, addresses and racks of nodes, and notices of preemption; MACHINES
+# is owed as None.
+Owed = Container | ContainerEnd | Preemption | None
 Told = tuple[
     tuple[Container, ...],
     tuple[ContainerEnd, ...],
@@ -57,7 +62,8 @@ Told = tuple[
     tuple[Preemption, ...],
 ]
 _NOTHING: Final[Told] = ((), (), (), (), ())
-_SAY_AGAIN = 8  # answers after which share and headroom are told although unchanged
+# Share and headroom are told every so many answers, although unchanged.
+_ANSWERS_PER_REPEAT = 8
 
 
 def asked(books: Books, event: ContainersAsked) -> None:
@@ -67,8 +73,8 @@ def asked(books: Books, event: ContainersAsked) -> None:
         return
     attempt.seen_s = books.now
     if attempt.state is not _RUNNING or event.epoch != books.epoch:
-        # also where a late registration overtook the news of the restart: its master would go on
-        # believing that asks of before were heard
+        # A late registration may also have overtaken the news of the restart: its master would
+        # continue to believe that asks of before were heard.
         if attempt.state in (AttemptState.ALLOCATED, AttemptState.RUNNING):
             answer = ContainersGranted(attempt.attempt_id, 0, resync=True, epoch=books.epoch)
             books.out.append(Send(master_address(attempt.attempt_id), answer))
@@ -121,7 +127,8 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
         return
     told = _by_kind(books, attempt, items) if items else _NOTHING
     containers, ended, addresses, racks, notices = told
-    again = number % _SAY_AGAIN == 0  # an answer may be lost, so do not rely on the last one
+    # An answer may be lost, so what the last one said is not relied on.
+    again = number % _ANSWERS_PER_REPEAT == 0
     answer = ContainersGranted(
         attempt.attempt_id,
         number,
@@ -165,7 +172,8 @@ def _by_kind(books: Books, attempt: Attempt, items: list[Owed]) -> Told:
                 run.state = _TOLD
         elif isinstance(item, ContainerEnd):
             ended.append(item)
-        elif item is not None:  # that would be MACHINES
+        elif item is not None:
+            # MACHINES is None, and comes with the answer itself.
             notices.append(item)
     return (
         tuple(containers),
@@ -226,7 +234,8 @@ def current(books: Books, number: AttemptId) -> Attempt | None:
         if attempt.state not in DEAD:
             return attempt
     elif attempt is not None and attempt.attempt_id < number:
-        return None  # cannot be: attempts are numbered here
+        # This cannot be: attempts are numbered here.
+        return None
     why = "unknown application" if app is None else "this attempt is over"
     if attempt is not None and attempt.attempt_id == number and attempt.diagnostics:
         why = attempt.diagnostics
@@ -285,7 +294,7 @@ def _problem_of(books: Books, attempt: Attempt, ask: Ask, entry: AskEntry | None
     pending = int(books.ledger.apps.pending[attempt.app.slot]) - before
     pending += max(0, ask.total - granted)
     if pending > ASKED_MIN and pending > max(
-        ASKED_PER_TASK * job.task_count, OPEN_ASKED * (job.master is not None)
+        ASKED_PER_TASK * job.task_count, OPEN_JOB_ASKED_MAX * (job.master is not None)
     ):
         return f"{pending} containers pending for a job of {job.task_count} tasks"
     if ask.gang and ask.total - granted > books.settings.round_grants_max:

@@ -15,7 +15,8 @@ def finished(books: Books, event: AttemptFinished) -> None:
     app = books.apps.get(app_of_attempt(event.attempt_id))
     attempt = None if app is None else app.attempt
     if attempt is not None and attempt.attempt_id == event.attempt_id:
-        if attempt.state is AttemptState.ALLOCATED:  # the manager restarted meanwhile
+        if attempt.state is AttemptState.ALLOCATED:
+            # The manager restarted meanwhile.
             move_attempt(books, attempt, AttemptEvent.REGISTERED)
             move_app(books, attempt.app, AppEvent.ATTEMPT_REGISTERED)
             attempt.app.started_s = attempt.app.started_s or books.now
@@ -39,7 +40,9 @@ def expire(books: Books) -> None:
             continue
         if attempt.state is AttemptState.SCHEDULED and app is not None:
             if books.now - attempt.created_s >= books.settings.reserve_after_s:
-                stop_earlier(books, app)  # what goes on may be what its next master lacks room for
+                # What still runs of an earlier attempt may hold the room that its next master
+                # lacks.
+                stop_earlier(books, app)
             continue
         if books.now - attempt.seen_s < limit:
             continue
@@ -58,7 +61,7 @@ def forgive(books: Books, pause_s: float) -> None:
 
 def order_stop_if_held(books: Books, attempt: Attempt) -> None:
     """Stop a master's own container if it is still there."""
-    # its node may have told of it once more, so what is booked now counts
+    # Its node may have reported it once more, so what is booked now counts.
     held = None if attempt.master is None else books.holdings.get(attempt.master.container_id)
     if held is not None:
         order_stop(books, held)

@@ -20,11 +20,14 @@ from weft.policies.compiled import steady
 Number = TypeVar("Number", np.float64, np.int64)
 NONE: Floats = np.zeros(0)
 _NO_ROWS: Ints = np.empty(0, np.int64)
-_FEW = 64  # candidates that a decision on a full cluster mostly stays under
-_PARTS_MAX = 1024  # numbers of candidates for which the arrays are kept
+# A decision on a full cluster mostly has fewer candidates.
+_USUAL_CANDIDATES_MAX = 64
+# The arrays are kept for so many different numbers of candidates.
+_KEPT_SIZES_MAX = 1024
 _choose, _describe = steady(choose_alone), steady(describe)
 _PLACES: tuple[Scores, ...] = tuple((("place", float(at)),) for at in range(USUAL_PICKS_MAX))
-_UNSEEN: Floats = np.zeros((0, 0))  # holdings that nobody looks at
+# Nobody looks at these holdings.
+_UNSEEN: Floats = np.zeros((0, 0))
 _mean_of_busy = steady(mean_of_busy)
 _over = steady(over)
 
@@ -40,7 +43,7 @@ def candidates(view: View, node: int, beyond: Floats = NONE, extra_most: int = 0
     d = len(total)
     room: _Room | None = view.room
     if room is None or room.most < asks.size + extra_most or room.more.shape[1] != d:
-        view.room = room = _Room(2 * (asks.size + extra_most) + _FEW, d)
+        view.room = room = _Room(2 * (asks.size + extra_most) + _USUAL_CANDIDATES_MAX, d)
     if not len(beyond):
         beyond = room.nothing
     extra = np.empty(extra_most, np.int64) if extra_most else _NO_ROWS
@@ -60,7 +63,8 @@ class _Room:
 
     def __init__(self, most: int, d: int) -> None:
         self.most = most
-        self.nothing: Floats = np.zeros(d)  # no room beyond what is free; nobody writes on it
+        # There is no room beyond what is free; nobody writes on it.
+        self.nothing: Floats = np.zeros(d)
         self.more: Floats = np.empty((2, d))
         self.lacks: Ints = np.empty((2, most), np.int64)
         self.chosen: Ints = np.empty(most, np.int64)
@@ -81,7 +85,7 @@ class _Room:
             found = Candidates(
                 rows, k, packing, work, duration, pri, pending, app, rank, level, free, room
             )
-            if len(self._parts) == _PARTS_MAX:
+            if len(self._parts) == _KEPT_SIZES_MAX:
                 self._parts.clear()
             self._parts[k] = found
         return found
@@ -167,7 +171,8 @@ def limits_of(view: View, *, keeps: bool = False, follows: bool = False) -> Limi
     moves = not tree.free and (tree.limited or keeps or follows)
     if not moves and view.idle_limits is not None:
         idle: Limits = view.idle_limits
-        return idle  # nothing in it changes but through its tables, and these have not moved
+        # Nothing in it changes but through its tables, and these have not moved.
+        return idle
     by_queue, users, keeps = view.by_queue, view.users, keeps and tree.several
     queue_held = _over.code(by_queue.held, view.total) if moves else _UNSEEN
     user_held = _over.code(users.held, view.total) if moves else _UNSEEN

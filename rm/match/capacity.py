@@ -18,7 +18,7 @@ from rm.match.score_kernels import USUAL_PICKS_MAX
 from weft.model.dag import Ints
 from weft.policies.compiled import steady
 
-NOBODY: Bools = np.zeros(0, np.bool_)  # waits for a nearer node
+NO_ROW_WAITS: Bools = np.zeros(0, np.bool_)
 _pick, _in_runs = steady(pick), steady(in_runs)
 
 
@@ -39,7 +39,7 @@ class CapacityMatcher(BaseMatcher):
         if not len(found.rows):
             return NOTHING
         rows, apps = view.rows, view.apps
-        levels, patience, waits = rows.remote, (0, 0), NOBODY
+        levels, patience, waits = rows.remote, (0, 0), NO_ROW_WAITS
         if rows.preferring:
             levels, waits = view.levels(node), np.zeros(len(found.rows), np.bool_)
             patience = delays(view, self.node_locality_delay, self.rack_locality_delay)

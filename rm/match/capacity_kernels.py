@@ -59,7 +59,7 @@ def pick(
     only_leaf = 0
     while not limits.is_leaf[only_leaf]:
         only_leaf += 1
-    # where nothing but room changes, who is first stays first as long as another of it fits
+    # Where nothing but room changes, who is first stays first as long as another of it fits.
     stays = not (limits.several or limits.binds) and declined.shape[0] == 0
     while n < picked.shape[0]:
         _first(found, line, left, declined, best)

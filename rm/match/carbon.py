@@ -88,7 +88,8 @@ def thresholds(k: int, low: float, high: float) -> list[float]:
     Phi_i = U (1 - (1 - x) (1 + x / k)^(i - 1)), where x = 1 / alpha makes Phi_(k + 1) = L.
     """
     wanted = 1.0 - low / high if high > 0 else 0.0
-    below, above = 0.0, 1.0  # (1 - x) (1 + x / k)^k falls from 1 to 0
+    # (1 - x) (1 + x / k)^k falls from 1 to 0 in between.
+    below, above = 0.0, 1.0
     for _ in range(_HALVINGS):
         x = (below + above) / 2
         if (1 - x) * (1 + x / k) ** k > wanted:
@@ -133,8 +134,9 @@ class CarbonMatcher(BaseMatcher):
         self.strict = inner.strict
         self.in_line = getattr(inner, "in_line", False)
         self.settings = settings
-        self._told: tuple[int, float, float] = (-1, 0.0, 1.0)  # slot, C, CAP's part of it
-        self._now = 0.0  # of the last decision that was booked
+        # It is a slot, C, and CAP's part of C.
+        self._told: tuple[int, float, float] = (-1, 0.0, 1.0)
+        self._booked_now = 0.0
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Return what the matcher inside grants of what may start now."""
@@ -153,7 +155,8 @@ class CarbonMatcher(BaseMatcher):
         kept = [placement for placement in match.placements if placement.row not in late]
         if len(kept) == len(match.placements):
             return match
-        return changed(match, placements=kept, settled=False)  # time will let them go
+        # Time will let go of the placements that are kept back.
+        return changed(match, placements=kept, settled=False)
 
     # -- PCAPS -------------------------------------------------------------------------------------
 
@@ -208,7 +211,7 @@ class CarbonMatcher(BaseMatcher):
 
     def why_not(self, view: View, node: int, row: int) -> str:
         """Return why a row is held back, or else what the matcher inside says."""
-        now = self._now
+        now = self._booked_now
         if self.settings.policy == "pcaps" and row in self.deferred(view, now):
             return f"waits for cleaner electricity: {self.settings.trace.at(now):g} g CO2/kWh now"
         if self.settings.policy == "cap" and self.part(view, now) < 1.0:
@@ -221,7 +224,7 @@ class CarbonMatcher(BaseMatcher):
 
     def matched(self, view: View, node: int, match: Match, now: float) -> None:
         """Tell the matcher inside."""
-        self._now = now
+        self._booked_now = now
         self.inner.matched(view, node, match, now)
 
     def ended(self, view: View, node: int, app: int, demand: Floats, now: float) -> None:

@@ -27,14 +27,14 @@ from rm.match.limit_kernels import Limits
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from rm.match.tetris_kernels import Tetris
 from rm.match.turn_kernels import ANYBODY, DOMINANT, Line
-from rm.match.turns import NOBODY, NOTHING_HELD, in_turn
+from rm.match.turns import NO_ROW_WAITS, NOTHING_HELD, in_turn
 from weft.model.dag import Floats
 from weft.policies.compiled import steady
 from weft.protocol.messages import AskType
 
 _split, _align, _mixed = steady(split), steady(align), steady(mixed)
 ORDERS = {"srtf": SRTF, "least_share": LEAST_SHARE, "mix": MIX, "packing": PACKING}
-NAMES = {SRTF: "work", LEAST_SHARE: "dominant_share", MIX: "mix"}  # of the key that decided
+DECIDING_KEYS = {SRTF: "work", LEAST_SHARE: "dominant_share", MIX: "mix"}
 _largest_over = steady(largest_over)
 
 
@@ -65,17 +65,17 @@ class CarbyneMatcher(BaseMatcher):
         spares = _split.code(found, view.rows.kind, pending, spare, step)
         order = found.pri.copy()
         _align.code(found, knobs, order)
-        line = Line(DOMINANT, NOTHING_HELD, share, step, order, pending, NOBODY)
+        line = Line(DOMINANT, NOTHING_HELD, share, step, order, pending, NO_ROW_WAITS)
         must = in_turn(found, line, limits)
         answer = placements(found.rows, must, ("dominant_share",))
         if not spares:
             return Match(answer)
-        if self.leftover in NAMES:
+        if self.leftover in DECIDING_KEYS:
             if len(must.candidate):
                 _align.code(found, knobs, order)
             line = line._replace(pending=spare)
             rest = in_turn(found, self._leftover(view, found, line, knobs), limits)
-            return Match(answer + placements(found.rows, rest, (NAMES[self.leftover],)))
+            return Match(answer + placements(found.rows, rest, (DECIDING_KEYS[self.leftover],)))
         return Match(answer + self._packed(view, found, limits))
 
     def _leftover(self, view: View, found: Candidates, line: Line, knobs: Carbyne) -> Line:
@@ -95,7 +95,8 @@ class CarbyneMatcher(BaseMatcher):
         """
         n = view.app_slots
         rest = found.part(np.flatnonzero(view.rows.kind[found.rows] == AskType.ALTRUISTIC))
-        fit = Tetris(0.0, 0.0, 0.0, self.remote_penalty)  # nobody's share or work counts
+        # Nobody's share or work counts here.
+        fit = Tetris(0.0, 0.0, 0.0, self.remote_penalty)
         held = np.zeros((n, len(view.total)))
         spare = best_aligned(rest, view.apps.remaining[:n].copy(), held, fit, limits)
         return placements(rest.rows, spare, ("alignment", "work"))

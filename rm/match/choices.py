@@ -40,7 +40,8 @@ class Choices:
         self._view = view
         self._now = now
         here = candidates(view, node)
-        self.found = found = here.part(np.argsort(here.rank, kind="stable"))  # copies, to be kept
+        # These are copies, to be kept.
+        self.found = found = here.part(np.argsort(here.rank, kind="stable"))
         self._limits = limits_of(view, keeps=True)
         self._value: Floats = np.empty(len(found.rows))
         self._picked: list[int] = []

@@ -18,7 +18,7 @@ from rm.match.dominant import drf_shares_of, entitlements_of, equal_shares_of
 from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.score_kernels import tops
 from rm.match.turn_kernels import ANY, DOMINANT, Line
-from rm.match.turns import NOBODY, NOTHING_HELD, in_turn
+from rm.match.turns import NO_ROW_WAITS, NOTHING_HELD, in_turn
 from weft.model.dag import Floats
 from weft.policies.compiled import steady
 
@@ -26,7 +26,8 @@ _largest_over = steady(largest_over)
 _tops = steady(tops)
 
 
-TASKLESS = 1  # containers of an application that runs nothing but its master
+# An application that runs nothing but its master has so many containers.
+TASKLESS_CONTAINERS_MAX = 1
 SHARES = {"closed_form": entitlements_of, "equal": equal_shares_of}
 
 
@@ -52,7 +53,9 @@ class DrfMatcher(BaseMatcher):
         share = _largest_over.code(view.apps.held[: view.app_slots], view.total)
         step = _tops.code(found.work)
         most = ANY if self.lend else self._most(view, found, share, step)
-        line = Line(DOMINANT, NOTHING_HELD, share, step, found.pri, found.pending, NOBODY, most)
+        line = Line(
+            DOMINANT, NOTHING_HELD, share, step, found.pri, found.pending, NO_ROW_WAITS, most
+        )
         picks = in_turn(found, line, limits_of(view, follows=True))
         return Match(placements(found.rows, picks, ("dominant_share",)))
 
@@ -62,7 +65,7 @@ class DrfMatcher(BaseMatcher):
         It is its own share, or that of one container if that is more.
         """
         most = _largest_over.code(self._strict(view), view.total)
-        alone = view.apps.containers[: view.app_slots] <= TASKLESS
+        alone = view.apps.containers[: view.app_slots] <= TASKLESS_CONTAINERS_MAX
         first = share.copy()
         np.maximum.at(first, found.app, share[found.app] + step)
         return np.where(alone, np.maximum(most, first), most)

@@ -19,7 +19,8 @@ from rm.match.turns import in_turn
 from weft.model.dag import Floats
 from weft.policies.compiled import steady
 
-MASTER = 1.0  # containers that no task runs in
+# No task runs in the master's container.
+MASTER_CONTAINERS = 1.0
 _summed_up = steady(summed_up)
 
 
@@ -56,5 +57,5 @@ class FairMatcher(BaseMatcher):
 def _held(view: View) -> tuple[Floats, Floats]:
     """Return containers without masters by application slot, and by queue with all below it."""
     n = view.app_slots
-    held = np.maximum(view.apps.containers[:n] - MASTER, 0.0)
+    held = np.maximum(view.apps.containers[:n] - MASTER_CONTAINERS, 0.0)
     return held, _summed_up.code(held, view.apps.active, view.apps.queue, view.queues.parent)

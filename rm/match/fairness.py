@@ -15,11 +15,14 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class DrfShares:
-    """Dominant resource fairness: `allocation` has shape (jobs, d), absolute units."""
+    """Dominant resource fairness: `allocation` has shape (jobs, d), absolute units.
 
-    dominant: Floats  # weighted dominant share of each job, shape (jobs,)
+    `dominant` (jobs,) is the weighted dominant share of each job, `unallocated` is (d,).
+    """
+
+    dominant: Floats
     allocation: Floats
-    unallocated: Floats  # shape (d,)
+    unallocated: Floats
 
 
 def drf_closed_form(total: Floats, demand: Floats, weight: Floats | None = None) -> DrfShares:

@@ -37,7 +37,7 @@ class FifoMatcher(BaseMatcher):
         self.whole = whole
         self.strict = self.fill == NOTHING_FILLS
         self._room = _room_for(0, 0)
-        self._line: Line | None = None  # of the decision before
+        self._last_line: Line | None = None
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Grant the head of the line for as long as it fits."""
@@ -45,7 +45,7 @@ class FifoMatcher(BaseMatcher):
         if self.whole:
             late = _behind(view)[asks.app[: asks.size]]
             asks = asks._replace(pending=np.where(late, 0, asks.pending[: asks.size]))
-        line = self._line
+        line = self._last_line
         if (
             line is None
             or line.asks is not asks
@@ -61,7 +61,8 @@ class FifoMatcher(BaseMatcher):
             n = _pick.code(line, site, scratch, picked, n)
         if not n:
             return NOTHING
-        if n == 1:  # as on nodes with room for one
+        # Nodes with room for one come here.
+        if n == 1:
             return Match([Placement(picked.item(0), picked.item(1), place_of(0))])
         return Match(
             [
@@ -76,7 +77,8 @@ class FifoMatcher(BaseMatcher):
         if len(self._room[0].left) < asks.size or len(self._room[0].room) != len(total):
             self._room = _room_for(2 * asks.size, len(total))
         line = Line(asks, total, apps.priority, apps.order, limits, self.fill)
-        self._line = line if view.queues.free else None  # limits that bind are each decision's own
+        # Limits that bind are each decision's own.
+        self._last_line = line if view.queues.free else None
         return line
 
 

@@ -128,7 +128,8 @@ def _head(line: Line, place: Place, scratch: Scratch) -> int:
     Where the limits keep guarantees, `scratch.value` is as `_compete` and they left it.
     """
     asks, keeps, value, left = line.asks, line.limits.keeps, scratch.value, scratch.left
-    # as `line_kernels.turn`, then the smaller serial, against the head's own values
+    # Rows compare as in `line_kernels.turn`, then the smaller serial goes first, against the head's
+    # own values.
     head, top, first, best, serial = -1, 0, 0, 0.0, 0
     # This is an application that stands behind the head's, as all of its other rows do.
     behind = -1

@@ -52,10 +52,12 @@ from weft.model.dag import Floats, Ints
 from weft.policies.compiled import steady
 
 UNITS = {"slots": SLOTS, "drf": DRF, "time": TIME}
-_FEW = 64  # candidates that a decision on a full cluster mostly stays under
-_NO_LEVELS: Ints = np.empty(0, np.int64)  # where no row prefers any place
-_NO_LEVELS.flags.writeable = False  # as those of rows
-_RUNS = 32  # runs of picks that one decision mostly stays under
+# A decision on a full cluster mostly has fewer candidates.
+_USUAL_CANDIDATES_MAX = 64
+# No row prefers any place; it is read-only, as the levels of rows are.
+_NO_LEVELS: Ints = np.empty(0, np.int64)
+_NO_LEVELS.flags.writeable = False
+_USUAL_RUNS_MAX = 32
 _decide, _weigh = steady(decide), steady(weigh)
 _state_on_node, _book_on_node = steady(state_on_node), steady(book_on_node)
 
@@ -104,9 +106,11 @@ class GrapheneMatcher(BaseMatcher):
         self.bundle_enter = bundle_enter
         self.bundle_end = bundle_end
         self.bundle_pick = bundle_pick
-        # means over the decisions so far of priScore x pScore and of srpt, and how many they were
+        # These are means over the decisions so far of priScore x pScore and of srpt, and how many
+        # they were.
         self._means: Floats = np.zeros(3)
-        self._counters: Floats = np.zeros(0)  # by group
+        # Each group has a deficit counter.
+        self._counters: Floats = np.zeros(0)
         may_overbook = bool(self.overbook) and overbook_limit > 1
         self._rule = Rule(
             remote_penalty,
@@ -121,14 +125,16 @@ class GrapheneMatcher(BaseMatcher):
             self.overbook_relative,
         )
         self._bundles = bundle_enter != "all" or bundle_end > 0
-        # with time, running tasks end and a what-if may turn out otherwise
+        # With time, running tasks end and a what-if may turn out otherwise.
         self._settles = bundle_pick != "one" and bundle_end == 0
-        self._slack: Floats | None = None  # how far each resource may be overbooked, over capacity
+        # Each resource may be overbooked so far, over the capacity.
+        self._slack: Floats | None = None
         self._standing: Standing | None = None
         self._desk: Desk | None = None
         self._trial: Trial | None = None
-        self._room = (0, 0, 0, 0)  # of the desk: rows, applications, groups, resources
-        self._answer = _answer(_RUNS)
+        # The desk has room for so many rows, applications, groups and resources.
+        self._room = (0, 0, 0, 0)
+        self._answer = _answer(_USUAL_RUNS_MAX)
 
     # -- the decision ------------------------------------------------------------------------------
 
@@ -200,7 +206,7 @@ class GrapheneMatcher(BaseMatcher):
             or len(standing.held) != groups
             or len(standing.beyond) != d
         ):
-            most, apps = 2 * (rows + extras) + _FEW, 2 * view.app_slots
+            most, apps = 2 * (rows + extras) + _USUAL_CANDIDATES_MAX, 2 * view.app_slots
             groups, d = standing.held.shape
             self._room = most, apps, groups, d
             self._desk = _desk(most, apps, groups, d, extras, self._means)
@@ -213,7 +219,8 @@ class GrapheneMatcher(BaseMatcher):
         seen, left = match.observed
         if seen > 0 and left > 0:
             score, work, decisions = self._means.tolist()
-            weight = max(self.eta_weight, 1.0 / (decisions + 1))  # a plain mean of the first few
+            # The first few decisions have a plain mean.
+            weight = max(self.eta_weight, 1.0 / (decisions + 1))
             self._means[0] = score + weight * (seen - score)
             self._means[1] = work + weight * (left - work)
             self._means[2] = decisions + 1
@@ -222,7 +229,8 @@ class GrapheneMatcher(BaseMatcher):
         """Leave of the rows what enters the bundle until it ends: the best by preferred order."""
         app, serial = desk.app[:k], view.rows.serial[desk.rows[:k]]
         order = np.lexsort((serial, view.apps.order[app], -desk.pri[:k]))
-        if self.bundle_enter == "first":  # the most preferred row of each application
+        if self.bundle_enter == "first":
+            # Only the most preferred row of each application enters.
             _, first = np.unique(app[order], return_index=True)
             order = order[np.sort(first)]
         keep = order[: self.bundle_end] if self.bundle_end else order
@@ -237,7 +245,8 @@ class GrapheneMatcher(BaseMatcher):
         )
         for column in columns:
             column[..., : len(keep)] = column[..., keep]
-        desk.tally[FIT], desk.tally[ROWS] = 0, len(keep)  # in any order now
+        # They are in any order from here on.
+        desk.tally[FIT], desk.tally[ROWS] = 0, len(keep)
 
     # -- fairness ----------------------------------------------------------------------------------
 
@@ -343,7 +352,8 @@ class GrapheneMatcher(BaseMatcher):
         for others in (active & (apps.pending[:n] > 0), active):
             if give_away(self._counters, np.ones(n), others, app, np.empty(n)):
                 return
-        self._counters[:] = 0.0  # nobody is left that is owed anything
+        # Nobody is left that is owed anything.
+        self._counters[:] = 0.0
 
     def _grow(self, groups: int) -> None:
         """Add counters of 0 for new groups."""

@@ -282,8 +282,8 @@ def what_if(
         left[count] = duration[i]
         for r in range(resources):
             many[count, r] = demand[i, r]
-        # no task ends sooner for one more, so where the cost is above the most that may be gained,
-        # what is left of the run changes nothing
+        # No task ends sooner for one more, so where the cost is above the most that may be gained,
+        # what is left of the run changes nothing.
         most = wait[i] + _TIME_TOLERANCE * (1.0 + wait[i] + duration[i])
         if not _run(left, many, capacity, fluid, after, before, most):
             continue

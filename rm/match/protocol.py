@@ -43,32 +43,44 @@ Scores = tuple[tuple[str, float], ...]
 
 @record
 class Placement:
-    """Grant `copies` containers of a row on the node that was asked about."""
+    """Grant `copies` containers of a row on the node that was asked about.
+
+    `scores` are the matcher's own terms of the winning score, named. If `overbooked`, divisible
+    resources may pass the capacity.
+    """
 
     row: int
     copies: int
-    scores: Scores = ()  # the matcher's own terms of the winning score, named
-    overbooked: bool = False  # divisible resources may pass the capacity
+    scores: Scores = ()
+    overbooked: bool = False
 
 
 @record
 class Match:
-    """The answer for one node."""
+    """The answer for one node.
+
+    Rows that are `declined` fit but wait for a nearer node. If it is `settled`, asking again would
+    give nothing as long as nothing changes. `observed` is what the matcher wants back in `matched`.
+    """
 
     placements: list[Placement]
-    declined: tuple[int, ...] = ()  # rows that fit but wait for a nearer node
-    settled: bool = True  # asking again, nothing having changed, would give nothing
-    observed: tuple[float, ...] = ()  # what the matcher wants back in `matched`
+    declined: tuple[int, ...] = ()
+    settled: bool = True
+    observed: tuple[float, ...] = ()
 
 
 NOTHING = Match([])
 
 
 class Matcher(Protocol):
-    """The seam; see the module's text for the rules."""
+    """The seam; see the module's text for the rules.
+
+    If it is `strict`, nothing ever goes before the head of the line. One that `reserves` makes its
+    own reservations, places masters and wants each heartbeat.
+    """
 
     name: str
-    strict: bool  # nothing ever goes before the head of the line
+    strict: bool
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Return what to grant on a node now, without changing anything."""
@@ -97,7 +109,7 @@ class Matcher(Protocol):
     def why_not(self, view: View, node: int, row: int) -> str:
         """Return in few words why a row that fits a node was not picked; "": it was outscored."""
 
-    reserves: bool  # makes its own reservations, places masters and wants each heartbeat
+    reserves: bool
 
     def wants(self, view: View, node: int) -> bool:
         """Return whether a heartbeat of a node may come to anything, where it `reserves`."""
@@ -127,12 +139,16 @@ class Matcher(Protocol):
         """Return the deficit counter of each queue, shape (queues,); zeros where there is none."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)  # those of other packages
+# Matchers of other packages are subclasses of this.
+@mypyc_attr(allow_interpreted_subclasses=True)
 class BaseMatcher:
-    """No own state; shares are the leaf queue's guarantee over its active applications."""
+    """No own state; shares are the leaf queue's guarantee over its active applications.
+
+    If it is `in_line`, applications of a leaf queue are served by priority, then submission.
+    """
 
     name = ""
-    in_line = False  # in a leaf queue applications are served by priority, then submission
+    in_line = False
     strict = False
     reserves = False
 

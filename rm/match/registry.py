@@ -12,7 +12,7 @@ from weft.model.json_types import Arguments, Options
 from weft.policies import plugins
 from weft.policies.parameters import known_parameters
 
-_WHOLE_MAX = 2**31 - 1  # of whole numbers
+_WHOLE_NUMBER_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Where a matcher lives; the factory takes its parameters by name."""
+    """Where a matcher lives, as "module:name"; the factory takes its parameters by name."""
 
-    factory: str  # "module:name"
+    factory: str
     text: str
     parameters: Mapping[str, Parameter]
 
@@ -186,7 +186,7 @@ MATCHERS: dict[str, Row] = {
         },
     ),
 }
-# what every matcher takes besides (`rm.match.carbon`), told where `carbon` is
+# Every matcher takes these besides (`rm.match.carbon`), where `carbon` is given.
 CARBON: dict[str, Parameter] = {
     "carbon": Parameter(
         "", "carbon intensity over time: STEP_S;V,V,..., diurnal:LOW:HIGH[:PERIOD_S], a CSV file"
@@ -286,7 +286,7 @@ def _read(value: object, known: Parameter, place: str) -> float | int | bool | s
         number = float(value)
     except ValueError:
         raise InputError(place, f"expected a number, got {value!r}") from None
-    high = min(known.high, _WHOLE_MAX) if isinstance(default, int) else known.high
+    high = min(known.high, _WHOLE_NUMBER_MAX) if isinstance(default, int) else known.high
     if not (known.low <= number <= high) or not math.isfinite(number):
         raise InputError(place, f"expected a number from {known.low:g} to {high:g}, got {value!r}")
     if isinstance(default, int):

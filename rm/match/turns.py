@@ -14,7 +14,7 @@ from rm.match.turn_kernels import ANYBODY, Line, Scratch, picks_by_turn
 from weft.model.dag import Floats, Ints
 from weft.policies.compiled import steady
 
-NOBODY: Ints = np.zeros(0, dtype=np.int64)  # no row waits for a nearer machine
+NO_ROW_WAITS: Ints = np.zeros(0, dtype=np.int64)
 NOTHING_HELD: Floats = np.zeros(0)
 _picks_by_turn = steady(picks_by_turn)
 
@@ -37,7 +37,13 @@ def smallest_first(view: View, found: Candidates, key: Floats, name: str) -> Mat
     application its preferred order holds.
     """
     line = Line(
-        ANYBODY, NOTHING_HELD, key, np.zeros(len(found.rows)), found.pri, found.pending, NOBODY
+        ANYBODY,
+        NOTHING_HELD,
+        key,
+        np.zeros(len(found.rows)),
+        found.pri,
+        found.pending,
+        NO_ROW_WAITS,
     )
     picks = in_turn(found, line, limits_of(view, keeps=True))
     return Match(placements(found.rows, picks, (name,)))

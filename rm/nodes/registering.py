@@ -70,18 +70,20 @@ def register(books: Books, event: NodeRegistered) -> None:
         return
     life = books.epoch + 1
     if event.life not in (0, life):
-        ask_to_register(books, event.node_id)  # told to an earlier life: it may be long ago
+        # It was told to an earlier life of the manager, perhaps long ago.
+        ask_to_register(books, event.node_id)
         return
     node = books.nodes.get(event.node_id) or _new_node(books, event.node_id)
     if node.present and event.boot != node.boot and (event.boot, event.token) != node.challenge:
-        # a node manager that started anew, or a late word of an earlier one: the living answers
+        # A node manager was started anew, or this is a stale message of an earlier one: the process
+        # that lives answers.
         if node.challenge[0] != event.boot:
             node.challenge = (event.boot, books.next_token)
             books.next_token += 1
         ask_to_register(books, event.node_id, node.challenge[1])
         return
     if node.present and event.boot == node.boot and (event.life == 0 or node.sure):
-        # said again: the answer was lost, nothing else is new than that it lives
+        # It is repeated because the answer was lost; nothing else is new than that it lives.
         books.ledger.heard_of(node.slot, books.now)
         _accept(books, node, event.request_id)
         return
@@ -104,12 +106,13 @@ def register(books: Books, event: NodeRegistered) -> None:
     books.matching.changed()
     _accept(books, node, event.request_id)
     missing = books.unseen_containers.get(node.node_id)
-    if missing:  # ends that the node still owes come with its next heartbeats
+    if missing:
+        # Ends that the node still owes come with its next heartbeats.
         waiting = {n: (a, books.now) for n, (a, _) in missing.items() if n not in books.holdings}
         books.unseen_containers[node.node_id] = waiting
     for attempt in books.returning_masters.pop(node.node_id, ()):
         if attempt.state is AttemptState.ALLOCATED and attempt.master is None:
-            # the order to launch it, if it is still on its way, must find it stopped
+            # The order to launch it, if it is still on its way, must find it stopped.
             _keep_for_nobody(books, node, attempt.master_id, attempt.vector)
             why = "its node came back without its master"
             fail_attempt(books, attempt, why, counts=False)
@@ -192,26 +195,29 @@ def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
     """Adopt or stop a container that the node runs and the books do not know."""
     number = item.container_id
     held = books.holdings.get(number)
-    if held is not None:  # on another node: an impossible double is nobody's here
+    if held is not None:
+        # It is booked on another node; where both cannot be true, it is nobody's here.
         if not held.claimed or not may_have_run(books, node, number):
             return
         close(books, held, ContainerEnd(number, Outcome.LOST, message="it never was there"))
     app = books.apps.get(app_of_container(number))
     attempt = None if app is None else app.attempt
+    # On a DECOMMISSIONED node it was given up, and its master told.
     if (
         attempt is None
         or attempt.state in DEAD
         or attempt.state is AttemptState.FINISHING
         or not _claims(books, node, attempt, item)
         or number in node.unconfirmed
-        or node.state is RmNodeState.DECOMMISSIONED  # it was given up, and the master told
+        or node.state is RmNodeState.DECOMMISSIONED
     ):
         _keep_for_nobody(books, node, number, item.demand)
         ran = may_have_run(books, node, number)
         books.holdings.by_id[number].claimed = not ran
         own = attempt is not None and attempt_of_container(number) == attempt.attempt_id
         if attempt is not None and own and ran and attempt.recovered:
-            relay_lost(books, attempt, number)  # it may have heard of it after it registered
+            # The master may have heard of it after it registered.
+            relay_lost(books, attempt, number)
         return
     _book_as_is(books, node, attempt, number, item.demand)
     holding = books.holdings[number]
@@ -224,7 +230,8 @@ def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
     if item.tasks and 0 <= item.tasks[0][0] < len(attempt.app.running):
         holding.stage = item.tasks[0][0]
         attempt.app.running[holding.stage] += 1
-    if number in attempt.app.given_back:  # its master did not wait for the node's return
+    if number in attempt.app.given_back:
+        # Its master did not wait for the node's return.
         del attempt.app.given_back[number]
         order_stop(books, holding)
 
@@ -246,7 +253,8 @@ def _claims(books: Books, node: Node, attempt: Attempt, item: RunningContainer) 
     if own:
         return True
     if not item.tasks:
-        return False  # an earlier master's own, or a reusable one that is idle
+        # It is an earlier master's own, or a reusable one that is idle.
+        return False
     return any(one.attempt_id == owner and one.takes_over for one in attempt.app.attempts)
 
 

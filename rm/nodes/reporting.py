@@ -63,7 +63,8 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
         node.acks.append(event.request_id)
     if event.use:
         node.use = event.use
-    if event.request_id > node.unhealthy_at:  # a late one says how it was before
+    # A late report says how it was before.
+    if event.request_id > node.unhealthy_at:
         node.unhealthy_at = event.request_id
         if event.unhealthy != node.unhealthy:
             examine(books, node, event.unhealthy)
@@ -80,7 +81,8 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
         for one in _each_of(books, node, end) if end.tasks else (end,):
             _ended(books, node, one)
     for number, _ in event.container_use:
-        if number not in held:  # nobody would ever free it
+        if number not in held:
+            # Nobody else would ever free it.
             node.outbox.put(number, number)
     _match_and_answer(books, node)
 
@@ -102,7 +104,8 @@ def _match_and_answer(books: Books, node: Node) -> None:
         if rows.gangs:
             start_gangs(books)
     elif node.settled_at == AGAIN and books.rows.live:
-        match_node(books, node)  # one opportunity a heartbeat for asks that wait for a nearer node
+        # Asks that wait for a nearer node get one opportunity a heartbeat.
+        match_node(books, node)
     if settings.buggify is None or not books.rarely("a node is answered late"):
         answer_node(books, node)
 
@@ -159,7 +162,8 @@ def _ended(books: Books, node: Node, end: ContainerEnd) -> None:
     if holding is None:
         _unknown_ended(books, node, end)
     elif holding.node is node:
-        if holding.count > 1:  # by itself
+        if holding.count > 1:
+            # The others of its run go on, so it is taken apart.
             holding = books.holdings[end.container_id]
         if holding.attempt is None:
             late_success(books, node, end, holding)
@@ -183,7 +187,8 @@ def _unknown_ended(books: Books, node: Node, end: ContainerEnd) -> None:
         late_success(books, node, end)
         return
     if claimed is None and not may_have_run(books, node, end.container_id):
-        late_success(books, node, end)  # which refuses it
+        # The end is refused there.
+        late_success(books, node, end)
         return
     if end.outcome is Outcome.SUCCEEDED:
         journal(books, app, end.stage, end.task, end.run_s)

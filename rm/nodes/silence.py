@@ -26,9 +26,8 @@ def expire(books: Books) -> None:
     n = ledger.node_count
     silent = ledger.nodes.up[:n] & (books.now - ledger.nodes.seen_s[:n] >= limit)
     _give_up_missing(books, limit)
-    if (
-        books.returning_masters and books.now - books.started_s >= limit
-    ):  # what is not back by now is lost
+    # What is not back by now is lost.
+    if books.returning_masters and books.now - books.started_s >= limit:
         for name in [
             name for name, waiting in books.returning_masters.items() if _none_lives(waiting)
         ]:
@@ -73,7 +72,8 @@ def _give_up_missing(books: Books, limit_s: float) -> None:
             ):
                 del missing[number]
                 relay_lost(books, attempt, number)
-                if node is not None:  # should it be there all the same, or be started yet
+                if node is not None:
+                    # It may be there all the same, or be started yet.
                     node.outbox.put(number, number)
         if not missing:
             del books.unseen_containers[where]

@@ -35,9 +35,12 @@ from weft.protocol.record import changed
 
 _RUNNING: Final = RmNodeState.RUNNING
 _with_room = steady(with_room)
-NOTHING_NEW, NO_ROOM, MAY_GRANT = range(3)  # what a match could come to
-_CROWD_MIN: Final = 100  # containers of a node, a bound on which divides the manager's time
-_EARLY: Final = 0.1  # of the interval, that a host's heartbeat may come too early
+# A match could come to one of these.
+NOTHING_NEW, NO_ROOM, MAY_GRANT = range(3)
+# A smaller bound on a node's containers divides slots, not the manager's time.
+_CROWD_BOUND_MIN: Final = 100
+# A host's heartbeat may come too early by this part of the interval.
+_HEARTBEAT_JITTER_FRACTION: Final = 0.1
 
 
 def match_node(books: Books, node: Node, granted: int = 0) -> int:
@@ -62,7 +65,7 @@ def match_node(books: Books, node: Node, granted: int = 0) -> int:
     match, whole = matcher.match(books.view, slot, books.now), True
     if before is not None:
         books.rows.show(crowd, before)
-    # whatever fits: a round must end soon
+    # Whatever fits, a round must end soon.
     may_get = settings.node_containers_max - len(node.holdings.by_id)
     may_get = min(may_get, settings.round_grants_max - granted)
     for placement in match.placements:
@@ -85,7 +88,8 @@ def match_node(books: Books, node: Node, granted: int = 0) -> int:
         _missed(books, node, match.declined)
     node.settled_at = books.matching.version if match.settled and whole else AGAIN
     if not whole and len(node.holdings.by_id) < settings.node_containers_max:
-        books.matching.cut = True  # the rest comes with the next round
+        # The rest comes with the next round.
+        books.matching.cut = True
     return granted
 
 
@@ -97,7 +101,7 @@ def _crowd(books: Books) -> list[int]:
     bound of a few containers a node is a number of slots, which the policy divides.
     """
     bound, ledger = books.settings.node_containers_max, books.ledger
-    if bound < _CROWD_MIN:
+    if bound < _CROWD_BOUND_MIN:
         return []
     apps, n, rows = ledger.apps, ledger.app_slots, books.rows
     asking = apps.active[:n] & (apps.pending[:n] > 0)
@@ -120,7 +124,7 @@ def _missed(books: Books, node: Node, declined: tuple[int, ...]) -> None:
     opportunities where it means time, would be over at once in prompt pace, where a node may be
     matched at any event.
     """
-    if books.now - node.missed_s < books.settings.heartbeat_s * (1 - _EARLY):
+    if books.now - node.missed_s < books.settings.heartbeat_s * (1 - _HEARTBEAT_JITTER_FRACTION):
         return
     node.missed_s = books.now
     books.rows.let_go_by(declined)
@@ -203,7 +207,8 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
     demand = vector if books.raises else demand
     queue, scores, out = books.queues.paths[app.queue], placement.scores, books.out
     stage, end_s = ask.stage, now + ask.duration_s
-    alone = count > 1 and app.job.master is not None  # such a master knows no runs
+    # A master of its own kind knows no runs.
+    alone = count > 1 and app.job.master is not None
     size = 1 if alone else count
     for number in range(first, first + count) if alone else (first,):
         run = Holding(

@@ -25,13 +25,13 @@ from rm.state.books import Books
 from weft.model.dag import Floats, Ints
 from weft.model.resources import TOLERANCE
 
-_PACKS_MAX = 16  # kinds of gangs that one look tries to place
+_TRIED_KINDS_MAX = 16
 
 
 class Gang(NamedTuple):
-    """The pending asks of one gang stage of one attempt."""
+    """The pending asks of one gang stage of one attempt; `app` is the application's slot."""
 
-    app: int  # slot of the application
+    app: int
     entries: tuple[AskEntry, ...]
 
     @property
@@ -57,7 +57,8 @@ def start(books: Books) -> list[int]:
     return started
 
 
-Found = tuple[Gang, Need, Ints]  # a gang, what it needs, where its containers go: (k, nodes)
+# A gang, what it needs, and where its containers go, (k, nodes).
+Found = tuple[Gang, Need, Ints]
 
 
 class _Look:
@@ -114,7 +115,7 @@ class _Look:
             return None
         hopeless = any(kind.needs_no_less(other) for other in self._failed)
         if not hopeless:
-            if self._packs >= _PACKS_MAX:
+            if self._packs >= _TRIED_KINDS_MAX:
                 return None
             self._packs += 1
             need = need_of(books, gang)
@@ -327,12 +328,12 @@ def nodes_for(books: Books, gang: Gang, need: Need) -> list[int]:
     First those that are nearly empty already; if they are too many, the largest.
     """
     capacity, free = capacity_of(books), free_of(books)
-    if not len(capacity):  # a manager started anew hears masters before it hears any node
+    if not len(capacity):
+        # A manager started anew hears masters before it hears any node.
         return []
     empty = capacity.copy()
-    for (
-        app
-    ) in books.app_at:  # masters stay: what their jobs still need may wait for just these nodes
+    # Masters stay: what their jobs still need may wait for just these nodes.
+    for app in books.app_at:
         if app is not None and app.attempt is not None and app.attempt.master is not None:
             empty[app.attempt.master.node.slot] -= app.attempt.master.demand
     size = shares_of(capacity, capacity.max(axis=0)).sum(axis=1)

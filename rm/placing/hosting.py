@@ -11,7 +11,8 @@ from rm.state.records import Attempt
 from weft.model.dag import Floats
 from weft.model.resources import TOLERANCE, Vector
 
-NodeClass = tuple[Vector, int]  # capacity and labels, as `Books.classes` counts nodes
+# These are the capacity and labels by which `Books.classes` counts nodes.
+NodeClass = tuple[Vector, int]
 
 
 def hosts(books: Books) -> list[NodeClass]:

@@ -44,9 +44,11 @@ from weft.model.resources import TOLERANCE
 from weft.protocol.facts import PreemptionChosen
 from weft.protocol.messages import Preemption
 
-_ASKS_MAX = 32  # that one round looks at
-_BEATS = 2  # heartbeats until a container that is stopped has ended
-_NODES_MAX = 64  # that it looks at for one ask
+# One round looks at so many asks.
+_ROUND_ASKS_MAX = 32
+# A container that is stopped has ended after so many heartbeats.
+_STOP_HEARTBEATS = 2
+_ASK_NODES_MAX = 64
 
 
 def look(books: Books) -> None:
@@ -103,20 +105,23 @@ class _Round:
     def __init__(self, books: Books) -> None:
         self.books = books
         n = books.ledger.node_count
-        self.chosen: dict[int, tuple[Holding, int]] = {}  # container -> (itself, for which ask)
-        self.kept: dict[int, int] = {}  # node slot -> ask
+        # Each chosen container has the ask for which it goes.
+        self.chosen: dict[int, tuple[Holding, int]] = {}
+        # Each node slot that is kept has the ask that it is kept for.
+        self.kept: dict[int, int] = {}
         self.free = np.array(books.ledger.nodes.available[:n])
-        self.held = np.array(books.ledger.by_queue.held)  # without what is ending
+        # It is without what is ending.
+        self.held = np.array(books.ledger.by_queue.held)
         self.total = np.where(books.ledger.total > 0, books.ledger.total, np.inf)
         self.victims: dict[int, list[Holding]] = {}
-        self.budget = books.settings.preemption_round_max  # dominant share of the cluster
+        self.share_left = books.settings.preemption_round_max
         for slot, node in enumerate(books.node_at):
             for holding in node.holdings.values():
                 if holding.state is RmContainerState.STOPPING or self._ends_first(holding):
                     self._leaves(holding)
                 elif _may_go(holding):
                     self.victims.setdefault(slot, []).append(holding)
-        self.before = self.held.copy()  # as the round begins
+        self.held_at_start = self.held.copy()
         for found in self.victims.values():
             found.sort(key=self._last)
 
@@ -126,17 +131,18 @@ class _Round:
         In YARN's pace its node hears of that with its next heartbeat, and tells with the one after.
         """
         now, settings = self.books.now, self.books.settings
-        takes_s = 0.0 if settings.prompt else _BEATS * settings.heartbeat_s
+        takes_s = 0.0 if settings.prompt else _STOP_HEARTBEATS * settings.heartbeat_s
         return holding.entry is not None and now < holding.end_s <= now + takes_s
 
     def choose(self) -> None:
         """Look at what has a claim: waiting masters, then asks, the neediest queue's first."""
         masters = self.books.master_usage.copy()
-        for attempt in islice(self._masters(), _ASKS_MAX):
-            if self._serve_master(attempt):  # the next one finds it started
+        for attempt in islice(self._masters(), _ROUND_ASKS_MAX):
+            if self._serve_master(attempt):
+                # The next one finds this one started.
                 count_master(self.books, attempt.app.queue, attempt.demand)
         self.books.master_usage[:] = masters
-        for entry in islice(self._claims(), _ASKS_MAX):
+        for entry in islice(self._claims(), _ROUND_ASKS_MAX):
             if entry.ask.gang:
                 self._serve_gang(entry)
             else:
@@ -212,7 +218,7 @@ class _Round:
         fresh = max(1, ceil(books.settings.preemption_natural * lacking))
         lack = np.max((demand - self.free) / np.maximum(self._capacity(), 1e-9), axis=1)
         order = np.argsort(lack, kind="stable").tolist()
-        near = [slot for slot in order if usable[slot] and slot in self.victims][:_NODES_MAX]
+        near = [slot for slot in order if usable[slot] and slot in self.victims][:_ASK_NODES_MAX]
         ways = ((self._way(slot, entry), slot) for slot in near)
         found = [(self._lost(way), self._cost(way), slot) for way, slot in ways if way is not None]
         for _, _, slot in sorted(found):
@@ -222,10 +228,10 @@ class _Round:
                     break
                 cost = self._cost(way)
                 if cost > 0:
-                    if not fresh or (cost > self.budget and self.chosen):
+                    if not fresh or (cost > self.share_left and self.chosen):
                         return False
                     fresh -= 1
-                    self.budget -= cost
+                    self.share_left -= cost
                 for holding in way:
                     self._choose(holding, entry.serial)
                 self._take(slot, entry)
@@ -281,7 +287,7 @@ class _Round:
         zone = books.settings.preemption_dead_zone
         first = passes(np.zeros_like(now), entry.demand, self._guarantee(leaf))
         least, before = (1.0 - zone, 1.0 - zone) if first else (1.0, 1.0 + zone)
-        if self._ratio(own.queue, self.before[own.queue]) <= before + TOLERANCE:
+        if self._ratio(own.queue, self.held_at_start[own.queue]) <= before + TOLERANCE:
             return False
         if self._ratio(own.queue, now) <= least + TOLERANCE:
             return False

@@ -22,13 +22,18 @@ from weft.model.dag import Floats, Ints
 from weft.model.resources import TOLERANCE
 from weft.policies.compiled import steady
 
-_NODES_PER_RESERVATION = 20  # so that nodes kept empty cost at most a twentieth of the cluster
-_LOOK_MAX = 32  # nodes looked at for the one that is free soonest
-_OWED_MAX = 16  # asks that may be owed room and are looked at on every node at a time
-_MASTERS_MAX = 16  # waiting masters looked at
-_KINDS_MAX = 4  # kinds of nodes on which the policy is asked whose turn it is
+# Nodes kept empty cost at most a twentieth of the cluster so.
+_NODES_PER_RESERVATION = 20
+# So many nodes are looked at for the one that is free soonest.
+_LOOKED_NODES_MAX = 32
+# So many asks that may be owed room are looked at on every node at a time.
+_OWED_ASKS_MAX = 16
+_LOOKED_MASTERS_MAX = 16
+# The policy is asked whose turn it is on so many kinds of nodes.
+_KINDS_MAX = 4
 _some_wait, _roomiest = steady(some_wait), steady(roomiest)
-_PATIENCE = 10  # times `reserve_after_s`: a reservation that did not help goes
+# A reservation that did not help goes after so many times `reserve_after_s`.
+_PATIENCE_FACTOR = 10
 
 
 def before_match(books: Books) -> None:
@@ -121,7 +126,7 @@ def _owed(books: Books, look: "_Look") -> tuple[AskEntry, int] | None:
         if slot >= 0:
             matching.looked = 0
             return entry, slot
-        if looked >= matching.looked + _OWED_MAX:
+        if looked >= matching.looked + _OWED_ASKS_MAX:
             matching.looked = looked
             return None
     matching.looked = 0
@@ -271,13 +276,14 @@ def _reserve_for_master(books: Books) -> bool:
         return True
     granted_s = books.ledger.apps.granted_s[: books.ledger.app_slots].max(initial=-np.inf)
     late_s = min(books.now - patience_s(books), float(granted_s))
-    for attempt in islice(books.waiting, _MASTERS_MAX):
+    for attempt in islice(books.waiting, _LOOKED_MASTERS_MAX):
         if attempt.created_s > late_s or not masters_may_grow(books, attempt):
             continue
         wanted, able = as_ask(books, attempt)
         columns = books.ledger.nodes
         if (room_for(books, wanted, columns.available)[able] > 0).any():
-            continue  # as soon as such a node is looked at
+            # It is placed as soon as such a node is looked at.
+            continue
         slot = _soonest(books, wanted, np.where(able, room_for(books, wanted, columns.capacity), 0))
         if slot >= 0:
             gangs.keep(books, wanted.serial, [slot])
@@ -330,7 +336,8 @@ def _soonest_owed(books: Books, entry: AskEntry) -> int:
     capacity = ledger.nodes.capacity[: len(able)][able > 0]
     if (2 * entry.demand <= capacity * (1 + TOLERANCE)).all(axis=1).any():
         return -1
-    if int(apps.containers[entry.app]) <= 1:  # its master at most
+    if int(apps.containers[entry.app]) <= 1:
+        # It has its master at most.
         owed = _fits(entry.demand, entry.demand, guarantee)
     else:
         share = np.array(books.share_of(app))
@@ -340,7 +347,8 @@ def _soonest_owed(books: Books, entry: AskEntry) -> int:
 
 def _fits(amounts: Floats, demand: Floats, limit: Floats) -> bool:
     """Return whether amounts (d,) stay within a limit (d,) in all that is demanded."""
-    rows = zip(amounts.tolist(), demand.tolist(), limit.tolist(), strict=True)  # of a few each
+    # Lists are quicker than arrays for the few numbers of each.
+    rows = zip(amounts.tolist(), demand.tolist(), limit.tolist(), strict=True)
     return all(a <= most * (1 + TOLERANCE) + TOLERANCE for a, need, most in rows if need > 0)
 
 
@@ -370,7 +378,7 @@ def _soonest(books: Books, entry: AskEntry, able: Ints) -> int:
     """
     free = np.maximum(books.ledger.nodes.available, 0.0)[: len(able)]
     best, soonest_s = -1, np.inf
-    for slot in _nearest(entry, free, able)[:_LOOK_MAX]:
+    for slot in _nearest(entry, free, able)[:_LOOKED_NODES_MAX]:
         room, capacity = (
             books.ledger.nodes.available[slot].copy(),
             books.ledger.nodes.capacity[slot],
@@ -406,10 +414,11 @@ def _clear(books: Books) -> None:
         if waits and books.ledger.nodes.up[slots].all():
             continue
         entry = _entry_of(books, serial)
-        late = books.now - since_s > _PATIENCE * books.settings.reserve_after_s
+        late = books.now - since_s > _PATIENCE_FACTOR * books.settings.reserve_after_s
         if late and entry is not None and entry.ask.gang:
             late = not gangs.drains(books, slots)
-            if late:  # what is in its way may itself wait for these nodes
+            if late:
+                # What is in its way may itself wait for these nodes.
                 books.matching.gangs_rest_s = books.now + books.settings.reserve_after_s
         if entry is not None and entry.ask.gang and not late:
             gang = gangs.of_entry(books, entry)

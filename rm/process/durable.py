@@ -14,7 +14,8 @@ from pathlib import Path
 
 from weft.model.errors import WeftError
 
-SYNC_S = 5.0  # wall clock
+# This is on the wall clock.
+SYNC_INTERVAL_S = 5.0
 
 
 class Durable:
@@ -34,7 +35,8 @@ class Durable:
         Raises WeftError where the mark itself is damaged.
         """
         data = os.pread(self._file, 1_000, 0)
-        if not data.strip(b"\0"):  # made, and never written or not written yet
+        # It was made, and never written or not written yet.
+        if not data.strip(b"\0"):
             return "", 0
         with contextlib.suppress(ValueError):
             crc, _, rest = data.partition(b" ")
@@ -52,7 +54,7 @@ class Durable:
         now_s = time.monotonic()
         with contextlib.suppress(OSError):
             os.pwrite(self._file, b"%08x %b" % (zlib.crc32(rest), rest), 0)
-            if now_s - self._synced_s >= SYNC_S:
+            if now_s - self._synced_s >= SYNC_INTERVAL_S:
                 os.fdatasync(self._file)
                 self._synced_s = now_s
 

@@ -29,8 +29,9 @@ from weft.ha.etcd import REQUEST_BYTES_MAX, Etcd, EtcdAwayError, created, delete
 from weft.model.errors import WeftError
 from weft.runtime.interfaces import StoreUnavailableError
 
-GROWTH_BYTES = 16 * 1024 * 1024  # the journal is compacted again after growing by so much
-SEGMENTS_MAX = 20_000  # or after so many appends
+# The journal is compacted again after growing by so much, or after so many appends.
+COMPACT_AFTER_BYTES = 16 * 1024 * 1024
+COMPACT_AFTER_APPENDS = 20_000
 NO_TAIL = b""
 _log = structlog.get_logger()
 
@@ -92,15 +93,20 @@ class EtcdJournal:
         self._journal = wire.joined((prefix, "journal", ""))
         self._ts_key = wire.joined((prefix, "cluster_ts"))
         self._keys_key = wire.joined((prefix, "keys"))
-        self._value = NO_TAIL  # the tail as this process knows it
+        self._known_tail = NO_TAIL
         self._tail = Tail("", 0)
-        self._known = False  # whether the tail was read
-        self._unsure = False  # whether a change was made whose answer was lost
-        self._pending: _Written | None = None  # a generation that the tail may name by now
-        self._next = 0  # number of the next record; 0: there is no header yet
-        self._size = self._compacted_size = 0  # bytes
-        self._compacted_segments = 0  # not 0 where it could not be compacted with so many
-        self.dropped = ""  # what `read` left out, if anything
+        self._tail_was_read = False
+        # A change was made whose answer was lost.
+        self._answer_was_lost = False
+        # The tail may name this generation by now.
+        self._pending: _Written | None = None
+        # Record 0 is the header; the next record has this number.
+        self._next_record = 0
+        self._journal_bytes = self._compacted_bytes = 0
+        # This is not 0 where the journal could not be compacted with so many.
+        self._compacted_segments = 0
+        # It says what `read` left out, if anything.
+        self.dropped = ""
 
     # -- what is beside the journal ----------------------------------------------------------------
 
@@ -148,10 +154,10 @@ class EtcdJournal:
 
         Raises WeftError for damage, EtcdAwayError where etcd does not answer.
         """
-        if self._unsure:
+        if self._answer_was_lost:
             self._settle()
         else:
-            self._tail, self._known = self._look(), True
+            self._tail, self._tail_was_read = self._look(), True
         records = self._records()
         try:
             fewer = self._compact(records)
@@ -175,21 +181,22 @@ class EtcdJournal:
             raise StoreUnavailableError(problem)
         try:
             self._settle()
-            base, first, size = self._tail, self._next, self._size
+            base, first, size = self._tail, self._next_record, self._journal_bytes
             lines = [line_of(max(first, 1) + n, one, n) for n, one in enumerate(records)]
             if first == 0:
                 lines.insert(0, header_of(secrets.token_hex(8)))
             try:
                 self._add(b"".join(lines))
             except EtcdAwayError:
-                self._tail, self._size = base, size  # what is beyond is taken back
+                # What is beyond is taken back.
+                self._tail, self._journal_bytes = base, size
                 raise
         except EtcdAwayError as error:
-            self._unsure = True
+            self._answer_was_lost = True
             raise StoreUnavailableError(str(error)) from None
-        self._next = max(first, 1) + len(records)
-        grown = self._size > 2 * self._compacted_size + GROWTH_BYTES
-        if grown or self._tail.segments > self._compacted_segments + SEGMENTS_MAX:
+        self._next_record = max(first, 1) + len(records)
+        grown = self._journal_bytes > 2 * self._compacted_bytes + COMPACT_AFTER_BYTES
+        if grown or self._tail.segments > self._compacted_segments + COMPACT_AFTER_APPENDS:
             self._shrink()
 
     def close(self) -> None:
@@ -214,7 +221,7 @@ class EtcdJournal:
     def _change(self, value: bytes, operations: Sequence[Any]) -> int:
         """Do something to the journal, and give the tail a value; returns etcd's revision."""
         key = self._tail_key
-        before = holds(key, self._value) if self._value else created(key, 0)
+        before = holds(key, self._known_tail) if self._known_tail else created(key, 0)
         answer = self._etcd.transact(
             [self._leads, before], [*operations, put(key, value)], [get(self._fence.key), get(key)]
         )
@@ -222,11 +229,13 @@ class EtcdJournal:
             leader, tail = answer.found
             if not leader or leader[0].create_revision != self._fence.revision:
                 raise self._lost()
-            if not tail or bytes(tail[0].value) != value:  # else an earlier try of this very change
-                if self._unsure:  # what was on its way arrived since the tail was looked at
+            # If the tail has this value, an earlier try of this very change succeeded.
+            if not tail or bytes(tail[0].value) != value:
+                if self._answer_was_lost:
+                    # A change that was on its way arrived since the tail was looked at.
                     raise EtcdAwayError("etcd took a change late")
                 raise WeftError(f"{self._name}: somebody else wrote to it")
-        self._value, self._tail = value, tail_of(value)
+        self._known_tail, self._tail = value, tail_of(value)
         return answer.revision
 
     def _segment(self, tail: Tail) -> bytes:
@@ -243,39 +252,42 @@ class EtcdJournal:
         for part in parts(data):
             tail = tail._replace(segments=tail.segments + 1)
             self._change(tail.value, [put(self._segment(tail), part)])
-            self._size += len(part)
+            self._journal_bytes += len(part)
 
     def _look(self) -> Tail:
         """Return the tail as it is written now; the next change is made on this one."""
         found, _ = self._etcd.get(self._tail_key)
-        self._value = NO_TAIL if found is None else bytes(found.value)
+        self._known_tail = NO_TAIL if found is None else bytes(found.value)
         try:
-            return tail_of(self._value) if self._value else Tail("", 0)
+            return tail_of(self._known_tail) if self._known_tail else Tail("", 0)
         except ValueError:
             text = f"{self._where(self._tail_key)} is damaged: it names the segments that hold"
             raise WeftError(text) from None
 
     def _settle(self) -> None:
         """Find out what became of changes whose answers were lost, and take them back."""
-        if not self._known:
-            self._tail, self._known = self._look(), True
+        if not self._tail_was_read:
+            self._tail, self._tail_was_read = self._look(), True
             records = self._records()
             if self.dropped:
                 self._replace(records)
-        if not self._unsure:
+        if not self._answer_was_lost:
             return
         found, pending = self._look(), self._pending
         if pending is not None and found.generation == pending.tail.generation:
-            self._adopt(pending)  # nothing was added since
-        known = self._tail  # what lies beyond is taken back
+            # Nothing was added since.
+            self._adopt(pending)
+        # What lies beyond is taken back.
+        known = self._tail
         if known.generation:
             first = self._segment(known._replace(segments=known.segments + 1))
             beyond = delete(first, wire.after(self._generation(known)))
-        else:  # its very first segment
+        else:
+            # It is the very first segment.
             known = Tail(fresh_generation(0), 0)
             beyond = delete(self._journal, wire.after(self._journal))
         self._change(known.value, [beyond])
-        self._pending, self._unsure = None, False
+        self._pending, self._answer_was_lost = None, False
 
     # -- reading and compaction --------------------------------------------------------------------
 
@@ -284,25 +296,29 @@ class EtcdJournal:
 
         Where it cannot be read it is left as it is: who runs knows all of it, and goes on.
         """
-        known = self._next, self._size
+        known = self._next_record, self._journal_bytes
         try:
             records = self._records()
-            if (self._next, self._size) != known or self.dropped:
+            if (self._next_record, self._journal_bytes) != known or self.dropped:
                 raise WeftError(f"{self._name}: not all that was durable can be read")
             self._replace(self._compact(records))
         except EtcdAwayError:
-            return  # later, then
+            # It is compacted later, then.
+            return
         except LeadershipLostError:
             raise
         except WeftError as error:
-            self._next, self._size = known
-            self._compacted_size, self._compacted_segments = self._size, self._tail.segments
+            self._next_record, self._journal_bytes = known
+            self._compacted_bytes, self._compacted_segments = (
+                self._journal_bytes,
+                self._tail.segments,
+            )
             _log.error("the journal is not compacted, and will not be read again", why=str(error))
 
     def _records(self) -> list[Record]:
         """Return all records that hold; raises WeftError for damage."""
         data = b"".join(self._segments())
-        self._size, self._next = len(data), 0
+        self._journal_bytes, self._next_record = len(data), 0
         self.dropped = ""
         kept = sound(data)
         if not data:
@@ -314,7 +330,7 @@ class EtcdJournal:
             raise WeftError(f"{self._name}: record {len(kept.records)} cannot be read: {problem}")
         if torn := len(data) - kept.size:
             self.dropped = f"a torn last write ({torn} bytes)"
-        self._next = len(kept.records)
+        self._next_record = len(kept.records)
         return kept.records[1:]
 
     def _segments(self) -> Iterator[bytes]:
@@ -338,7 +354,7 @@ class EtcdJournal:
         try:
             self._rewrite(records)
         except EtcdAwayError:
-            self._unsure = True
+            self._answer_was_lost = True
             raise
 
     def _rewrite(self, records: Sequence[Record]) -> None:
@@ -360,16 +376,16 @@ class EtcdJournal:
         self._clean(revision)
 
     def _adopt(self, written: _Written) -> None:
-        self._tail, self._next, self._size = written
-        self._compacted_size, self._compacted_segments = written.size, 0
+        self._tail, self._next_record, self._journal_bytes = written
+        self._compacted_bytes, self._compacted_segments = written.size, 0
 
     def _clean(self, revision: int) -> None:
         """Remove other generations, and let etcd forget what was; what fails is done next time."""
         own = self._generation(self._tail)
         ranges = [(self._journal, own), (wire.after(own), wire.after(self._journal))]
         try:
-            # should it arrive late, and another generation be the journal by then, it does nothing
-            newest = holds(self._tail_key, self._value)
+            # Should it arrive late, and another generation be the journal by then, it does nothing.
+            newest = holds(self._tail_key, self._known_tail)
             self._etcd.transact([self._leads, newest], [delete(*one) for one in ranges])
             self._etcd.compact(revision)
         except WeftError as error:

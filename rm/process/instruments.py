@@ -149,7 +149,8 @@ def _nodes(books: Books) -> Callable[[], Families]:
     held: Floats = columns.held[:n][slots]
     counts, kept = columns.containers[:n][slots], columns.reserved[:n][slots]
     silent_s = now - columns.seen_s[:n][slots]
-    serves = columns.up[:n][slots]  # what a node that is drained still has is nobody's to use
+    # Nobody may use what is left of a node that is drained.
+    serves = columns.up[:n][slots]
 
     def families() -> Families:
         rows: list[Labels] = [(("node", name),) for name in names]

@@ -15,23 +15,31 @@ from typing import Any, NamedTuple, TypeAlias
 
 Record: TypeAlias = Mapping[str, Any]
 
-SECTOR = 512  # bytes: the least that a disk writes or does not write
+# A disk writes so many bytes or none of them.
+SECTOR_BYTES = 512
 _ZEROS = re.compile(rb"\0+")
 
 
 class Line(NamedTuple):
-    """A line that was read."""
+    """A line that was read.
 
-    number: int  # of the record; -1: the line does not fit its checksum
-    first: int  # number of the first record of its batch
+    `number` is the record's, or -1 where the line does not fit its checksum; `first` is that of the
+    first record of its batch.
+    """
+
+    number: int
+    first: int
     record: Record
 
 
 class Sound(NamedTuple):
-    """What a file holds up to the first line that is no record or not in its place."""
+    """What a file holds up to the first line that is no record or not in its place.
 
-    records: list[Record]  # the header first
-    size: int  # bytes of their lines
+    The header is the first of `records`; their lines have `size` bytes.
+    """
+
+    records: list[Record]
+    size: int
 
 
 NO_LINE = Line(-1, -1, {})
@@ -97,6 +105,6 @@ def _left_out(data: bytes, first: int, end: int, written: int) -> bool:
     for run in runs:
         if run.end() == len(data):
             continue
-        if run.end() % SECTOR or (run.start() % SECTOR and run.start() != written):
+        if run.end() % SECTOR_BYTES or (run.start() % SECTOR_BYTES and run.start() != written):
             return False
     return bool(runs)

@@ -27,21 +27,31 @@ from rm.process.etcd_store import Fence
 from weft.ha.etcd import Etcd, LeaseGoneError, created, get, joined, put
 from weft.model.errors import WeftError
 
-POLL_S = 0.4  # between looks of one who stands by
-RENEWALS = 4  # in the time of a lease
-MARGIN = 0.15  # part of the lease's time that a leader does not count on
-CALL_SHARE = 0.25  # part of it that one renewal may take
-DETAILS_MAX = 4_000  # bytes of the election key's value
+# One who stands by looks so often.
+POLL_S = 0.4
+RENEWALS_PER_LEASE = 4
+# A leader does not count on this part of the lease's time.
+LEASE_MARGIN_FRACTION = 0.15
+# One renewal may take this part of the lease's time.
+RENEWAL_LEASE_FRACTION = 0.25
+# The election key's value has at most so many bytes.
+DETAILS_BYTES_MAX = 4_000
 
 
 class Standing(Enum):
-    """How a Resource Manager stands to the others."""
+    """How a Resource Manager stands to the others.
 
-    ALONE = "ALONE"  # its state is a file: there are no others
-    STANDBY = "STANDBY"  # another one leads, or none does yet
+    * ALONE: its state is a file, and there are no others.
+    * STANDBY: another one leads, or none does yet.
+    * SUSPENDED: it led when etcd was last heard, and orders nothing meanwhile.
+    * LOST: it led, and must do nothing more.
+    """
+
+    ALONE = "ALONE"
+    STANDBY = "STANDBY"
     LEADER = "LEADER"
-    SUSPENDED = "SUSPENDED"  # it led when etcd was last heard, and orders nothing meanwhile
-    LOST = "LOST"  # it led, and must do nothing more
+    SUSPENDED = "SUSPENDED"
+    LOST = "LOST"
 
 
 def now_s() -> float:
@@ -76,14 +86,16 @@ class Leadership:
         self._key = joined((etcd.settings.prefix, "leader"))
         self._name = secrets.token_hex(8)
         self._lease = 0
-        self._until_s = 0.0  # it leads for certain until then
+        self._leads_until_s = 0.0
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self.standing = Standing.STANDBY
         self.reason = "no leader is known yet"
-        self.leader: dict[str, Any] = {}  # what the one who leads says of itself
+        # The one who leads says this of itself.
+        self.leader: dict[str, Any] = {}
         self.fence = Fence(self._key, 0)
-        self.since_s = time.time()  # unix: in this standing
+        # It is the unix time when this standing began.
+        self.since_s = time.time()
 
     # -- what others ask ---------------------------------------------------------------------------
 
@@ -91,7 +103,7 @@ class Leadership:
     def may_order(self) -> bool:
         """Whether it leads at this very moment."""
         known = self.standing is Standing.LEADER and not self._ended.is_set()
-        return known and now_s() < self._until_s
+        return known and now_s() < self._leads_until_s
 
     @property
     def may_answer(self) -> bool:
@@ -101,7 +113,7 @@ class Leadership:
     @property
     def suspended_s(self) -> float:
         """Return for how long it has not led for certain, s."""
-        return max(0.0, now_s() - self._until_s)
+        return max(0.0, now_s() - self._leads_until_s)
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -121,7 +133,8 @@ class Leadership:
             try:
                 self._etcd.revoke(self._lease)
             except WeftError:
-                return  # it ends by itself
+                # The lease ends by itself.
+                return
 
     def _run(self) -> None:
         wait_s = POLL_S
@@ -131,9 +144,11 @@ class Leadership:
                     wait_s = self._stand_by()
                 else:
                     wait_s = self._renew()
-            except WeftError as error:  # it is away, or refuses: a password, a right
+            except WeftError as error:
+                # Etcd is away, or refuses: a password, a right.
                 wait_s = self._away(str(error))
-            except Exception as error:  # a bug: who does not renew must not think that it leads
+            except Exception as error:
+                # This is a bug: who does not renew must not think that it leads.
                 self._set(Standing.LOST, f"{type(error).__name__}: {error}")
             if self.standing is Standing.LOST:
                 return
@@ -142,7 +157,7 @@ class Leadership:
     def _stand_by(self) -> float:
         found, _ = self._etcd.get(self._key)
         if found is not None and bytes(found.value) == self._value:
-            # an earlier try, whose answer was lost: nobody renews it
+            # It is of an earlier try, whose answer was lost: nobody renews it.
             self._etcd.revoke(found.lease)
             return 0.0
         if found is not None:
@@ -159,7 +174,8 @@ class Leadership:
             if not held or bytes(held[0].value) != self._value or held[0].lease != lease:
                 self._etcd.revoke(lease)
                 return 0.0
-            revision = held[0].create_revision  # this very change, by another endpoint
+            # This very change was made by way of another endpoint.
+            revision = held[0].create_revision
         self._lease, self.fence = lease, Fence(self._key, revision)
         self._lasts(began_s, self._lease_s)
         self.leader = json.loads(self._value)
@@ -168,11 +184,11 @@ class Leadership:
 
     @property
     def _pause_s(self) -> float:
-        return self._lease_s / RENEWALS
+        return self._lease_s / RENEWALS_PER_LEASE
 
     def _renew(self) -> float:
         began_s = now_s()
-        within_s = max(0.2, self._lease_s * CALL_SHARE)
+        within_s = max(0.2, self._lease_s * RENEWAL_LEASE_FRACTION)
         try:
             left_s = self._etcd.renew(self._lease, within_s)
         except LeaseGoneError:
@@ -180,7 +196,7 @@ class Leadership:
         if left_s <= 0:
             self._set(Standing.LOST, "its lease ended")
             return 0.0
-        # a lease may outlive its key: somebody removed it, or put a backup back
+        # A lease may outlive its key: somebody removed it, or put a backup back.
         found, _ = self._etcd.get(self._key, within_s)
         if found is None or found.create_revision != self.fence.revision:
             self._set(Standing.LOST, "its election key is gone: another one leads, or will")
@@ -194,11 +210,11 @@ class Leadership:
         return self._pause_s
 
     def _lasts(self, began_s: float, left_s: float) -> None:
-        self._until_s = began_s + min(self._lease_s, left_s) * (1 - MARGIN)
+        self._leads_until_s = began_s + min(self._lease_s, left_s) * (1 - LEASE_MARGIN_FRACTION)
 
     def _away(self, why: str) -> float:
         """Return etcd does not answer: nobody can be told that they lead, this one neither."""
-        if self.standing is Standing.LEADER and now_s() >= self._until_s:
+        if self.standing is Standing.LEADER and now_s() >= self._leads_until_s:
             self._set(Standing.SUSPENDED, why)
         elif self.standing is not Standing.LEADER:
             self._set(self.standing, why)
@@ -206,7 +222,7 @@ class Leadership:
 
     def _follow(self, value: bytes) -> None:
         try:
-            told = json.loads(value[:DETAILS_MAX])
+            told = json.loads(value[:DETAILS_BYTES_MAX])
             self.leader = {"address": str(told["address"]), "since": float(told["since"])}
         except (ValueError, KeyError, TypeError, OverflowError):
             self.leader = {}

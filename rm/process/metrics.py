@@ -29,15 +29,18 @@ class ManagerMetrics:
 
     def __init__(self, exposition: Exposition) -> None:
         self._out = exposition
-        self._apps: dict[int, tuple[str, float]] = {}  # state, first seen at
+        # An application has its state, and when it was first seen in it.
+        self._apps: dict[int, tuple[str, float]] = {}
         self._nodes: dict[str, str] = {}
-        self._ended = {  # a counter that begins at 0 shows its first event as a rate
+        # A counter that begins at 0 shows its first event as a rate.
+        self._ended = {
             outcome: exposition.counter(
                 "weft_containers_ended", ENDED, (("outcome", outcome.name),)
             )
             for outcome in Outcome
         }
-        self._yielded: set[ContainerId] = set()  # granted to ALTRUISTIC asks, not ended
+        # These were granted to ALTRUISTIC asks, and have not ended.
+        self._yielded: set[ContainerId] = set()
         exposition.gauge("weft_leftover_containers", LEFTOVER, 0.0)
 
     def idle(self, nodes: int) -> None:

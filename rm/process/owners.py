@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 from weft.protocol.messages import NodeAnswered, NodeHeartbeated, NodeRegistered
 from weft.wire.outbound_queues import Lane
 
-NODES_MAX = 100_000  # beyond it nobody is told apart: who would be, would be hostile
-RIVALS_MAX = 8  # for one node; who comes after them takes the place of the first
+# Beyond so many nodes nobody is told apart: who would be, would be hostile.
+NODES_MAX = 100_000
+# One node has at most so many rivals; who comes after them takes the place of the first.
+RIVALS_MAX = 8
 
 
 class Rival(NamedTuple):
@@ -25,13 +27,15 @@ class Rival(NamedTuple):
 
 
 class Owner:
-    """The stream that a node was last heard on."""
+    """The stream that a node was last heard on; `boot` is 0 if not known since this manager
+    started.
+    """
 
     __slots__ = ("boot", "heard_s", "lane", "rivals")
 
     def __init__(self, lane: Lane, boot: int, heard_s: float) -> None:
         self.lane = lane
-        self.boot = boot  # 0: not known since this manager started
+        self.boot = boot
         self.heard_s = heard_s
         self.rivals: list[Rival] = []
 
@@ -62,15 +66,16 @@ class Owners:
             self._own(lane, message.node_id, boot, now_s)
             return True
         if not boot:
-            # who comes back on a new stream registers again, and is known by its boot
+            # A node that comes back on a new stream registers again, and is known by its boot.
             resync = NodeAnswered(message.node_id, 0, resync=True)
             return resync if type(message) is NodeHeartbeated else False
-        # a process may come on other streams, and name another boot on the same one
+        # A process may come on other streams, and name another boot on the same one.
         same = (r for r in owner.rivals if r.lane is lane or r.boot == boot)
         rival = next(same, None)
         if rival is None:
             owner.rivals = [*owner.rivals[1 - RIVALS_MAX :], Rival(lane, boot, now_s)]
-        elif owner.heard_s - rival.since_s > self._silence_s:  # both live
+        elif owner.heard_s - rival.since_s > self._silence_s:
+            # Both of them live.
             why = (
                 f"node {message.node_id!r} is at {owner.lane.peer} already, which is alive; "
                 f"this is {lane.peer}: give one of them another name"

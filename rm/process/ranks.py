@@ -21,7 +21,8 @@ from weft.runtime.role_settings import RmSettings
 from weft.wire.tokens import Keys
 
 RETRY_S = 0.3
-END_S = 3.0  # one that stepped down and has not ended by then is ended
+# One that stepped down and has not ended by then is ended.
+ENDED_AFTER_S = 3.0
 
 
 def etcd_settings(settings: RmSettings) -> EtcdSettings | None:
@@ -51,10 +52,12 @@ class Ranks:
         self._loop = asyncio.get_running_loop()
         self._elected = asyncio.Event()
         self._listens = self.address = ""
-        self.serves = False  # it leads, and knows what its predecessor knew
+        # It leads, and knows what its predecessor knew.
+        self.serves = False
         self._left = False
         self.life: Callable[[], int] = lambda: 0
-        self.trouble: Callable[[], str] = lambda: ""  # why nothing new is accepted
+        # It returns why nothing new is accepted.
+        self.trouble: Callable[[], str] = lambda: ""
         self.on_suspended: Callable[[str], None] = lambda reason: None
         expiry_s = min(settings.node_expiry_s, settings.master_expiry_s)
         self.leadership = Leadership(
@@ -177,12 +180,13 @@ class Ranks:
 
     def _changed(self, standing: Standing, reason: str) -> None:
         if standing is Standing.LOST:
-            again = threading.Timer(END_S, self._start_again)
+            again = threading.Timer(ENDED_AFTER_S, self._start_again)
             again.daemon = True
             again.start()
         try:
             self._loop.call_soon_threadsafe(self._follow, standing, reason)
-        except RuntimeError:  # the loop has ended, and the process with it
+        except RuntimeError:
+            # The loop has ended, and the process with it.
             return
 
     def _start_again(self) -> None:

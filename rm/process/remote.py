@@ -12,12 +12,16 @@ from weft.model.errors import InputError, PolicyError, WeftError
 from weft.protocol.record import changed
 from weft.wire.matching import MatcherChannel, Offer, Offers
 
-FIRST_PATIENCE_S = 10.0  # a matcher that starts beside the manager is waited for
-PAUSE_S = 1.0  # one that did not answer is not asked again for so long, then for twice as long
+# A matcher that starts beside the manager is waited for.
+FIRST_PATIENCE_S = 10.0
+# One that did not answer is not asked again for so long, then for twice as long.
+PAUSE_S = 1.0
 PAUSE_MAX_S = 30.0
 COPIES_MAX = 1 << 31
-REFUSED_MAX = 1_000  # picks of one answer; who breaks more rules is listened to no further
-NAME_MAX = 100  # characters of a matcher's name
+# So many picks of one answer may break a rule; a matcher that breaks more is listened to no
+# further.
+REFUSED_PICKS_MAX = 1_000
+NAME_CHARS_MAX = 100
 
 log = structlog.get_logger("rm")
 
@@ -72,7 +76,7 @@ class RemoteMatcher(BaseMatcher):
         for chosen, copies in self._picks(view, node, now, choices, shown):
             if not 0 <= chosen < len(shown) or not choices.pick(shown[chosen], copies):
                 refused += 1
-                if refused >= REFUSED_MAX:
+                if refused >= REFUSED_PICKS_MAX:
                     break
         self._refused += refused
         return changed(choices.match(), settled=not choices.count)
@@ -93,14 +97,15 @@ class RemoteMatcher(BaseMatcher):
                     told = self._channel.describe(
                         view.types.names, view.queues.paths, self._patience_s
                     )
-                    log.info("matcher found", address=self.address, name=told[:NAME_MAX])
+                    log.info("matcher found", address=self.address, name=told[:NAME_CHARS_MAX])
                     self._known = True
                 answer = self._channel.match(_offers(view, node, now, choices, shown))
                 self._pause_s = PAUSE_S
                 return answer
             except WeftError as error:
                 problem = str(error)
-                self._patience_s = self._timeout_s  # whoever waits here, the manager waits with
+                # While the policy waits here, the manager waits with it.
+                self._patience_s = self._timeout_s
                 self._quiet_until = time.monotonic() + self._pause_s
                 self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
                 log.warning("matcher does not answer", address=self.address, problem=problem)

@@ -52,15 +52,20 @@ from weft.wire.services import add_client_service, add_master_service, add_track
 from weft.wire.tokens import Keys, Shown
 from weft.wire.validator import Gate
 
-ANSWER_S = 60.0  # a client that was not answered for so long is told so
-SUBMIT_BURST_S = 10.0  # so many seconds' submissions may come at once
-ROUTES_MAX = 100_000  # nodes and masters that are answered over one stream
-SILENCE_BEATS = 3  # a stream that was not heard for so many heartbeats may have ended
+# A client that was not answered for so long is told so.
+ANSWER_S = 60.0
+# The submissions of so many seconds may come at once.
+SUBMIT_BURST_S = 10.0
+# One stream answers at most so many nodes and masters.
+STREAM_ROUTES_MAX = 100_000
+# A stream that was not heard for so many heartbeats may have ended.
+SILENCE_BEATS = 3
 SILENCE_MIN_S = 2.0
 # Of wall clock, and of a heartbeat: what only acknowledges waits so long for more to leave with it.
 ACKNOWLEDGE_S, ACKNOWLEDGE_BEATS = 0.05, 0.05
 CLIENT = client_address("")
-_NOBODY: Any = None  # before the service is attached, nothing comes so far
+# Nothing comes before the service is attached.
+_NOBODY: Any = None
 
 
 class ManagerService(Outside):
@@ -82,7 +87,8 @@ class ManagerService(Outside):
         """
         self._trust: Trust = _NOBODY
         self._report = report or (lambda: ManagerReport(server.address, "ALONE"))
-        self._stamp = (0, 0)  # the cluster's start, and the life of this manager
+        # It is the cluster's start, and the life of this manager.
+        self._stamp = (0, 0)
         self._process = process
         self._d = d
         self._gate = gate = Gate(process.tell_refused, process.count_refused)
@@ -95,10 +101,13 @@ class ManagerService(Outside):
         self._unread = Unread(self._waited)
         self._clients: dict[Address, asyncio.Future[Any]] = {}
         self._tokens = itertools.count(1)
-        self._reading: set[Address] = set()  # of the clients, those whose request changes nothing
+        # The requests of these clients change nothing.
+        self._reading: set[Address] = set()
         self._rate = Rate(submissions_per_s, SUBMIT_BURST_S * submissions_per_s, time.monotonic)
-        self._refusing = ""  # why nothing new can be accepted: the store takes nothing
-        self._suspended = ""  # the same: nobody can say whether this manager leads
+        # It says why nothing new can be accepted: the store takes nothing.
+        self._refusing = ""
+        # It says why nothing is answered: nobody can say whether this manager leads.
+        self._suspended = ""
         self._watching = Watching()
         self._shell: Shell | None = None
         add_client_service(
@@ -167,7 +176,7 @@ class ManagerService(Outside):
         if error is None and (problem := self._trust.node_problem(lane, message)):
             error = InputError("node_id", problem)
             if isinstance(message, NodeHeartbeated) and lane.who.may_be(message.node_id):
-                # whoever is that node registers again
+                # Whoever is that node registers again.
                 lane.send((NodeAnswered(message.node_id, 0, resync=True),))
         if error is None:
             shown = message.node_id in lane.subjects
@@ -187,7 +196,8 @@ class ManagerService(Outside):
                 self._gate.refuse(type(message).__name__, lane.peer, error)
             return False
         self._gate.refuse(type(message).__name__, lane.peer, error)
-        if isinstance(message, NodeRegistered):  # it would repeat itself for ever
+        if isinstance(message, NodeRegistered):
+            # The node would repeat itself for ever.
             refused = f"its registration was refused: {error}"
             lane.send((NodeAnswered(message.node_id, 0, shutdown=refused),))
         return False
@@ -226,7 +236,7 @@ class ManagerService(Outside):
 
     def _learn(self, address: Address, lane: Lane) -> None:
         old = self._routes.get(address)
-        if old is lane or len(self._behind.get(lane, ())) >= ROUTES_MAX:
+        if old is lane or len(self._behind.get(lane, ())) >= STREAM_ROUTES_MAX:
             return
         if old is not None:
             self._behind.get(old, set()).discard(address)
@@ -293,7 +303,8 @@ class ManagerService(Outside):
     def send(self, sends: Sequence[tuple[Address, Any]]) -> None:
         """Send messages grouped by stream: a round's messages to one process leave in one batch."""
         self._process.flush()
-        if not self._stamp[1]:  # what this life says comes after its start was persisted
+        if not self._stamp[1]:
+            # What this life says comes after its start was persisted.
             self._stamp = self._trust.stamp
         batches: dict[Lane, list[Any]] = {}
         lost = 0

@@ -33,7 +33,8 @@ from weft.runtime.interfaces import StoreUnavailableError
 Compact: TypeAlias = Callable[[Iterable[Record]], list[Record]]
 
 VERSION = 3
-GROWTH_BYTES = 32 * 1024 * 1024  # the journal is compacted again after growing by so much
+# The journal is compacted again after growing by so much.
+COMPACT_AFTER_BYTES = 32 * 1024 * 1024
 _HEADER, _NAME = "weft_journal", "name"
 _ADD = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 _log = structlog.get_logger()
@@ -50,17 +51,25 @@ class Journal:
         self._path = folder / "journal.jsonl"
         self._compact = compact
         self._lock = _lock(folder / "lock")
-        _only_ours(folder, 0o700)  # commands and environments of all jobs are in there
+        # Commands and environments of all jobs are in there.
+        _only_ours(folder, 0o700)
         self._durable = Durable(self._path.with_name("durable"))
         _only_ours(self._durable.path, 0o600)
         self._file = self._open()
-        self._name = ""  # of the file; empty: it has no header yet
-        self._cut_to = -1  # its size without the bytes at its end that are no records; -1: none
-        self._folder_due = True  # the folder is to be synced before anything is added
-        self._folder_syncs = True  # whether the file system can sync a folder
-        self._next = -1  # number of the next record; below 0: not known yet
+        # It is the name in the file's header, and empty where there is none yet.
+        self._name = ""
+        # The file is cut to this size, which leaves out the bytes at its end that are no records;
+        # -1 leaves it as it is.
+        self._cut_to_bytes = -1
+        # The folder is synced before anything is added.
+        self._folder_due = True
+        # Not every file system can sync a folder.
+        self._folder_syncs = True
+        # The next record has this number; below 0 it is not known yet.
+        self._next_record = -1
         self._compacted_bytes = 0
-        self.dropped = ""  # what `read` left out, if anything
+        # It says what `read` left out, if anything.
+        self.dropped = ""
 
     def cluster_ts(self, fresh: int) -> int:
         """Return the start of the cluster, ms since the epoch.
@@ -106,7 +115,8 @@ class Journal:
             if old:
                 why = f"version 1 cannot be migrated to {VERSION}: {error.strerror}"
                 raise WeftError(f"{self._path}: {why}") from None
-            with contextlib.suppress(OSError):  # `append` tries again, and says why it cannot
+            # `append` tries again, and says why it cannot.
+            with contextlib.suppress(OSError):
                 self._cut()
         return fewer
 
@@ -116,7 +126,7 @@ class Journal:
         Raises StoreUnavailableError, and leaves the file as it was, where the disk takes nothing;
         what it could not put back then is put back before anything else is written.
         """
-        if self._next < 0:
+        if self._next_record < 0:
             self._records()
         try:
             self._cut()
@@ -124,7 +134,7 @@ class Journal:
         except OSError as error:
             raise self._unavailable(error) from None
         size = os.fstat(self._file).st_size
-        first = max(self._next, 1)
+        first = max(self._next_record, 1)
         lines = [line_of(first + n, record, n) for n, record in enumerate(records)]
         if not size:
             self._name = secrets.token_hex(8)
@@ -135,19 +145,22 @@ class Journal:
                 view = view[os.write(self._file, view) :]
             os.fdatasync(self._file)
         except OSError as error:
-            self._cut_to = size  # half a record would be in the way of the next one
+            # Half a record would be in the way of the next one.
+            self._cut_to_bytes = size
             with contextlib.suppress(OSError):
                 self._cut()
             raise self._unavailable(error) from None
-        self._next = first + len(records)
+        self._next_record = first + len(records)
         size = os.fstat(self._file).st_size
         self._durable.write(self._name, size)
-        if size > 2 * self._compacted_bytes + GROWTH_BYTES:
+        if size > 2 * self._compacted_bytes + COMPACT_AFTER_BYTES:
             try:
                 self._rewrite(self._compact(self._records()[0]))
-            except OSError:  # no room for a second file: later, then
+            except OSError:
+                # There is no room for a second file, so it is compacted later.
                 self._compacted_bytes = size
-            except WeftError as error:  # who runs knows all of it, and ends no sooner than it must
+            except WeftError as error:
+                # Who runs knows all of it, and ends no sooner than it must.
                 _log.error(
                     "the journal is not compacted, and will not be read again", why=str(error)
                 )
@@ -155,7 +168,8 @@ class Journal:
 
     def close(self) -> None:
         """Close the files; another Resource Manager may use the folder then."""
-        with contextlib.suppress(OSError):  # what is left is a torn batch to who reads it
+        # Readers take what is left for a torn batch.
+        with contextlib.suppress(OSError):
             self._cut()
         os.close(self._file)
         self._durable.close()
@@ -171,11 +185,11 @@ class Journal:
 
     def _cut(self) -> None:
         """Take away what is no record at the file's end; raises OSError, and it is still due."""
-        if self._cut_to < 0:
+        if self._cut_to_bytes < 0:
             return
-        if os.fstat(self._file).st_size > self._cut_to:
-            os.ftruncate(self._file, self._cut_to)
-        self._cut_to = -1
+        if os.fstat(self._file).st_size > self._cut_to_bytes:
+            os.ftruncate(self._file, self._cut_to_bytes)
+        self._cut_to_bytes = -1
 
     def _sync_folder(self) -> None:
         """Make the names of files durable where due; raises OSError, and it is still due."""
@@ -219,9 +233,9 @@ class Journal:
             raise self._damaged(len(kept.records), problem)
         self._check_durable(data, kept)
         torn = len(data) - kept.size
-        self._cut_to = kept.size if torn else -1
+        self._cut_to_bytes = kept.size if torn else -1
         self.dropped = f"a torn last write ({torn} bytes)" if torn else ""
-        self._next = max(1, len(kept.records))
+        self._next_record = max(1, len(kept.records))
         return kept.records[1:], version != VERSION
 
     def _check_durable(self, data: bytes, kept: Sound) -> None:
@@ -246,7 +260,8 @@ class Journal:
         )
 
     def _records_of_version_1(self, data: bytes) -> list[Record]:
-        whole = data.rstrip(b"\0")  # a crash may leave a file longer than what was written
+        # A crash may leave a file longer than what was written.
+        whole = data.rstrip(b"\0")
         *lines, torn = whole.split(b"\n")
         self.dropped = f"a torn last line ({len(torn)} bytes)" if torn else ""
         records: list[Record] = []
@@ -259,7 +274,8 @@ class Journal:
             except ValueError:
                 if number == len(lines) and not torn:
                     self.dropped = f"a torn last line ({len(line)} bytes)"
-                    break  # torn inside a batch that ended with a newline of its own
+                    # It is torn inside a batch that ended with a newline of its own.
+                    break
                 raise WeftError(f"{self._path}: line {number} is no record") from None
         return records
 
@@ -279,16 +295,17 @@ class Journal:
             with contextlib.suppress(OSError):
                 fresh.unlink(missing_ok=True)
             raise
-        # from here on the former file has no name: whatever fails, this is the journal
+        # From here on the former file has no name: whatever fails, this is the journal.
         former, self._file = self._file, file
-        self._name, self._cut_to = name, -1
-        self._next = len(records) + 1
+        self._name, self._cut_to_bytes = name, -1
+        self._next_record = len(records) + 1
         self._compacted_bytes = os.fstat(self._file).st_size
         self._durable.write(name, self._compacted_bytes)
         self._folder_due = True
         with contextlib.suppress(OSError):
             os.close(former)
-        with contextlib.suppress(OSError):  # `append` tries again, and says why it cannot
+        # `append` tries again, and says why it cannot.
+        with contextlib.suppress(OSError):
             self._sync_folder()
 
 

@@ -31,8 +31,9 @@ from weft.protocol.requests import ContainerReport
 from weft.wire.outbound_queues import Lane
 from weft.wire.tokens import FILE, Keys, KeysTold, Kind, Shown
 
-SUBJECTS_MAX = 100_000  # of one stream
-BOUND_MAX = 100_000  # names of nodes; beyond, those whose stream is closed are forgotten
+STREAM_SUBJECTS_MAX = 100_000
+# With more names of nodes, those whose stream is closed are forgotten.
+BOUND_NODES_MAX = 100_000
 
 
 Save = Callable[[Keys], str]
@@ -62,7 +63,8 @@ def shared_keys(journal: EtcdJournal, rotate_s: float) -> tuple[Keys, Save]:
         return ""
 
     if saved is None and (why := save(keys)):
-        raise EtcdAwayError(why)  # a token that the next leader does not know is worth nothing
+        # A token that the next leader does not know is worth nothing.
+        raise EtcdAwayError(why)
     return keys, save
 
 
@@ -122,8 +124,8 @@ class Trust:
     def __init__(self, keys: Keys, books: Books) -> None:
         self.keys = keys
         self._books = books
-        self._bound: dict[NodeId, Lane] = {}  # the stream that speaks for a node
-        self._sweep_at = BOUND_MAX
+        self._lane_of_node: dict[NodeId, Lane] = {}
+        self._sweep_at = BOUND_NODES_MAX
 
     @property
     def stamp(self) -> tuple[int, int]:
@@ -168,27 +170,30 @@ class Trust:
         if who.known:
             if not who.may_be(name):
                 return f"{who} is not {name!r}"
-            if (Role.NODE, ANY_NODE) not in who.roles:  # the certificate names this very node
+            if (Role.NODE, ANY_NODE) not in who.roles:
+                # The certificate names this very node.
                 self.bind(lane, name)
                 return ""
-        if name in self._bound and not isinstance(message, NodeRegistered):
+        if name in self._lane_of_node and not isinstance(message, NodeRegistered):
             return f"no token of {name!r} was shown"
         return ""
 
     def bind(self, lane: Lane, name: NodeId) -> None:
         """Let this stream, and no other, speak for a node from now on."""
-        old = self._bound.get(name)
+        old = self._lane_of_node.get(name)
         if old is not None:
             old.subjects.pop(name, None)
-        self._bound[name] = lane
+        self._lane_of_node[name] = lane
         self._add(lane, name)
-        if len(self._bound) > self._sweep_at:
-            self._bound = {name: of for name, of in self._bound.items() if not of.closed}
-            self._sweep_at = max(BOUND_MAX, 2 * len(self._bound))
+        if len(self._lane_of_node) > self._sweep_at:
+            self._lane_of_node = {
+                name: of for name, of in self._lane_of_node.items() if not of.closed
+            }
+            self._sweep_at = max(BOUND_NODES_MAX, 2 * len(self._lane_of_node))
 
     def _add(self, lane: Lane, subject: Any) -> None:
         lane.subjects[subject] = None
-        if len(lane.subjects) > SUBJECTS_MAX:
+        if len(lane.subjects) > STREAM_SUBJECTS_MAX:
             del lane.subjects[next(iter(lane.subjects))]
 
     # -- giving ------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ import asyncio
 import time
 from collections.abc import Callable, Generator, Hashable
 
-LOOK_S = 1.0  # wall clock: who waits for longer is behind, and so is the manager
+# Who waits for longer on the wall clock is behind, and so is the manager.
+BEHIND_S = 1.0
 
 
 class Unread:
@@ -24,10 +25,10 @@ class Unread:
     async def watch(self) -> None:
         """Tell, as long as it is so."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(BEHIND_S)
             oldest = min(self._since.values(), default=None)
-            if oldest is not None and time.monotonic() - oldest >= LOOK_S:
-                self._tell(LOOK_S)
+            if oldest is not None and time.monotonic() - oldest >= BEHIND_S:
+                self._tell(BEHIND_S)
 
 
 class Held:

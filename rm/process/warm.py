@@ -41,7 +41,8 @@ def warm(matcher: Matcher, types: ResourceTypes) -> int:
     Pass a throwaway `matcher`: its state is modified. Costs the loading of the kernels from
     the disk, or their compilation where nothing was kept.
     """
-    if matcher.reserves:  # it has no kernels of its own, and only whole containers
+    if matcher.reserves:
+        # It has no kernels of its own, and only whole containers.
         matcher = make_matcher("capacity")
     settings = ManagerSettings(recovery=False, master_demand={})
     rng = np.random.default_rng(0)
@@ -68,16 +69,20 @@ def warm(matcher: Matcher, types: ResourceTypes) -> int:
     books = manager.books
     entry = next(one for one in books.rows.entries if one)
     columns = books.ledger.nodes
-    room_for(books, entry, columns.available)  # what reservations and `explain` ask
+    # Reservations and `explain` ask this.
+    room_for(books, entry, columns.available)
     fits(entry.demand, columns.available[0].copy(), columns.capacity[0])
-    match_all(books)  # as in prompt pace
+    # This is what happens in prompt pace.
+    match_all(books)
     look_again(books)
     for beat in range(2, 2 + _TASKS):
         tell(NodeHeartbeated(_NODE, beat, ended=_ends(granted)), float(beat))
-        matcher.match(books.view, 0, float(beat))  # what lacks room is weighed, if it may be
+        # It weighs what lacks room, if it may overbook.
+        matcher.match(books.view, 0, float(beat))
         tell(ContainersAsked(attempt, beat), float(beat))
     app = next(iter(books.apps.values()))
-    limit_of(books.view, app.slot, np.ones(len(types)))  # what `explain` asks
+    # `explain` asks this.
+    limit_of(books.view, app.slot, np.ones(len(types)))
     return sum(len(containers_of(answer.containers)) for answer in granted)
 
 

@@ -10,9 +10,11 @@ from weft.model.errors import InputError
 from weft.protocol.facts import Fact, RunFact, count_of, facts_of
 from weft.runtime.factlines import fact_line
 
-WATCHED_MAX = 50_000  # facts that wait for one watcher; a slower one is dropped with a word
+# So many facts wait for one watcher; a slower one is dropped with a word.
+WAITING_FACTS_MAX = 50_000
 WATCHERS_MAX = 1_000
-KEPT_MAX = 50_000  # facts kept for a watcher that comes back
+# So many facts are kept for a watcher that comes back.
+KEPT_FACTS_MAX = 50_000
 BATCH_MAX = 1_000
 
 
@@ -22,17 +24,19 @@ class Watching:
     def __init__(self) -> None:
         self._watchers: set[Watcher] = set()
         self._kept: deque[tuple[float, Fact | RunFact]] = deque()
-        self._kept_n = 0  # facts, of runs each container's
-        # of the newest fact; a restarted manager goes on above, as no facts come one a microsecond
+        # Each container of a run has a fact of its own.
+        self._kept_facts = 0
+        # It is the number of the newest fact; a restarted manager continues above, as no facts come
+        # one a microsecond.
         self._number = int(time.time() * 1e6)
 
     def note(self, noted: Fact | RunFact, now: float) -> None:
         """Keep a fact, or those of a run, and tell the watchers."""
         count = count_of(noted)
         self._kept.append((now, noted))
-        self._kept_n += count
-        while self._kept_n > KEPT_MAX and len(self._kept) > 1:
-            self._kept_n -= count_of(self._kept.popleft()[1])
+        self._kept_facts += count
+        while self._kept_facts > KEPT_FACTS_MAX and len(self._kept) > 1:
+            self._kept_facts -= count_of(self._kept.popleft()[1])
         self._number += count
         if self._watchers:
             for line in [fact_line(fact, now) for fact in facts_of(noted)]:
@@ -45,12 +49,12 @@ class Watching:
         `after`: the kept facts with larger numbers come first; 0: none. Raises InputError for one
         watcher too many, and for one that reads more slowly than facts come.
         """
-        oldest = self._number - self._kept_n + 1
-        skip = min(max(0, after + 1 - oldest), self._kept_n) if after else self._kept_n
+        oldest = self._number - self._kept_facts + 1
+        skip = min(max(0, after + 1 - oldest), self._kept_facts) if after else self._kept_facts
         if len(self._watchers) >= WATCHERS_MAX:
             raise InputError("", f"{WATCHERS_MAX} watchers are the most at a time")
         kept: list[tuple[float, Fact]] = []
-        if skip < self._kept_n:
+        if skip < self._kept_facts:
             each = ((now, one) for now, noted in self._kept for one in facts_of(noted))
             kept = list(itertools.islice(each, skip, None))
         watcher = Watcher(self._number, kept)
@@ -66,16 +70,18 @@ class Watcher:
     """Facts on their way to one client."""
 
     def __init__(self, newest: int, kept: list[tuple[float, Fact]]) -> None:
-        self._kept = deque(kept)  # older than `newest`, rendered as they are taken
+        # These are older than `newest`, and are rendered as they are taken.
+        self._kept = deque(kept)
         self._next = newest - len(kept) + 1
         self._newest = newest
         self._lines: deque[str] = deque()
-        self._slow = False  # it fell behind: what it has is thrown away, and it is told
+        # It fell behind: what it has is thrown away, and it is told.
+        self._slow = False
         self._wake = asyncio.Event()
 
     def put(self, line: str) -> None:
         """Add a fact as JSON; one that would wait behind too many ends the watch."""
-        if len(self._lines) >= WATCHED_MAX:
+        if len(self._lines) >= WAITING_FACTS_MAX:
             self._slow = True
             self._lines.clear()
         if self._slow:
@@ -93,7 +99,7 @@ class Watcher:
             return first, [fact_line(fact, now) for now, fact in found]
         while not self._lines:
             if self._slow:
-                text = f"{WATCHED_MAX} facts waited for this watcher, which reads too slowly"
+                text = f"{WAITING_FACTS_MAX} facts waited for this watcher, which reads too slowly"
                 raise InputError("", text)
             self._wake.clear()
             await self._wake.wait()

@@ -19,9 +19,12 @@ from rm.state.records import App
 from weft.protocol.messages import AskType
 from weft.protocol.requests import Explanation, StageExplanation
 
-_LIMITED, _UNSEEN, _MATCHED = range(NO_ROOM + 1, NO_ROOM + 4)  # further than the filter's reasons
-_ASKS_MAX = 1_000  # of an application, looked at node by node
-_LOOK_MAX = 256  # nodes with room for which the matcher is asked, each ask and explanation
+# An ask can come further than the filter's reasons.
+_LIMITED, _UNSEEN, _MATCHED = range(NO_ROOM + 1, NO_ROOM + 4)
+# So many asks of an application are looked at node by node.
+_LOOKED_ASKS_MAX = 1_000
+# The matcher is asked for so many nodes with room, for each ask and explanation.
+_MATCHED_NODES_MAX = 256
 
 
 def application(books: Books, app: App) -> Explanation:
@@ -40,9 +43,10 @@ def application(books: Books, app: App) -> Explanation:
     if attempt is None or attempt.state is not AttemptState.RUNNING:
         return Explanation(app.app_id, state, _of_master(books, app))
     found = []
-    answers: dict[int, Match] = {}  # of the matcher, by node slot
+    # These are the matcher's, by node slot.
+    answers: dict[int, Match] = {}
     by_stage: dict[int, list[AskEntry]] = {}
-    looked_max = _ASKS_MAX
+    looked_max = _LOOKED_ASKS_MAX
     for entry in attempt.entries.values():
         if entry.row >= 0:
             by_stage.setdefault(entry.ask.stage, []).append(entry)
@@ -98,7 +102,8 @@ class _Found:
 
     def __init__(self, nodes: int) -> None:
         self.step = np.full(nodes, -1, dtype=np.int64)
-        self.why = np.zeros(nodes, dtype=np.int64)  # position in `texts`
+        # It is a position in `texts`.
+        self.why = np.zeros(nodes, dtype=np.int64)
         self.texts: dict[str, int] = {}
 
     def tell(self, mask: np.ndarray | int, step: int, text: str) -> None:
@@ -152,10 +157,10 @@ def _reasons(books: Books, app: App, entry: AskEntry, answers: dict[int, Match])
         found.tell(open_nodes, _LIMITED, limit)
         open_nodes[:] = False
     slots = np.flatnonzero(open_nodes)
-    for slot in slots[:_LOOK_MAX].tolist():
+    for slot in slots[:_MATCHED_NODES_MAX].tolist():
         found.tell(slot, _MATCHED, _of_match(books, slot, entry, answers))
-    if len(slots) > _LOOK_MAX:
-        found.tell(slots[_LOOK_MAX:], _UNSEEN, "would fit: not looked at one by one")
+    if len(slots) > _MATCHED_NODES_MAX:
+        found.tell(slots[_MATCHED_NODES_MAX:], _UNSEEN, "would fit: not looked at one by one")
     return found
 
 

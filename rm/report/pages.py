@@ -8,9 +8,12 @@ from weft.model.errors import InputError
 from weft.protocol.requests import ApplicationReport, ContainerReport, NodeReport, Page
 
 ITEMS_MAX = 10_000
-BYTES_MAX = 16 * 1024 * 1024  # a quarter of what one message may hold
-PLAIN_BYTES = 1024  # more than numbers and amounts of a report take on the wire
-CHARACTER_BYTES = 4  # the most in UTF-8
+# A page takes a quarter of what one message may hold.
+PAGE_BYTES_MAX = 16 * 1024 * 1024
+# Numbers and amounts of a report take less on the wire.
+REPORT_NUMBERS_BYTES = 1024
+# A character takes no more in UTF-8.
+CHARACTER_BYTES_MAX = 4
 
 Item = TypeVar("Item")
 Report = TypeVar("Report", ApplicationReport, NodeReport, ContainerReport)
@@ -31,7 +34,7 @@ def page(
             return Page(tuple(found), last)
         one = report(item)
         size += weight(one)
-        if found and size > BYTES_MAX:
+        if found and size > PAGE_BYTES_MAX:
             return Page(tuple(found), last)
         found.append(one)
         last = key(item)
@@ -64,12 +67,12 @@ def weight(report: ApplicationReport | NodeReport | ContainerReport) -> int:
         )
     else:
         texts = (report.node_id, report.node_address, report.stage, report.message)
-    return PLAIN_BYTES + CHARACTER_BYTES * sum(map(len, texts)) + 8 * len(texts)
+    return REPORT_NUMBERS_BYTES + CHARACTER_BYTES_MAX * sum(map(len, texts)) + 8 * len(texts)
 
 
 def number_of(token: str, below: int = 2**63) -> int:
     """Return the number in a token; raises InputError for none, or one never given out."""
-    # int() takes more: " 1_0", "+1", digits of other scripts
+    # int() takes more than this: " 1_0", "+1", digits of other scripts.
     if re.fullmatch(r"0|[1-9][0-9]{0,18}", token) and int(token) < below:
         return int(token)
     raise InputError("page", f"{token!r:.40} was never given out")

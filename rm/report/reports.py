@@ -38,7 +38,8 @@ from weft.protocol.requests import (
     StageReport,
 )
 
-HELD, ENDED = "h", "e"  # what the token of a page of containers begins with
+# The token of a page of containers begins with one of these.
+HELD, ENDED = "h", "e"
 
 
 def application(books: Books, app: App, *, stages: bool = False) -> ApplicationReport:
@@ -125,7 +126,8 @@ def applications(
     older: Iterator[App] = reversed(books.apps.values())
     if request.page:
         last = number_of(request.page, books.next_app)
-        if last in books.apps:  # a number that was reserved may come after younger ones
+        # A number that was reserved may come after younger ones.
+        if last in books.apps:
             older = islice(dropwhile(lambda app: app.app_id != last, older), 1, None)
         else:
             older = (app for app in older if app.app_id < last)
@@ -248,7 +250,8 @@ def containers(books: Books, app: App, request: ListContainers) -> Page[Containe
 
     def report(row: int | tuple[Holding, ContainerEnd, float]) -> ContainerReport:
         if isinstance(row, int):
-            holding = books.holdings.peek(row)  # of a run, which stays one
+            # A run is not taken apart for this.
+            holding = books.holdings.peek(row)
             assert holding is not None
             return _container(app, holding, row, holding.stage, holding.state.name)
         return _ended(app, *row)

@@ -60,7 +60,7 @@ def _check_containers(books: Books) -> None:
     on_nodes = sum(len(node.holdings) for node in books.node_at)
     if on_nodes != len(books.holdings):
         raise InvariantError(f"{on_nodes} containers on nodes, {len(books.holdings)} in all")
-    # what a node brought along is booked as it is, so such a node is not held to its capacity
+    # What a node brought along is booked as it is, so such a node is not held to its capacity.
     given = {h.node.slot for _, h in books.holdings.runs() if h.adopted}
     books.ledger.check(held, 1.0 + books.slack, given)
 

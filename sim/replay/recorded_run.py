@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rm.core import LIVENESS, ResourceManager
+from rm.core import LIVENESS_TIMER, ResourceManager
 from rm.making import ManagerParts
 from sim.cluster import Simulation
 from sim.recorder import Recorder
@@ -180,7 +180,7 @@ class Watched(Simulation):
 
         def heard(event: ManagerTold, now: float) -> list[Effect]:
             seen = None
-            if type(event) is TimerFired and event.key == LIVENESS:
+            if type(event) is TimerFired and event.key == LIVENESS_TIMER:
                 seen = _seen(self.manager)
             steps.append(Step(event, now, begin[0], seen))
             begin[0] = None

@@ -136,7 +136,7 @@ def test_records_larger_than_a_request_are_cut_and_a_torn_batch_is_dropped(place
 def test_it_is_compacted_when_it_grew_and_keeps_no_more_than_one_generation(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(etcd_store, "GROWTH_BYTES", 1_000)
+    monkeypatch.setattr(etcd_store, "COMPACT_AFTER_BYTES", 1_000)
     journal = place.journal(compact=lambda records: list(records)[-2:])
     journal.read()
     for n in range(200):
@@ -145,8 +145,8 @@ def test_it_is_compacted_when_it_grew_and_keeps_no_more_than_one_generation(
     assert journal.read() == [{"n": 198}, {"n": 199}]
     generations = {key.split(b"/")[3] for key in place.names() if b"/journal/" in key}
     assert len(generations) == 1
-    monkeypatch.setattr(etcd_store, "GROWTH_BYTES", 1e9)
-    monkeypatch.setattr(etcd_store, "SEGMENTS_MAX", 10)
+    monkeypatch.setattr(etcd_store, "COMPACT_AFTER_BYTES", 1e9)
+    monkeypatch.setattr(etcd_store, "COMPACT_AFTER_APPENDS", 10)
     for n in range(30):
         journal.append([{"n": n}])
     assert len(place.names()) < 15
@@ -216,7 +216,7 @@ def test_a_leader_goes_on_where_what_it_wrote_is_damaged_meanwhile(
     place.etcd.transact([], [gone])
     told: list[str] = []
     monkeypatch.setattr(etcd_store._log, "error", lambda what, why: told.append(why))
-    monkeypatch.setattr(etcd_store, "SEGMENTS_MAX", 4)
+    monkeypatch.setattr(etcd_store, "COMPACT_AFTER_APPENDS", 4)
     journal.append([{"n": 4}])
     journal.append([{"n": 5}])
     assert len(told) == 1
@@ -310,7 +310,7 @@ def test_lost_and_late_answers_lose_nothing_and_write_nothing_twice(
     monkeypatch.setattr(
         etcd_store, "REQUEST_BYTES_MAX", 50 + 250 * (seed % 2)
     )  # batches of several segments
-    monkeypatch.setattr(etcd_store, "GROWTH_BYTES", 1000 if seed % 2 else 10**9)
+    monkeypatch.setattr(etcd_store, "COMPACT_AFTER_BYTES", 1000 if seed % 2 else 10**9)
     etcd = Lossy(place.settings, rng)
     journal = EtcdJournal(etcd, place.elect())
     written: list[dict[str, int]] = []
@@ -540,10 +540,10 @@ def test_a_leader_never_counts_on_more_than_etcd_gave(place: Place, lease_s: flo
     one = Leadership(etcd, lease_s, lambda standing, why: None)
     one._value = b"{}"
     one._stand_by()
-    assert one._until_s - now_s() < given[0] <= lease_s + 1
+    assert one._leads_until_s - now_s() < given[0] <= lease_s + 1
     etcd.renew = lambda lease, within_s: 1.0  # type: ignore[method-assign]
     one._renew()
-    assert one._until_s - began_s < 1.0 + (now_s() - began_s)
+    assert one._leads_until_s - began_s < 1.0 + (now_s() - began_s)
     one.leave()
 
 

@@ -20,7 +20,7 @@ from lab.learning.gym import synthetic
 from rm.match.choice_kernels import FEATURES
 from rm.match.choices import Choices
 from rm.match.protocol import BaseMatcher
-from rm.process.remote import REFUSED_MAX
+from rm.process.remote import REFUSED_PICKS_MAX
 from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.settings import SimSettings
@@ -260,7 +260,7 @@ def test_an_answer_of_many_picks_that_break_rules_holds_nobody_up(monkeypatch):
     stranger = Stranger([(i, 2**31) for i in range(100)] + [(0, 1)] * 5_000)
     with serving(stranger) as address:
         run("remote", address=address, otherwise="fail", timeout_s="20")
-    assert 0 < len(asked) <= (100 + REFUSED_MAX) * stranger.asked
+    assert 0 < len(asked) <= (100 + REFUSED_PICKS_MAX) * stranger.asked
 
 
 def test_a_study_ends_where_nobody_answers(monkeypatch):

@@ -67,7 +67,7 @@ def test_damage_in_the_middle_is_an_error_with_its_line(tmp_path: Path) -> None:
 def test_it_is_compacted_when_read_and_when_it_grew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rm.process.store.GROWTH_BYTES", 1000)
+    monkeypatch.setattr("rm.process.store.COMPACT_AFTER_BYTES", 1000)
     journal = Journal(tmp_path, lambda records: list(records)[-1:])
     for n in range(500):
         journal.append([{"n": n}])
@@ -80,7 +80,7 @@ def test_damage_that_is_found_while_it_runs_ends_no_manager(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that it decided is known to it; who starts next is told of the damage."""
-    monkeypatch.setattr("rm.process.store.GROWTH_BYTES", 1000)
+    monkeypatch.setattr("rm.process.store.COMPACT_AFTER_BYTES", 1000)
     journal = Journal(tmp_path)
     journal.append([{"n": 0}])
     path = tmp_path / "journal.jsonl"
@@ -341,7 +341,7 @@ def kept_in(folder: Path) -> list[int]:
 def test_a_folder_that_cannot_be_synced_after_compaction_loses_nothing_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: Faults
 ) -> None:
-    monkeypatch.setattr("rm.process.store.GROWTH_BYTES", 1_000)
+    monkeypatch.setattr("rm.process.store.COMPACT_AFTER_BYTES", 1_000)
     journal, accepted = Journal(tmp_path), list[int]()
     journal.read()
     faults.folder = errno.EIO
@@ -368,7 +368,7 @@ def test_a_folder_that_cannot_be_synced_after_compaction_loses_nothing_accepted(
 def test_a_file_system_without_sync_of_folders_is_said_once_and_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: Faults, number: int
 ) -> None:
-    monkeypatch.setattr("rm.process.store.GROWTH_BYTES", 1_000)
+    monkeypatch.setattr("rm.process.store.COMPACT_AFTER_BYTES", 1_000)
     faults.folder = number
     with capture_logs() as said:
         journal, accepted = Journal(tmp_path), list[int]()

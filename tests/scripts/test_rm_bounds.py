@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nm.process.metrics import NodeMetrics
 from rm.process.metrics import ManagerMetrics
 from rm.process.rate import Rate
-from rm.process.watching import KEPT_MAX, WATCHED_MAX, Watcher, Watching
+from rm.process.watching import KEPT_FACTS_MAX, WAITING_FACTS_MAX, Watcher, Watching
 from rm.settings import ManagerSettings
 from testkit.builders import job
 from testkit.manager import Rig
@@ -145,7 +145,7 @@ def test_submissions_beyond_the_rate_are_told_when_to_come_back() -> None:
 
 def test_a_slow_watcher_is_dropped_with_a_word_and_keeps_nothing() -> None:
     watcher = Watcher(0, [])
-    for _ in range(WATCHED_MAX + 10):
+    for _ in range(WAITING_FACTS_MAX + 10):
         watcher.put("{}")
     with pytest.raises(InputError, match="reads too slowly"):
         asyncio.run(watcher.take())
@@ -173,11 +173,11 @@ def test_who_watches_is_told_of_each_container_of_a_run_by_its_number() -> None:
     assert [container for _, container in told] == [5, 6, 7]
     for place in range(3):
         assert asyncio.run(seen(told[place][0] - 1)) == told[place:]
-    for _ in range(KEPT_MAX // 3 + 10):
+    for _ in range(KEPT_FACTS_MAX // 3 + 10):
         watching.note(run, 3.0)
     kept = asyncio.run(seen(1))
     assert kept[0][1] == 5, "what is thrown away goes by runs"
-    assert watching._kept_n <= KEPT_MAX
+    assert watching._kept_facts <= KEPT_FACTS_MAX
 
 
 _TASKS = st.integers(1, 5).map(lambda count: tuple(range(count)))

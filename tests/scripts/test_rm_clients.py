@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rm.report.pages import BYTES_MAX
+from rm.report.pages import PAGE_BYTES_MAX
 from rm.settings import ManagerSettings
 from testkit.builders import ask, chain, job, stage, succeeded
 from testkit.manager import Rig
@@ -237,7 +237,7 @@ def test_a_page_is_never_larger_than_a_message_whatever_jobs_say() -> None:
     call = CALLS[ListApplications]
     for page in found:
         wire = call.encode_answer(Page(page)).SerializeToString()
-        assert len(wire) <= BYTES_MAX
+        assert len(wire) <= PAGE_BYTES_MAX
     assert sum(map(len, found)) == 600
 
 
@@ -250,7 +250,7 @@ def test_what_health_scripts_say_makes_no_listing_fail_either() -> None:
     assert len(found) > 1
     call = CALLS[ListNodes]
     for page in found:
-        assert len(call.encode_answer(Page(page)).SerializeToString()) <= BYTES_MAX
+        assert len(call.encode_answer(Page(page)).SerializeToString()) <= PAGE_BYTES_MAX
     assert sum(map(len, found)) == 400
 
 

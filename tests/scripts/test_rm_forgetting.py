@@ -1,6 +1,6 @@
 """Names of nodes and racks that are gone are given up when nobody needs them."""
 
-from rm.forgetting import RACKS_KEPT
+from rm.forgetting import RACKS_BEFORE_REUSE
 from rm.settings import ManagerSettings
 from testkit.builders import ask, job, stage, succeeded
 from testkit.manager import Rig
@@ -70,11 +70,11 @@ def test_a_node_with_containers_of_a_job_that_lives_is_not_forgotten() -> None:
 def test_places_of_racks_without_nodes_are_used_again() -> None:
     rig = Rig(settings=SETTINGS)
     rig.add_node("n1", rack="mine")
-    for number in range(RACKS_KEPT + 30):
+    for number in range(RACKS_BEFORE_REUSE + 30):
         rig.add_node("wanderer", rack=f"r{number}", boot=number + 1)
         lose(rig, "n1")
     racks = rig.manager.books.view.rack_names
-    assert len(racks) == RACKS_KEPT
+    assert len(racks) == RACKS_BEFORE_REUSE
     assert "mine" in racks
     node = rig.manager.books.nodes["wanderer"]
     assert racks[int(rig.manager.books.ledger.nodes.rack[node.slot])] == node.rack

@@ -70,7 +70,7 @@ def test_two_batches_of_a_stream_are_in_memory_however_many_it_sends() -> None:
 def test_streams_that_wait_for_long_are_told_of_and_only_while_they_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(unread, "LOOK_S", 0.05)
+    monkeypatch.setattr(unread, "BEHIND_S", 0.05)
 
     async def main() -> None:
         told: list[float] = []

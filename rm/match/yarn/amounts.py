@@ -10,8 +10,10 @@ import operator
 from array import array
 from typing import Any, Protocol
 
-Amount = Any  # an int with `memory`, a tuple of ints with `dominant`
-_EXACT = 1 << 24  # whole numbers below are the same in single precision
+# An amount is an int with `memory`, a tuple of ints with `dominant`.
+Amount = Any
+# Smaller whole numbers are the same in single precision.
+_EXACT_BELOW = 1 << 24
 _cell = array("f", (0.0,))
 
 
@@ -128,7 +130,7 @@ class _Memory:
     def ratio(self, a: Amount, b: Amount) -> float:
         if not b:
             return 0.0 if not a else math.inf
-        if a < _EXACT and b < _EXACT:
+        if a < _EXACT_BELOW and b < _EXACT_BELOW:
             return single(a / b)
         return single(single(a) / single(b))
 

@@ -7,7 +7,8 @@ from rm.ledger.asks import AskEntry
 from rm.match.yarn.amounts import Amount
 from weft.protocol.messages import Ask
 
-NONE = ""  # the partition of nodes without a label
+# This is the partition of nodes without a label.
+NONE = ""
 
 
 class Partition:
@@ -23,7 +24,10 @@ class Partition:
 
 
 class InPartition:
-    """A queue in a partition."""
+    """A queue in a partition.
+
+    `used_share` is over what is guaranteed, `of_total` over the partition.
+    """
 
     __slots__ = (
         "absolute",
@@ -42,7 +46,8 @@ class InPartition:
     )
 
     def __init__(self, none: Amount, capacity: float, most: float) -> None:
-        # of the queue above, in single precision as all fractions here; then of the cluster
+        # These are of the queue above, in single precision as all fractions here; the absolute ones
+        # are of the cluster.
         self.capacity = capacity
         self.capacity_most = most
         self.absolute = self.absolute_most = 0.0
@@ -53,11 +58,11 @@ class InPartition:
         self.pending: Amount = none
         self.am_used: Amount = none
         self.am_limit: Amount = none
-        self.used_share = self.of_total = 0.0  # over what is guaranteed, over the partition
+        self.used_share = self.of_total = 0.0
 
 
 class User:
-    """A user in a leaf queue."""
+    """A user in a leaf queue; `asking` are the slots of applications with something pending."""
 
     __slots__ = (
         "active_apps",
@@ -77,7 +82,7 @@ class User:
         self.am_used: list[Amount] = [none] * partitions
         self.ratio = [0.0] * partitions
         self.active_apps = self.pending_apps = 0
-        self.asking: set[int] = set()  # applications with something pending
+        self.asking: set[int] = set()
 
 
 class Reservation:
@@ -92,7 +97,13 @@ class Reservation:
 
 
 class Request:
-    """Containers of one size that an application wants at one priority, and where."""
+    """Containers of one size that an application wants at one priority, and where.
+
+    The smaller `key` goes first. `count` may be anywhere, `places` counts those on hosts and in
+    racks (with a slash). `missed` and `missed_unlabelled` count opportunities. `reserved` is by
+    node slot. `source` is the serial of the ask, or -1 for the master's own container; `written` is
+    the ask as last looked at.
+    """
 
     __slots__ = (
         "amount",
@@ -114,22 +125,26 @@ class Request:
 
     def __init__(self, app: "Application", key: tuple[float, int], amount: Amount) -> None:
         self.app = app
-        self.key = key  # smaller goes first
+        self.key = key
         self.amount = amount
-        self.count = 0  # anywhere
-        self.places: dict[str, int] = {}  # on hosts and in racks (with a slash)
+        self.count = 0
+        self.places: dict[str, int] = {}
         self.relax = self.relax_racks = True
         self.partition = NONE
-        self.missed = self.missed_unlabelled = 0  # opportunities
-        self.reserved: dict[int, Reservation] = {}  # by node
+        self.missed = self.missed_unlabelled = 0
+        self.reserved: dict[int, Reservation] = {}
         self.reserved_again = 0
-        self.source = -1  # the serial of the ask; -1: the master's own container
+        self.source = -1
         self.entry: AskEntry | None = None
-        self.written: Ask | None = None  # the ask as last looked at
+        self.written: Ask | None = None
 
 
 class Application:
-    """An application; it takes part once its master may start (`active`)."""
+    """An application; it takes part once its master may start (`active`).
+
+    `banned` are slots of nodes, `partitions` are those ever asked for, `requests` those with
+    something pending, in order. `told` says whether its headroom was ever worked out.
+    """
 
     __slots__ = (
         "active",
@@ -162,20 +177,23 @@ class Application:
         self.master: Amount = none
         self.master_partition = 0
         self.wants_master = False
-        self.banned: set[int] = set()  # nodes, by slot
-        # what a fair order goes by, as it was when its containers last gave reason to look again
+        self.banned: set[int] = set()
+        # A fair order goes by this, as it was when its containers last gave reason to look again.
         self.ordered_by = 0.0
         self.unordered = True
-        self.partitions: set[int] = set()  # ever asked for
-        self.told = False  # whether its headroom was ever worked out
-        self.requests: list[Request] = []  # with something pending, in order
+        self.partitions: set[int] = set()
+        self.told = False
+        self.requests: list[Request] = []
         self.pending: list[Amount] = [none] * partitions
         self.reserved: list[Amount] = [none] * partitions
         self.used: list[Amount] = [none] * partitions
 
 
 class Queue:
-    """A queue; leaves are `Leaf`."""
+    """A queue; leaves are `Leaf`.
+
+    It admits `labels`, or all with None. It `respects` the priorities of the queues below or not.
+    """
 
     __slots__ = (
         "by",
@@ -195,15 +213,21 @@ class Queue:
         self.parent = parent
         self.children: list[Queue] = []
         self.by: list[InPartition] = []
-        self.labels: frozenset[str] | None = None  # None: all
+        self.labels: frozenset[str] | None = None
         self.priority = 0
-        self.respects = False  # priorities of queues below
+        self.respects = False
         if parent is not None:
             parent.children.append(self)
 
 
 class Leaf(Queue):
-    """A queue that takes applications."""
+    """A queue that takes applications.
+
+    Those that are `waiting` wait until their masters may start. `factor` is -1 where there is none,
+    `user_limit` is in percent. Applications are ordered as `fair` says: "", "fair" or "weighted".
+    `version` is of what limits of users depend on; `only_pending` counts the users none of whose
+    masters may start, as last counted.
+    """
 
     __slots__ = (
         "active",
@@ -228,19 +252,19 @@ class Leaf(Queue):
     def __init__(self, slot: int, path: str, parent: Queue | None) -> None:
         super().__init__(slot, path, parent)
         self.active: list[Application] = []
-        self.waiting: list[Application] = []  # until their masters may start
+        self.waiting: list[Application] = []
         self.users: dict[str, User] = {}
-        self.factor = 1.0  # -1: none
-        self.user_limit = 100.0  # percent
+        self.factor = 1.0
+        self.user_limit = 100.0
         self.am_share = 0.1
-        self.fair = ""  # "", "fair" or "weighted": how applications are ordered
+        self.fair = ""
         self.most_asked: Amount = 0
         self.active_used: list[Amount] = []
         self.active_weight = self.all_weight = 0.0
         self.ratio: list[float] = []
-        self.version = 0  # of what limits of users depend on
+        self.version = 0
         self.limits: dict[tuple[int, bool], tuple[int, Amount]] = {}
-        self.only_pending = 0  # users none of whose masters may start, as last counted
+        self.only_pending = 0
         self.current_limit: Amount = 0
         self.headroom_limit: Amount = 0
 

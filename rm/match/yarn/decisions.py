@@ -53,10 +53,13 @@ class Room:
 
 @dataclass(slots=True)
 class Taken:
-    """A container granted on the node, or (`reserved`) the node kept for a request."""
+    """A container granted on the node, or (`reserved`) the node kept for a request.
+
+    A reservation of another node that was given back for it is in `freed`.
+    """
 
     request: Request
     place: int
     reserved: bool = False
     fulfilled: bool = False
-    freed: Reservation | None = None  # of another node, given back for it
+    freed: Reservation | None = None

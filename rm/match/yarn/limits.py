@@ -14,7 +14,8 @@ def use_share(rules: Rules, part: InPartition, partition: Partition) -> None:
     guaranteed = part.guaranteed
     if calc.compare(total, guaranteed, rules.minimum_allocation) < 0:
         guaranteed = rules.minimum_allocation
-    if not part.absolute:  # else nobody asks
+    # Only queues that are guaranteed nothing are compared by their part of the partition.
+    if not part.absolute:
         part.of_total = calc.divide(total, part.used, total)
     part.used_share = calc.divide(total, part.used, guaranteed)
 

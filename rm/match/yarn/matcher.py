@@ -23,7 +23,8 @@ from weft.model.dag import Floats
 from weft.model.errors import InputError
 from weft.model.resources import ResourceTypes, Vector
 
-_ANY = 2**62  # the most of a resource type that no setting limits
+# No setting limits a resource type to less.
+_UNLIMITED = 2**62
 _PLACES: tuple[Scores, ...] = tuple((("place", float(place)),) for place in range(3))
 
 
@@ -73,9 +74,11 @@ class YarnMatcher(BaseMatcher):
         self._view: View | None = None
         self._state: State
         self._walk: Walk
-        self._stale: set[int] = set()  # nodes whose capacity or place changed
-        self._expected: deque[tuple[int, int]] = deque()  # (node, application) slots of grants
-        self._answered: tuple[int, Match] | None = None  # of a node, until it is booked
+        self._changed_nodes: set[int] = set()
+        # Grants are (node, application) slots.
+        self._expected: deque[tuple[int, int]] = deque()
+        # It is a node's answer, until it is booked.
+        self._answered: tuple[int, Match] | None = None
 
     # -- what the core asks ------------------------------------------------------------------------
 
@@ -84,12 +87,13 @@ class YarnMatcher(BaseMatcher):
         found: list[float] = []
         for name, amount in zip(types.names, demand, strict=True):
             if self.memory_only and name != "memory_mb":
-                found.append(1.0 if name == "vcores" else amount)  # as Resources.createResource
+                # Resources.createResource does the same.
+                found.append(1.0 if name == "vcores" else amount)
                 continue
             least, step = self._least.get(name, 0), self._step.get(name, 0)
             value = max(round(amount), least)
             value = -(-value // step) * step if step else value
-            found.append(float(min(value, self._most.get(name, _ANY))))
+            found.append(float(min(value, self._most.get(name, _UNLIMITED))))
         return tuple(found)
 
     def wants(self, view: View, node: int) -> bool:
@@ -169,7 +173,8 @@ class YarnMatcher(BaseMatcher):
 
     def slack(self, view: View) -> Floats:
         """Return no bound for what YARN's calculator by memory does not look at."""
-        self._ready(view)  # a manager asks for this first: from then on it is told of all
+        # A manager asks for this first, and the policy is told of everything from then on.
+        self._ready(view)
         slack = super().slack(view)
         if self.memory_only:
             for r, name in enumerate(view.types.names):
@@ -275,7 +280,7 @@ class YarnMatcher(BaseMatcher):
 
     def node_set(self, node: int) -> None:
         """Look at a node again before the next decision."""
-        self._stale.add(node)
+        self._changed_nodes.add(node)
 
     def held(self, node: int, app: int, demand: Floats, count: int) -> None:
         """Count containers that were booked, or (below 0) freed; its own grants are counted."""
@@ -352,10 +357,10 @@ class YarnMatcher(BaseMatcher):
         """Return the books, made anew where the view is another, with all nodes as they are."""
         if self._view is not view:
             self._begin(view)
-        if self._stale:
-            for slot in sorted(self._stale):
+        if self._changed_nodes:
+            for slot in sorted(self._changed_nodes):
                 self._set_node(view, slot)
-            self._stale.clear()
+            self._changed_nodes.clear()
         return self._state
 
     def _begin(self, view: View) -> None:
@@ -368,7 +373,10 @@ class YarnMatcher(BaseMatcher):
             return row[at] if self.memory_only else row
 
         rules = Rules(
-            calculator, amount(self._least, 0), amount(self._most, _ANY), amount(self._step, 0)
+            calculator,
+            amount(self._least, 0),
+            amount(self._most, _UNLIMITED),
+            amount(self._step, 0),
         )
         for name, value in self._settings.items():
             setattr(rules, name, value)
@@ -379,7 +387,7 @@ class YarnMatcher(BaseMatcher):
         self._walk = Walk(self._state)
         self._view = view
         self._expected.clear()
-        self._stale = set(range(view.node_count))
+        self._changed_nodes = set(range(view.node_count))
         view.watch(self)
         for slot in range(view.app_slots):
             if view.apps.active[slot]:

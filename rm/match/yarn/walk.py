@@ -32,7 +32,8 @@ class Walk:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.decided: list[Taken] = []  # at the last heartbeat, reservations among them
+        # These are of the last heartbeat, reservations among them.
+        self.decided: list[Taken] = []
 
     # -- the node ----------------------------------------------------------------------------------
 
