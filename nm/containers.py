@@ -25,24 +25,26 @@ from weft.protocol.messages import (
 )
 from weft.protocol.record import slotted
 
-TaskKey = tuple[int, int, int]  # stage, task, attempt
+# Stage, task, attempt.
+TaskKey = tuple[int, int, int]
 _LAUNCHED = CONTAINER.next(ContainerState.NEW, ContainerEvent.LAUNCH)
 _ENDED = CONTAINER.next(_LAUNCHED, ContainerEvent.EXIT)
-_NONE_ENDED: dict[TaskKey, TaskEnd] = {}  # shared and never changed, as the one that follows
+# Both are shared and never changed.
+_NONE_ENDED: dict[TaskKey, TaskEnd] = {}
 _NONE_RUN: dict[TaskKey, RunningTask] = {}
 
 
 class _Reuse:
     """What only a reusable container keeps; one for each task would cost more than the rest."""
 
-    __slots__ = ("ended", "metered", "tasks", "used")
+    __slots__ = ("ended", "ended_amount_s", "metered_work_s", "tasks")
 
     def __init__(self) -> None:
         self.tasks: dict[TaskKey, RunningTask] = {}
         # tasks that already ended inside: a master that missed their ends asks for them
         self.ended: dict[TaskKey, TaskEnd] = {}
-        self.used: list[float] = []  # amount x s since the last measurement, of ended tasks
-        self.metered: dict[TaskKey, float] = {}  # work done at the last measurement, s
+        self.ended_amount_s: list[float] = []
+        self.metered_work_s: dict[TaskKey, float] = {}
 
 
 @slotted
@@ -56,15 +58,18 @@ class HeldContainer:
 
     Or `count` of them with consecutive ids, that began alike, each with one task
     (`NodeContainers.add_run`).
+
+    Only a reusable one has `reuse`. `taken_by` is a later attempt than the one it was granted to;
+    0: none took it over.
     """
 
     container_id: ContainerId
     granted: Vector
-    reuse: _Reuse | None = None  # of a reusable one
+    reuse: _Reuse | None = None
     master: bool = False
     state: ContainerState = _LAUNCHED
     count: int = 1
-    taken_by: AttemptId = 0  # a later attempt than the one it was granted to; 0: none
+    taken_by: AttemptId = 0
     # the task, or the run of tasks, of what is not reusable
     work: RunningTask | None = None
 
@@ -137,12 +142,12 @@ class HeldContainer:
         """Add what a task used since it was last looked at (demand x work done)."""
         reuse, done_s = self.reuse, work.done_s(now)
         assert reuse is not None
-        delta_s = done_s - reuse.metered.get(key, 0.0)
-        reuse.metered[key] = done_s
-        if not reuse.used:
-            reuse.used = [0.0] * len(work.demand)
+        delta_s = done_s - reuse.metered_work_s.get(key, 0.0)
+        reuse.metered_work_s[key] = done_s
+        if not reuse.ended_amount_s:
+            reuse.ended_amount_s = [0.0] * len(work.demand)
         for r, amount in enumerate(work.demand):
-            reuse.used[r] += amount * delta_s
+            reuse.ended_amount_s[r] += amount * delta_s
 
     def measure(self, now: float, interval_s: float) -> ContainerUse | None:
         """Return the mean use over the last interval, zeros if idle; None without an interval."""
@@ -151,9 +156,13 @@ class HeldContainer:
         reuse = self.reuse
         if interval_s <= 0 or reuse is None:
             return None
-        use = tuple(amount / interval_s for amount in reuse.used) or (0.0,) * len(self.granted)
-        reuse.used = []
-        reuse.metered = {key: done for key, done in reuse.metered.items() if key in reuse.tasks}
+        use = tuple(amount / interval_s for amount in reuse.ended_amount_s) or (0.0,) * len(
+            self.granted
+        )
+        reuse.ended_amount_s = []
+        reuse.metered_work_s = {
+            key: done for key, done in reuse.metered_work_s.items() if key in reuse.tasks
+        }
         return ContainerUse(self.container_id, use)
 
 
@@ -162,7 +171,7 @@ class NodeContainers:
 
     __slots__ = (
         "_buried",
-        "_rigid",
+        "_rigid_limits",
         "containers",
         "granted",
         "tombstone_s",
@@ -174,32 +183,36 @@ class NodeContainers:
         self.containers: dict[ContainerId, HeldContainer] = {}
         # ends by id, one object for all ids of a run: `end_of` answers one container's
         self.tombstones: dict[ContainerId, ContainerEnd] = {}
-        self.granted: list[float] = []  # of rigid resources, by position
+        # By position, of the rigid resources only.
+        self.granted: list[float] = []
         # in the order of their ends: when, the first id, how many in a row
         self._buried: deque[tuple[float, ContainerId, int]] = deque()
-        self._rigid: list[tuple[int, float]] = []  # (position, limit)
+        # Positions of the rigid resources, each with the node's limit.
+        self._rigid_limits: list[tuple[int, float]] = []
 
     def size(self, capacity: Vector, rigid: tuple[bool, ...]) -> None:
         """Learn what the node has, which may not be exceeded where it is rigid."""
-        self._rigid = [
+        self._rigid_limits = [
             (r, amount * (1 + TOLERANCE))
             for r, (amount, hard) in enumerate(zip(capacity, rigid, strict=True))
             if hard
         ]
         if not self.granted:
             self.granted = [0.0] * len(capacity)
-            for held in self.containers.values():  # of an earlier process of the node
+            # What an earlier process of the node started has room already.
+            for held in self.containers.values():
+                # Amounts of another length are from before the cluster's resource types changed.
                 if len(held.granted) != len(capacity):
-                    held.granted = ()  # the cluster's resource types changed meanwhile
+                    held.granted = ()
                 elif held.granted:
-                    for r, _ in self._rigid:
+                    for r, _ in self._rigid_limits:
                         self.granted[r] += held.granted[r]
 
     def fits(self, granted: Vector, count: int = 1) -> bool:
         """Return whether the rigid part of `count` identical grants fits beside all others."""
         if not granted:
             return True
-        for r, limit in self._rigid:
+        for r, limit in self._rigid_limits:
             total = self.granted[r] + granted[r]
             for _ in range(1, count):
                 total += granted[r]
@@ -235,11 +248,11 @@ class NodeContainers:
         """
         booked = self.granted
         if granted:
-            for r, limit in self._rigid:
+            for r, limit in self._rigid_limits:
                 if booked[r] + granted[r] > limit:
                     return None
         holds = granted or demand
-        for r, _ in self._rigid:
+        for r, _ in self._rigid_limits:
             booked[r] += holds[r]
         held = HeldContainer(container_id, holds, _Reuse() if reusable else None)
         self.containers[container_id] = held
@@ -252,7 +265,7 @@ class NodeContainers:
         held = HeldContainer(container_id, granted, _Reuse() if reusable else None, master)
         self.containers[container_id] = held
         if granted:
-            for r, _ in self._rigid if self.granted else ():
+            for r, _ in self._rigid_limits if self.granted else ():
                 self.granted[r] += granted[r]
         return held
 
@@ -262,7 +275,7 @@ class NodeContainers:
         held = HeldContainer(first, granted, count=count, work=work)
         self.containers.update(dict.fromkeys(range(first, first + count), held))
         if granted:
-            for r, _ in self._rigid if self.granted else ():
+            for r, _ in self._rigid_limits if self.granted else ():
                 for _ in range(count):
                     self.granted[r] += granted[r]
         return held
@@ -295,10 +308,11 @@ class NodeContainers:
         else:
             for number in range(first, first + count):
                 del containers[number]
+        # Without containers what rounding left over is forgotten.
         if not containers:
-            self.granted = [0.0] * len(self.granted)  # forget what rounding left over
+            self.granted = [0.0] * len(self.granted)
         elif held.granted:
-            for r, _ in self._rigid:
+            for r, _ in self._rigid_limits:
                 for _ in range(count):
                     self.granted[r] -= held.granted[r]
         self._remember(end, first, count, now)
@@ -352,7 +366,7 @@ class NodeContainers:
                 raise InvariantError(f"node: container {held.container_id} is done but held")
             if not held.reusable and not held.master and len(held.tasks) != 1:
                 raise InvariantError(f"node: container {held.container_id} has no task")
-        for r, limit in self._rigid:
+        for r, limit in self._rigid_limits:
             total = sum(held.granted[r] for held in self.containers.values() if held.granted)
             if total > limit * (1 + TOLERANCE):
                 raise InvariantError(f"node: {total} granted of rigid resource {r}, over {limit}")

@@ -56,11 +56,13 @@ from weft.protocol.outbox import Outbox
 
 _RUNNING: Final = NodeState.RUNNING
 _STOPPED: Final = NodeState.STOPPED
-ASKED = "asked to stop"  # why a node leaves that its process told to
+ASKED_TO_STOP = "asked to stop"
 BOOT_MAX = 1 << 53
-BOOTS, REPORT_BITS = 1 << 31, 22  # of a process's name, what its reports' numbers begin with
+# The numbers of a process's reports begin with this much of its name (`boot`), so those of two
+# processes of a node differ.
+BOOT_MODULUS, REPORT_BITS = 1 << 31, 22
 TICK_S = 1e-6
-PROBE_BEATS = 3.0  # a report that is not answered for so many intervals is waited for no longer
+PROBE_TIMEOUT_HEARTBEATS = 3.0
 HEARTBEAT, REPORT, REGISTER, TASKS = "heartbeat", "report", "register", "tasks"
 
 
@@ -73,36 +75,36 @@ class NodeManager:
 
     __slots__ = (
         "_acks",
-        "_again",
-        "_beat_s",
+        "_apps_leave_files",
         "_beating",
         "_boot",
         "_cluster_ts",
-        "_early",
         "_expiry_s",
-        "_files",
+        "_fired_early",
         "_handlers",
-        "_heard_s",
         "_heartbeat_s",
-        "_lacking",
-        "_lapsed",
+        "_heartbeat_timer",
+        "_known_health",
+        "_lease_lapsed",
+        "_lease_start_s",
         "_life",
+        "_missing_isolation",
+        "_newest_registration",
         "_outbox",
         "_probe",
         "_prompt",
         "_registration",
-        "_reporting",
-        "_request",
+        "_report_timer_set",
+        "_reported_use",
         "_rng",
         "_runner",
-        "_said_health",
         "_settings",
-        "_timer_s",
+        "_tasks_timer_s",
+        "_timer_interval_s",
         "_token",
-        "_told_health",
         "_types",
-        "_unhealthy",
-        "_use",
+        "_unacknowledged_health",
+        "_unhealthy_reason",
         "node_id",
         "state",
     )
@@ -123,39 +125,50 @@ class NodeManager:
         self.node_id = node_id
         self.state = NODE.initial
         self._registration = (address, rack, labels, dict(capacity))
-        self._files = files  # applications leave files here, which go when they are over
-        self._lacking = lacking  # what was wanted to keep tasks apart and the host cannot do
+        self._apps_leave_files = files
+        self._missing_isolation = lacking
         self._settings = settings
         self._rng = rng
         self._runner = Runner(node_id, settings)
         self._acks: list[int] = []
-        self._types: ResourceTypes | None = None  # known once accepted
+        # None until the manager accepts the node.
+        self._types: ResourceTypes | None = None
         self._boot = boot or int(rng.spawn(1)[0].integers(1, BOOT_MAX))
-        first = 1 + (self._boot % BOOTS << REPORT_BITS)  # not the numbers of a past life
+        # These are not the numbers of an earlier process.
+        first = 1 + (self._boot % BOOT_MODULUS << REPORT_BITS)
         self._outbox: Outbox[Any, Any] = Outbox(
             settings.resend_after_s, first, lossless=settings.lossless
         )
         self._runner.outbox = self._outbox
-        self._cluster_ts = 0  # the start of its cluster, once accepted
-        self._life = 0  # of the manager that accepted the node, or asked it to register
-        self._token = 0  # what that manager wants to be told again
-        self._request = (first, 0.0)  # the newest registration: number, when it was first sent
+        # The start of the cluster that accepted the node, and the life of the manager that did or
+        # asked it to register, which wants its token repeated.
+        self._cluster_ts = 0
+        self._life = 0
+        self._token = 0
+        # The number of the newest registration, and when it was first sent.
+        self._newest_registration = (first, 0.0)
         self._expiry_s = inf
-        self._heard_s = 0.0  # when the newest report was sent that the manager answered
-        self._lapsed = False  # and that was too long ago for anything to begin here
-        self._probe = (0, 0.0)  # a report whose answer is waited for: number, when it was sent
-        self._heartbeat_s = self._beat_s = 0.0  # as told; as the timer that is set has it
-        self._again = SetTimer(0.0, HEARTBEAT)  # the same for every beat, until the pace changes
+        # When the newest report was sent that the manager answered; without a newer answer nothing
+        # may begin here after the expiry.
+        self._lease_start_s = 0.0
+        self._lease_lapsed = False
+        # The number of a report whose answer is waited for, and when it was sent.
+        self._probe = (0, 0.0)
+        # The interval that the manager asked for, and the one of the timer that is set.
+        self._heartbeat_s = self._timer_interval_s = 0.0
+        self._heartbeat_timer = SetTimer(0.0, HEARTBEAT)
         self._beating = False
         self._prompt = False
-        self._unhealthy = ""  # why the host is not fit for work
-        self._told_health: str | None = ""  # as the manager has it; None: nobody can say
+        self._unhealthy_reason = ""
+        # What the manager knows of the host's health; None: nobody can say.
+        self._known_health: str | None = ""
         # as said since the report, or in the registration, of a number
-        self._said_health: tuple[float, str | None] = (inf, "")
-        self._reporting = False  # a zero-delay report is on its way
-        self._timer_s = inf  # when the TASKS timer fires
-        self._early = False  # it fired, and nothing was due
-        self._use: Vector = ()  # as last reported
+        self._unacknowledged_health: tuple[float, str | None] = (inf, "")
+        self._report_timer_set = False
+        self._tasks_timer_s = inf
+        # Whether that timer fired before anything was due.
+        self._fired_early = False
+        self._reported_use: Vector = ()
         self._handlers: dict[type, Callable[[Any, float, list[Effect]], None]] = {
             StartContainers: self._on_start,
             TimerFired: self._on_timer,
@@ -181,21 +194,28 @@ class NodeManager:
         if self.state is _STOPPED:
             return effects
         runner = self._runner
-        if self._timer_s <= now:  # what was due before comes first, even if its timer is late
+        # What was due before comes first, even if its timer is late.
+        if self._tasks_timer_s <= now:
             runner.end_due(now, effects)
-        if type(event) is TimerFired:  # most of what there is
+        # Most events are timers.
+        if type(event) is TimerFired:
             self._on_timer(event, now, effects)
         else:
             handler = self._handlers.get(type(event))
             if handler is None:
                 raise UnknownEventError("a node manager", event)
             handler(event, now, effects)
-        if runner.emulation.next_end_s != self._timer_s:
+        if runner.emulation.next_end_s != self._tasks_timer_s:
             self._set_timer(now, effects)
-        elif self._early:
-            self._early = False
-        if self._prompt and not self._reporting and self._outbox.fresh and self.state is _RUNNING:
-            self._reporting = True
+        elif self._fired_early:
+            self._fired_early = False
+        if (
+            self._prompt
+            and not self._report_timer_set
+            and self._outbox.fresh
+            and self.state is _RUNNING
+        ):
+            self._report_timer_set = True
             effects.append(SetTimer(0.0, REPORT))
         return effects
 
@@ -218,19 +238,19 @@ class NodeManager:
         box, runner = self._outbox, self._runner
         return (
             self.state is _RUNNING
-            and not (box.owes or self._acks or runner.reusable or runner.measures)
+            and not (box.owes or self._acks or runner.had_reusable or runner.measures)
             and (
                 not self._settings.report_use
-                or (runner.emulation.used or runner.use()) == self._use
+                or (runner.emulation.used or runner.use()) == self._reported_use
             )
-            and self._told_health == self._unhealthy
-            and self._beat_s == self._heartbeat_s
+            and self._known_health == self._unhealthy_reason
+            and self._timer_interval_s == self._heartbeat_s
         )
 
     @property
     def due_s(self) -> float:
         """The time when the next emulated task ends, s; infinite: none runs."""
-        return self._timer_s
+        return self._tasks_timer_s
 
     @property
     def containers(self) -> tuple[ContainerId, ...]:
@@ -249,9 +269,9 @@ class NodeManager:
     # -- registration and pace ---------------------------------------------------------------------
 
     def _on_started(self, event: Started, now: float, effects: list[Effect]) -> None:
-        self._heard_s = now
+        self._lease_start_s = now
         self._runner.leave_idle()
-        self._request = (self._request[0], now)
+        self._newest_registration = (self._newest_registration[0], now)
         self._step(NodeEvent.STARTED, effects)
 
     def _step(self, event: NodeEvent, effects: list[Effect]) -> None:
@@ -277,17 +297,17 @@ class NodeManager:
             self._boot,
             self._life,
             self._token,
-            self._request[0],
-            self._unhealthy,
-            self._lacking,
+            self._newest_registration[0],
+            self._unhealthy_reason,
+            self._missing_isolation,
             self._settings.speed,
-            self._files,
+            self._apps_leave_files,
         )
-        number, said = self._request[0], self._unhealthy
-        again = self.state is NodeState.REGISTERING and self._said_health[0] == number
+        number, said = self._newest_registration[0], self._unhealthy_reason
+        again = self.state is NodeState.REGISTERING and self._unacknowledged_health[0] == number
         # of a registration that is repeated the manager may have taken any copy
-        same = not again or self._said_health[1] == said
-        self._said_health = (number, said if same else None)
+        same = not again or self._unacknowledged_health[1] == said
+        self._unacknowledged_health = (number, said if same else None)
         effects.append(Send(MANAGER, message))
         effects.append(SetTimer(self._settings.register_retry_s, REGISTER))
 
@@ -298,7 +318,7 @@ class NodeManager:
         """
         asked = (life or self._life, token)
         if self.state is _RUNNING or asked != (self._life, self._token):
-            self._request = (self._request[0] + 1, now)
+            self._newest_registration = (self._newest_registration[0] + 1, now)
         self._life, self._token = asked
         self._step(NodeEvent.RESYNC, effects)
 
@@ -307,17 +327,21 @@ class NodeManager:
             # a manager that restarted took a late copy of an earlier registration for ours
             self._resync(event.life, 0, now, effects)
             return
-        if event.request_id not in (0, self._request[0]):
-            return  # late: the manager may have given this node up since
+        # A late answer does not count: the manager may have given this node up since.
+        if event.request_id not in (0, self._newest_registration[0]):
+            return
         if event.cluster_ts not in (0, self._cluster_ts):
-            if self._cluster_ts:  # begun anew, without what it knew: ids are given a second time
+            # A cluster that began anew gives ids a second time.
+            if self._cluster_ts:
                 self._runner.forget(now, effects)
             self._cluster_ts = event.cluster_ts
         self._life = self._runner.life = event.life or self._life
-        self._heard_s, self._probe = max(self._heard_s, self._request[1]), (0, 0.0)
+        self._lease_start_s = max(self._lease_start_s, self._newest_registration[1])
+        self._probe = (0, 0.0)
         self._expiry_s = event.expiry_s or inf
         if self.state is not _RUNNING:
-            self._told_health, self._said_health = self._said_health[1], (inf, "")
+            self._known_health = self._unacknowledged_health[1]
+            self._unacknowledged_health = (inf, "")
         self._step(NodeEvent.ACCEPTED, effects)
         self._prompt = event.prompt
         self._heartbeat_s = event.heartbeat_s
@@ -325,24 +349,26 @@ class NodeManager:
             self._types = event.types
             capacity = event.types.vector(self._registration[3], f"capacity of {self.node_id}")
             self._runner.size(event.types, capacity, now)
-            self._use = (0.0,) * len(event.types)
+            self._reported_use = (0.0,) * len(event.types)
         if not self._beating:
-            self._beating, self._beat_s = True, self._heartbeat_s
+            self._beating, self._timer_interval_s = True, self._heartbeat_s
             effects.append(SetTimer(self._heartbeat_s * float(self._rng.random()), HEARTBEAT))
 
     def _on_timer(self, event: TimerFired, now: float, effects: list[Effect]) -> None:
         key = event.key
         if key == HEARTBEAT:
             self._beat(now, effects, periodic=True)
-            pace_s = self._beat_s = self._heartbeat_s
-            if self._again.delay_s != pace_s:
-                self._again = SetTimer(pace_s, HEARTBEAT)
-            effects.append(self._again)
-        elif key == TASKS:  # `handle` ended what was due; a timer may fire a little early,
-            self._timer_s = inf  # so it is set again where something still runs
-            self._early = True
+            pace_s = self._timer_interval_s = self._heartbeat_s
+            if self._heartbeat_timer.delay_s != pace_s:
+                self._heartbeat_timer = SetTimer(pace_s, HEARTBEAT)
+            effects.append(self._heartbeat_timer)
+        elif key == TASKS:
+            # `handle` ended what was due; a timer may fire a little early, so it is set again where
+            # something still runs.
+            self._tasks_timer_s = inf
+            self._fired_early = True
         elif key == REPORT:
-            self._reporting = False
+            self._report_timer_set = False
             if self._outbox.fresh:
                 self._beat(now, effects, periodic=False)
         elif key == REGISTER and self.state is NodeState.REGISTERING:
@@ -357,40 +383,41 @@ class NodeManager:
         runner = self._runner
         number, items = self._outbox.take(now)
         if settings.lease and (
-            not self._probe[0] or now - self._probe[1] > PROBE_BEATS * self._heartbeat_s
+            not self._probe[0]
+            or now - self._probe[1] > PROBE_TIMEOUT_HEARTBEATS * self._heartbeat_s
         ):
             self._probe = (number, now)
         ended: tuple[Any, ...] = tuple(items)
         tasks_ended: tuple[TaskEnd, ...] = ()
-        if runner.reusable:
+        if runner.had_reusable:
             tasks_ended = tuple(item for item in items if isinstance(item, TaskEnd))
             ended = tuple(item for item in items if isinstance(item, ContainerEnd))
         container_use: tuple[ContainerUse, ...] = ()
-        if periodic and (runner.reusable or runner.measures):
+        if periodic and (runner.had_reusable or runner.measures):
             container_use = runner.measure(now, effects)
         use: Vector = ()
         if settings.report_use:
             current = runner.emulation.used or runner.use()
-            if current != self._use:
-                use = self._use = current
+            if current != self._reported_use:
+                use = self._reported_use = current
         acks: tuple[int, ...] = ()
         if self._acks:
             acks, self._acks = tuple(self._acks), []
-        unhealthy = self._unhealthy
+        unhealthy = self._unhealthy_reason
         beat = NodeHeartbeated(
             self.node_id, number, acks, ended, tasks_ended, use, container_use, unhealthy
         )
-        if unhealthy != self._told_health or not settings.lossless:
+        if unhealthy != self._known_health or not settings.lossless:
             self._say_health(number)
         effects.append(Send(MANAGER, beat))
 
     def _say_health(self, number: int) -> None:
         """Note that a report tells the host's health; the manager knows once it has answered."""
-        since, said = self._said_health
+        since, said = self._unacknowledged_health
         if self._settings.lossless:
-            self._told_health = self._unhealthy
-        elif self._unhealthy != (self._told_health if since == inf else said):
-            self._told_health, self._said_health = None, (number, self._unhealthy)
+            self._known_health = self._unhealthy_reason
+        elif self._unhealthy_reason != (self._known_health if since == inf else said):
+            self._known_health, self._unacknowledged_health = None, (number, self._unhealthy_reason)
 
     def _on_answer(self, event: NodeAnswered, now: float, effects: list[Effect]) -> None:  # noqa: C901, PLR0912
         """Handle orders of the manager, if it is the one that this node registered with.
@@ -414,14 +441,14 @@ class NodeManager:
         if event.acks:
             self._outbox.acknowledge(event.acks)
             if self._probe[0] in event.acks:
-                self._heard_s, self._probe = self._probe[1], (0, 0.0)
-            if max(event.acks) >= self._said_health[0] and self.state is _RUNNING:
-                self._told_health, self._said_health = self._said_health[1], (inf, "")
+                self._lease_start_s, self._probe = self._probe[1], (0, 0.0)
+            if max(event.acks) >= self._unacknowledged_health[0] and self.state is _RUNNING:
+                self._known_health = self._unacknowledged_health[1]
+                self._unacknowledged_health = (inf, "")
         if event.next_heartbeat_s:
             self._heartbeat_s = event.next_heartbeat_s
-        if (
-            event.start or event.stop or event.over or event.spare
-        ) and self._types is not None:  # else it is said again
+        # The manager repeats its orders to a node that does not know the resource types yet.
+        if (event.start or event.stop or event.over or event.spare) and self._types is not None:
             if not event.start or self._may_start(now, effects):
                 if not self._settings.lossless:
                     self._acks.append(event.response_id)
@@ -439,20 +466,20 @@ class NodeManager:
 
     def _on_heard(self, event: Heard, now: float, effects: list[Effect]) -> None:
         """Note that idle heartbeats were left out, and that the manager heard of it."""
-        self._heard_s = max(self._heard_s, event.at_s)
+        self._lease_start_s = max(self._lease_start_s, event.at_s)
 
     def _set_timer(self, now: float, effects: list[Effect]) -> None:
         """Set the timer for the next end, which is another one than it is set for."""
-        next_s = self._timer_s = self._runner.emulation.next_end_s
+        next_s = self._tasks_timer_s = self._runner.emulation.next_end_s
         if next_s == inf:
             effects.append(SetTimer(None, TASKS))
-        elif self._early:
+        elif self._fired_early:
             # one that was early goes off later than now, however coarse the clock's numbers are
             least_s = TICK_S if next_s > now else 0.0
             effects.append(SetTimer(max(least_s, next_s - now), TASKS))
         else:
             effects.append(SetTimer(next_s - now if next_s > now else 0.0, TASKS))
-        self._early = False
+        self._fired_early = False
 
     def _may_start(self, now: float, effects: list[Effect]) -> bool:
         """Return whether what the manager granted here may begin, be it a task or a master.
@@ -460,12 +487,14 @@ class NodeManager:
         Not while the node registers, as the manager is being told what runs here; nor without an
         answer for the expiry: the manager has given up its grants, and has the node register again.
         """
-        lapsed = self._settings.lease and now - self._heard_s >= self._expiry_s
-        if lapsed is not self._lapsed:
-            self._lapsed, fields = lapsed, (("node", self.node_id),)
+        lapsed = self._settings.lease and now - self._lease_start_s >= self._expiry_s
+        if lapsed is not self._lease_lapsed:
+            self._lease_lapsed, fields = lapsed, (("node", self.node_id),)
             remark = Remark("info", "starts tasks again", fields)
             if lapsed:
-                text = f"starts no tasks: no report was answered for {now - self._heard_s:.1f} s"
+                text = (
+                    f"starts no tasks: no report was answered for {now - self._lease_start_s:.1f} s"
+                )
                 remark = Remark("warning", text, fields)
             effects.append(Note(remark))
         return self.state is _RUNNING and not lapsed
@@ -473,10 +502,12 @@ class NodeManager:
     # -- orders of masters -------------------------------------------------------------------------
 
     def _on_start(self, event: StartContainers, now: float, effects: list[Effect]) -> None:
+        # The sender repeats what is not answered.
         if self._types is None or not self._may_start(now, effects):
-            return  # the sender repeats
+            return
         answers: list[ItemAnswer] = []
-        lossless = self._settings.lossless  # then who hears nothing knows that it runs
+        # Over lossless links a sender that gets no answer knows that the task runs.
+        lossless = self._settings.lossless
         known = event.boot in (0, self._boot)
         runner, attempt = self._runner, event.attempt_id
         for order in event.items:
@@ -530,7 +561,8 @@ class NodeManager:
                 for stage, task, attempt in held.tasks
             )
             ended.extend(held.ended.values())
-        if ended:  # first, so that the answer finds nothing that it would have to guess
+        # Ends go first, so that a master that gets the answer need not guess what became of a task.
+        if ended:
             told = TasksEnded(self.node_id, event.attempt_id, tuple(ended), (), now)
             effects.append(Send(self._runner.master(event.attempt_id), told))
         message = StartAnswered(self.node_id, event.attempt_id, tuple(answers))
@@ -540,13 +572,13 @@ class NodeManager:
 
     def _on_examined(self, event: NodeExamined, now: float, effects: list[Effect]) -> None:
         """Note the host's health; every heartbeat says it, so that none of them matters."""
-        self._unhealthy = event.unhealthy
+        self._unhealthy_reason = event.unhealthy
 
     def _on_slowed(self, event: NodeSlowed, now: float, effects: list[Effect]) -> None:
         self._runner.emulation.slow(event.speed, now)
 
     def _on_stop_requested(self, event: StopRequested, now: float, effects: list[Effect]) -> None:
-        self._leave(ASKED, now, effects)
+        self._leave(ASKED_TO_STOP, now, effects)
 
     def _leave(self, reason: str, now: float, effects: list[Effect]) -> None:
         """Leave on purpose: the Resource Manager counts what still runs here as lost."""

@@ -16,7 +16,8 @@ from weft.model.resources import Vector
 from weft.protocol.messages import TaskLaunch, launches_of
 from weft.protocol.record import slotted
 
-SLACK = 1e-9  # relative; sums of floats must not count as contention
+# Relative: sums of floats must not count as contention.
+SLACK = 1e-9
 
 
 @slotted
@@ -25,16 +26,19 @@ class RunningTask:
 
     Or `count` identical ones that began together, as long as they run at full rate
     (`Emulation.start_run`).
+
+    `end_s` holds at the present rate; `serial` is that of its entry in the heap, -1 once it ended;
+    `parts` are those of a run that was taken apart.
     """
 
     item: TaskLaunch
     demand: Vector
     work_s: float
     start_s: float
-    end_s: float  # at the present rate
-    serial: int  # of its entry in the heap; -1 once it ended
+    end_s: float
+    serial: int
     count: int = 1
-    parts: tuple["RunningTask", ...] = ()  # of a run that was taken apart
+    parts: tuple["RunningTask", ...] = ()
     rate: float = 1.0
 
     def done_s(self, now: float) -> float:
@@ -57,12 +61,12 @@ class Emulation:
         "_alone_totals",
         "_alone_use",
         "_contended",
+        "_entries_with_many",
         "_heap",
-        "_idle",
+        "_idle_use",
         "_limits",
         "_rigid",
-        "_running",
-        "_runs",
+        "_running_by_serial",
         "_serial",
         "_speed",
         "_totals",
@@ -77,22 +81,24 @@ class Emulation:
         self._limits = [amount * (1 + SLACK) for amount in capacity]
         self._totals = [0.0] * len(capacity)
         self._heap: list[tuple[float, int, RunningTask]] = []
-        self._running: dict[int, RunningTask] = {}  # by serial: the order of starts
+        # By serial, which is the order of starts.
+        self._running_by_serial: dict[int, RunningTask] = {}
         self._serial = 0
-        self._runs = 0  # entries of `_running` that are of more than one task
+        self._entries_with_many = 0
         self._speed = speed
         self._contended = False
         # the newest demand that ran alone within the limits, and what it sums up to and uses then
         self._alone: Vector | None = None
         self._alone_totals: list[float] = []
         self._alone_use: Vector = ()
-        self._idle: Vector = (0.0,) * len(capacity)  # what is used where nothing runs
-        self.used: Vector = ()  # `use`, if it was asked for since a sum or a rate changed
+        self._idle_use: Vector = (0.0,) * len(capacity)
+        # What `use` returns, if it was called since a sum or a rate changed.
+        self.used: Vector = ()
         # when the next task ends at the present rates; infinite when nothing runs
         self.next_end_s = inf
 
     def __len__(self) -> int:
-        return sum(work.count for work in self._running.values())
+        return sum(work.count for work in self._running_by_serial.values())
 
     @property
     def totals(self) -> Vector:
@@ -108,13 +114,14 @@ class Emulation:
 
     def _work_out_use(self) -> Vector:
         if not self._contended:
-            totals, capacity = self._totals, self.capacity  # every report asks: no call for each
+            # Every report asks, so there is no call for each resource.
+            totals, capacity = self._totals, self.capacity
             for r, total in enumerate(totals):
                 if total > capacity[r]:
                     return tuple(map(min, totals, capacity))
             return tuple(totals)
         use = [0.0] * len(self.capacity)
-        for work in self._running.values():
+        for work in self._running_by_serial.values():
             for r, amount in enumerate(work.demand):
                 use[r] += amount if self._rigid[r] else amount * work.rate
         return tuple(map(min, use, self.capacity))
@@ -127,12 +134,14 @@ class Emulation:
         A resource of which the host has nothing counts as rigid: the task would never end.
         Every task that was due by `now` must have been taken (`due`) before.
         """
-        if not self._running and (demand == self._alone or self._fits_alone(demand)):
+        if not self._running_by_serial and (demand == self._alone or self._fits_alone(demand)):
             self._totals = self._alone_totals.copy()
             self.used = self._alone_use
             serial, end_s = self._serial + 1, now + work_s
             self._serial, self.next_end_s = serial, end_s
-            work = self._running[serial] = RunningTask(item, demand, work_s, now, end_s, serial)
+            work = self._running_by_serial[serial] = RunningTask(
+                item, demand, work_s, now, end_s, serial
+            )
             self._heap.append((end_s, serial, work))
             return work
         totals, limits = self._totals, self._limits
@@ -150,7 +159,9 @@ class Emulation:
                     return None
         serial, end_s = self._serial + 1, now + work_s
         self._serial = serial
-        work = self._running[serial] = RunningTask(item, demand, work_s, now, end_s, serial)
+        work = self._running_by_serial[serial] = RunningTask(
+            item, demand, work_s, now, end_s, serial
+        )
         if over or self._contended or self._speed != 1.0:
             self._rate(now)
             return work
@@ -193,8 +204,8 @@ class Emulation:
         serial = self._serial + 1
         self._serial += count
         work = RunningTask(item, demand, work_s, now, now + work_s, serial, count)
-        self._running[serial] = work
-        self._runs += 1
+        self._running_by_serial[serial] = work
+        self._entries_with_many += 1
         heappush(self._heap, (work.end_s, serial, work))
         self.next_end_s = min(self.next_end_s, work.end_s)
         return work
@@ -212,10 +223,10 @@ class Emulation:
 
     def take_apart(self) -> None:
         """Make every task of a run an entry of its own: something is to happen to one of them."""
-        if not self._runs:
+        if not self._entries_with_many:
             return
         running: dict[int, RunningTask] = {}
-        for work in self._running.values():
+        for work in self._running_by_serial.values():
             if work.count == 1:
                 running[work.serial] = work
                 continue
@@ -232,10 +243,10 @@ class Emulation:
             ]
             running.update((part.serial, part) for part in parts)
             work.parts, work.serial = tuple(parts), -1
-        self._running = running
+        self._running_by_serial = running
         self._heap = [(work.end_s, work.serial, work) for work in running.values()]
         heapify(self._heap)
-        self._runs = 0
+        self._entries_with_many = 0
 
     def stop(self, work: RunningTask, now: float) -> None:
         """End a task before its time."""
@@ -251,14 +262,15 @@ class Emulation:
         Every end changes the others' rates at its own time, even where `now` is later.
         """
         ended: list[tuple[RunningTask, float]] = []
-        until = now + SLACK + abs(now) * 1e-12  # a timer's rounding must not cost another timer
-        running = self._running
+        # A timer's rounding must not cost another timer.
+        until = now + SLACK + abs(now) * 1e-12
+        running = self._running_by_serial
         if len(running) == 1 and not self._contended and self.next_end_s <= until:
             end_s, serial, work = self._heap[0]
             del running[serial]
             self._heap.clear()
-            work.serial, self._runs, self.next_end_s = -1, 0, inf
-            self._totals, self.used = list(self._idle), self._idle
+            work.serial, self._entries_with_many, self.next_end_s = -1, 0, inf
+            self._totals, self.used = list(self._idle_use), self._idle_use
             return [(work, end_s if end_s < now else now)]
         while self.next_end_s <= until:
             end_s, _, work = heappop(self._heap)
@@ -267,10 +279,11 @@ class Emulation:
             self._remove(work)
             if self._contended:
                 self._rate(end_s)
-            elif self._running:
+            elif self._running_by_serial:
                 self._look_ahead()
             else:
-                self._heap.clear()  # of what was stopped before its time
+                # What was stopped before its time may have left entries.
+                self._heap.clear()
                 self.next_end_s = inf
         return ended
 
@@ -282,31 +295,34 @@ class Emulation:
     def check(self) -> None:
         """Raise InvariantError where sums, rates and the heap contradict the running tasks."""
         live = {serial for _, serial, work in self._heap if work.serial == serial}
-        if live != {work.serial for work in self._running.values()}:
+        if live != {work.serial for work in self._running_by_serial.values()}:
             raise InvariantError("emulation: the heap and the running tasks differ")
-        if self.next_end_s != min((work.end_s for work in self._running.values()), default=inf):
+        if self.next_end_s != min(
+            (work.end_s for work in self._running_by_serial.values()), default=inf
+        ):
             raise InvariantError(f"emulation: nothing ends next at {self.next_end_s}")
         for r, total in enumerate(self._totals):
-            exact = sum(work.demand[r] * work.count for work in self._running.values())
+            exact = sum(work.demand[r] * work.count for work in self._running_by_serial.values())
             if abs(exact - total) > 1e-6 * max(1.0, exact):
                 raise InvariantError(f"emulation: resource {r} sums to {exact}, not {total}")
             if self._rigid[r] and exact > self.capacity[r] * (1 + 1e-6):
                 raise InvariantError(f"emulation: rigid resource {r} is over capacity")
-        for work in self._running.values():
+        for work in self._running_by_serial.values():
             if work.count > 1 and (self._contended or self._speed != 1.0):
                 raise InvariantError("emulation: a run of tasks shares what is scarce")
             if work.rate > self._speed * (1 + SLACK):
                 raise InvariantError(f"emulation: a task runs at {work.rate} of its pace")
 
     def _remove(self, work: RunningTask) -> None:
-        del self._running[work.serial]
+        del self._running_by_serial[work.serial]
         work.serial = -1
         count = work.count
         if count > 1:
-            self._runs -= 1
-        if not self._running:  # forget what rounding left over
-            self._totals = list(self._idle)
-            self.used = self._idle
+            self._entries_with_many -= 1
+        # Without running tasks what rounding left over is forgotten.
+        if not self._running_by_serial:
+            self._totals = list(self._idle_use)
+            self.used = self._idle_use
             return
         self.used = ()
         totals = self._totals
@@ -323,7 +339,9 @@ class Emulation:
 
     def _sum_up(self) -> None:
         """Sum the demands afresh, so that rounding never accumulates."""
-        demands = [work.demand for work in self._running.values() for _ in range(work.count)]
+        demands = [
+            work.demand for work in self._running_by_serial.values() for _ in range(work.count)
+        ]
         sums = [sum(column) for column in zip(*demands, strict=True)]
         self._totals = sums or [0.0] * len(self.capacity)
 
@@ -341,7 +359,7 @@ class Emulation:
         self._contended = min(factors, default=1.0) < 1.0
         narrow = [r for r, factor in enumerate(factors) if factor < 1.0]
         heap = []
-        for work in self._running.values():
+        for work in self._running_by_serial.values():
             demand = work.demand
             rate = self._speed * min((factors[r] for r in narrow if demand[r]), default=1.0)
             if rate != work.rate:

@@ -7,29 +7,38 @@ from weft.protocol.lifecycle import Lifecycle
 
 
 class NodeState(IntEnum):
-    """Where a node manager stands with the Resource Manager."""
+    """Where a node manager stands with the Resource Manager.
+
+    A node repeats its registration while it is REGISTERING, until it is accepted.
+    """
 
     NEW = auto()
-    REGISTERING = auto()  # repeats its registration until it is accepted
+    REGISTERING = auto()
     RUNNING = auto()
     STOPPED = auto()
 
 
 class NodeEvent(IntEnum):
-    """What moves a node manager."""
+    """What moves a node manager.
+
+    RESYNC: the Resource Manager does not know the node, which has to register again.
+    """
 
     STARTED = auto()
     ACCEPTED = auto()
-    RESYNC = auto()  # the Resource Manager does not know the node: register again
+    RESYNC = auto()
     STOP = auto()
 
 
 class ContainerState(IntEnum):
-    """Where a container stands on its node."""
+    """Where a container stands on its node.
+
+    STOPPING: its process group was sent the signal to end.
+    """
 
     NEW = auto()
     RUNNING = auto()
-    STOPPING = auto()  # its process group was told to end
+    STOPPING = auto()
     DONE = auto()
 
 
@@ -42,10 +51,14 @@ class ContainerEvent(IntEnum):
 
 
 class NodeAction(IntEnum):
-    """What a node manager does at a step."""
+    """What a node manager does at a step.
 
-    REGISTER = auto()  # say what runs here
-    REPORT_AGAIN = auto()  # who did not know this node heard no report of it
+    REGISTER sends what runs here. REPORT_AGAIN repeats every report, as a manager that did not know
+    this node dropped them.
+    """
+
+    REGISTER = auto()
+    REPORT_AGAIN = auto()
     UNREGISTER = auto()
 
 

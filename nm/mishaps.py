@@ -39,7 +39,8 @@ class Mishaps:
         `fresh`: it is the first in its container, which has to start up before (log-normal).
         """
         owner, task = attempt_of_container(item.container_id), item.task
-        if task < 0:  # what a foreign master runs is nobody's task
+        # A task of a foreign master has no number, so its container's takes the place.
+        if task < 0:
             task = number_of_container(item.container_id)
         rng = np.random.default_rng((owner, max(item.stage, 0), task, item.attempt))
         slow, fail, part = rng.random(3).tolist()

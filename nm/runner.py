@@ -39,7 +39,8 @@ from weft.protocol.outbox import Outbox
 _SUCCEEDED: Final = Outcome.SUCCEEDED
 _FAILED: Final = Outcome.FAILED
 _OUT_OF_MEMORY: Final = Outcome.OUT_OF_MEMORY
-OOM_EXIT_CODE = 137  # 128 + SIGKILL, as a shell shows it
+# A shell shows a process that SIGKILL ended as 128 + 9.
+OOM_EXIT_CODE = 137
 TAKEN_OVER = "a later attempt took the container over"
 Report = ContainerEnd | TaskEnd
 
@@ -53,22 +54,22 @@ class Runner:
 
     __slots__ = (
         "_buggify",
-        "_d",
-        "_doomed",
+        "_failing_by_chance",
         "_measured_at_s",
         "_mischance",
         "_mishaps",
-        "_read",
-        "_remote",
+        "_remote_of_position",
+        "_remote_position",
+        "_resource_count",
         "_settings",
         "book",
         "emulated",
         "emulation",
+        "had_reusable",
         "life",
         "measures",
         "node_id",
         "outbox",
-        "reusable",
     )
 
     def __init__(self, node_id: NodeId, settings: NodeSettings) -> None:
@@ -77,30 +78,33 @@ class Runner:
         self.book = NodeContainers(settings.tombstone_s)
         self.emulation = Emulation((), ())
         self.emulated = settings.mode is Mode.EMULATED
-        self.life = 0  # of the manager that accepted the node, the first being 1; 0: none did
-        self.reusable = False  # a reusable container was ever seen
+        # The life of the manager that accepted the node, from 1 on; 0: none did.
+        self.life = 0
+        self.had_reusable = False
         self._settings = settings
         self._buggify = settings.buggify
         self._mishaps = Mishaps(settings)
         self._mischance = self._mishaps.any
-        self._doomed: set[tuple[ContainerId, TaskKey]] = set()  # tasks that will fail by chance
-        self._remote = self._read = -1  # positions: what remote reads use, and what tells how much
+        self._failing_by_chance: set[tuple[ContainerId, TaskKey]] = set()
+        # Positions of the settings' `remote_resource` and `remote_of`; -1: there is none.
+        self._remote_position = self._remote_of_position = -1
         # the newest of real containers; heartbeats tell it, as they do of reusable ones
         self.measures: dict[ContainerId, Vector] = {}
         self._measured_at_s = 0.0
-        self._d = 0  # resource types
+        self._resource_count = 0
 
     def size(self, types: ResourceTypes, capacity: Vector, now: float) -> None:
         """Learn what the host has, in the cluster's resource types."""
         self.emulation = Emulation(capacity, types.rigid)
-        self._d = len(types)
+        self._resource_count = len(types)
         self.book.size(capacity, types.rigid)
         self._measured_at_s = now
         places = {name: place for place, name in enumerate(types.names)}
-        self._remote = places.get(self._settings.remote_resource, -1)
-        self._read = places.get(self._settings.remote_of, -1)
-        if self._remote >= 0 and capacity[self._remote] <= 0:
-            self._remote = -1  # a host that says nothing of its network
+        self._remote_position = places.get(self._settings.remote_resource, -1)
+        self._remote_of_position = places.get(self._settings.remote_of, -1)
+        # A host may tell no capacity of its network, which limits nothing then.
+        if self._remote_position >= 0 and capacity[self._remote_position] <= 0:
+            self._remote_position = -1
 
     def start(
         self,
@@ -122,7 +126,12 @@ class Runner:
         `known`: what was granted on this process; else only what already runs takes more tasks in.
         `by`: the attempt that orders it; 0: whose container it is.
         """
-        container, granted, d, book = item.container_id, item.granted, self._d, self.book
+        container, granted, d, book = (
+            item.container_id,
+            item.granted,
+            self._resource_count,
+            self.book,
+        )
         if len(item.demand) != d or (granted and len(granted) != d):
             return f"refused: its demand has not {d} amounts"
         held = book.containers.get(container)
@@ -131,15 +140,17 @@ class Runner:
             if by and not held.claim(by):
                 return TAKEN_OVER
             key = (item.stage, item.task, item.attempt)
+            # An order may be repeated.
             if key in held.tasks or key in held.ended:
-                return ""  # the same order again
+                return ""
             if not held.reusable or held.state is not ContainerState.RUNNING:
                 return "the container is in use" if not held.reusable else "it is being stopped"
         else:
             end = book.tombstones.get(container)
             if end is not None:
                 return "stopped before it was started" if never_started(end) else ""
-            if not known:  # it may have run, and ended, before this process
+            # What an earlier process started may have ended meanwhile.
+            if not known:
                 return "granted to an earlier process of this node manager"
             if self.life and granted_before(container, self.life - 1):
                 # the manager was told what runs here without it, so it will not free it
@@ -150,7 +161,7 @@ class Runner:
                 self._bury(container, now)
                 return NODE_FULL
             if item.reusable:
-                self.reusable = True
+                self.had_reusable = True
         if self.emulated:
             self._emulate(held, item, now, effects)
         else:
@@ -168,7 +179,7 @@ class Runner:
         If not, return False and do nothing: one start after the other then says what is to become
         of each.
         """
-        first, count, book, d = item.container_id, len(item.tasks), self.book, self._d
+        first, count, book, d = item.container_id, len(item.tasks), self.book, self._resource_count
         if (
             count == 1
             or not known
@@ -178,8 +189,9 @@ class Runner:
             or (item.granted and len(item.granted) != d)
         ):
             return False
+        # An order may be repeated.
         if book.has_run(item):
-            return True  # the same order again
+            return True
         if not book.is_new(first, count) or (self._buggify is not None and self._refuses()):
             return False
         if self.life and (
@@ -189,10 +201,11 @@ class Runner:
         if not self.emulated:
             return self._launch_run(item, now, effects)
         demand = item.demand
-        if item.remote and self._remote >= 0:
+        if item.remote and self._remote_position >= 0:
             demand = self._from_afar(demand)
         fact = StartedRun(first, self.node_id, item.stage, item.tasks, item.attempt, demand)
-        if item.duration_s <= 0.0:  # each ends before the next begins, and contends with nobody
+        # Each ends before the next begins, and contends with nobody.
+        if item.duration_s <= 0.0:
             if not book.fits(item.granted):
                 return False
             effects.append(Note(fact))
@@ -247,7 +260,7 @@ class Runner:
                 continue
             if held is None:
                 held = self.book.add(container, item.granted or item.demand, item.reusable, False)
-                self.reusable = self.reusable or item.reusable
+                self.had_reusable = self.had_reusable or item.reusable
             if taken_by:
                 held.claim(taken_by)
             if held.reusable or not held.tasks:
@@ -271,7 +284,7 @@ class Runner:
         self, held: HeldContainer, item: TaskLaunch, now: float, effects: list[Effect]
     ) -> None:
         demand = item.demand
-        if item.remote and self._remote >= 0:
+        if item.remote and self._remote_position >= 0:
             demand = self._from_afar(demand)
         fact = TaskStarted(
             item.container_id, self.node_id, item.stage, item.task, item.attempt, demand
@@ -280,7 +293,8 @@ class Runner:
         lasts_s, fails = item.duration_s / self._settings.speed, False
         if self._mischance:
             lasts_s, fails = self._mishaps.of(item, not (held.tasks or held.ended))
-        if lasts_s <= 0.0:  # ends at once and contends with nobody
+        # A task without work ends at once and contends with nobody.
+        if lasts_s <= 0.0:
             work = RunningTask(item, demand, 0.0, now, now, -1)
             if fails:
                 self._end_task(held, work, _FAILED, now, effects, 1, FAILED_BY_CHANCE)
@@ -297,21 +311,21 @@ class Runner:
             return
         container, key = _key_of(item)
         if fails:
-            self._doomed.add((container, key))
+            self._failing_by_chance.add((container, key))
         held.begin(key, began)
 
     def _from_afar(self, demand: Vector) -> Vector:
         """Return a demand with what reading the input over the network costs on top."""
-        at = self._remote
+        at = self._remote_position
         amount = demand[at] + self._settings.remote_amount
-        if self._read >= 0:
-            amount += demand[self._read]
+        if self._remote_of_position >= 0:
+            amount += demand[self._remote_of_position]
         return (*demand[:at], amount, *demand[at + 1 :])
 
     def start_master(self, launch: MasterLaunch, now: float, effects: list[Effect]) -> None:
         """Start an application master; the same order again changes nothing."""
         container, book = launch.container_id, self.book
-        if container in book.containers or len(launch.demand) != self._d:
+        if container in book.containers or len(launch.demand) != self._resource_count:
             return
         end = book.end_of(container)
         if end is not None:
@@ -346,9 +360,9 @@ class Runner:
                 continue
             if held.count > 1:
                 held = self.held(work.item.container_id) or held
-            if held.reuse is None and not self._doomed:
+            if held.reuse is None and not self._failing_by_chance:
                 self._task_over(held, work, end_s, effects)
-            elif self._doomed and _key_of(work.item) in self._doomed:
+            elif self._failing_by_chance and _key_of(work.item) in self._failing_by_chance:
                 self._end_task(held, work, _FAILED, end_s, effects, 1, FAILED_BY_CHANCE)
             else:
                 self._end_task(held, work, _SUCCEEDED, end_s, effects)
@@ -394,8 +408,8 @@ class Runner:
         item = work.item
         container, stage, task, attempt = item.container_id, item.stage, item.task, item.attempt
         run_s = now - work.start_s
-        if self._doomed:
-            self._doomed.discard(_key_of(item))
+        if self._failing_by_chance:
+            self._failing_by_chance.discard(_key_of(item))
         if outcome is _OUT_OF_MEMORY and not message:
             exit_code, message = OOM_EXIT_CODE, "out of memory: the node has no more"
         fact = TaskStopped(container, self.node_id, stage, task, attempt, outcome, run_s)
@@ -437,8 +451,9 @@ class Runner:
             return
         if held.state is ContainerState.RUNNING:
             held.step(ContainerEvent.STOP)
+            # `ProcessEnded` follows and ends it.
             if held.master or (held.tasks and not self.emulated):
-                effects.append(Kill(container))  # `ProcessEnded` follows
+                effects.append(Kill(container))
                 return
             was_idle = not held.tasks
             for work in list(held.tasks.values()):
@@ -509,7 +524,8 @@ class Runner:
         else:
             idle = (0.0,) * len(self.emulation.capacity)
             for container, one in self.book.containers.items():
-                if one.reusable and not one.tasks:  # no process is left that could be measured
+                # No process is left that could be measured.
+                if one.reusable and not one.tasks:
                     self.measures[container] = idle
             uses = tuple(ContainerUse(c, use) for c, use in self.measures.items())
         by_master: dict[AttemptId, list[ContainerUse]] = {}

@@ -17,19 +17,35 @@ class NodeSettings:
     """One node's settings; times in s on the cluster's clock."""
 
     mode: Mode = Mode.EMULATED
+    # An unanswered registration is repeated after so long, s.
     register_retry_s: float = 2.0
-    resend_after_s: float = 3.0  # an unacknowledged report is repeated
-    tombstone_s: float = 600.0  # how long an ended container is remembered
+    # An unacknowledged report is sent again after so long, s.
+    resend_after_s: float = 3.0
+    # An ended container is remembered for so long, s.
+    tombstone_s: float = 600.0
+    # The resource that a task needs more of where its input is remote.
     remote_resource: str = "network_mbps"
-    remote_amount: float = 0.0  # what a task whose input is remote uses of it on top, and ...
-    remote_of: str = "disk_mbps"  # ... as much as it uses of this: what it reads comes from afar
-    speed: float = 1.0  # emulated tasks last their duration over it; planners are told of it
-    start_up_s: float = 0.0  # mean time of a new container before its first task, emulated ...
-    start_up_cov: float = 0.0  # ... and its coefficient of variation, log-normal
-    straggler_share: float = 0.0  # of the emulated tasks last ...
-    straggler_factor: float = 3.0  # ... so many times as long
-    failure_share: float = 0.0  # of the tries of emulated tasks fail, anywhere in their run
-    buggify: Callable[[str], bool] | None = None  # rare paths on purpose (`weft.protocol.buggify`)
-    lossless: bool = False  # links lose and delay nothing, so nothing is acknowledged
-    lease: bool = True  # start nothing when no report was answered for the manager's expiry
-    report_use: bool = True  # heartbeats carry the node's measured use when it changed
+    # A remote input adds so much to the demand for `remote_resource`, besides `remote_of`.
+    remote_amount: float = 0.0
+    # A remote input adds the demand for this resource to that for `remote_resource`.
+    remote_of: str = "disk_mbps"
+    # Emulated tasks last their duration divided by it; planners know it.
+    speed: float = 1.0
+    # A new emulated container takes so long on average before its first task, s.
+    start_up_s: float = 0.0
+    # The coefficient of variation of that time, which is log-normal.
+    start_up_cov: float = 0.0
+    # The share of emulated tasks that straggle.
+    straggler_share: float = 0.0
+    # A straggler lasts so many times as long.
+    straggler_factor: float = 3.0
+    # The share of tries of emulated tasks that fail, anywhere in their run.
+    failure_share: float = 0.0
+    # Takes rare paths on purpose (`weft.protocol.buggify`).
+    buggify: Callable[[str], bool] | None = None
+    # Links lose and delay nothing, so nothing is acknowledged.
+    lossless: bool = False
+    # Start nothing when no report was answered for the manager's expiry.
+    lease: bool = True
+    # Heartbeats carry the node's measured use when it changed.
+    report_use: bool = True

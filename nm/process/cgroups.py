@@ -16,24 +16,33 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nm.process.folders import find_disk, lines_of, text_of
-from nm.process.places import FOLDER, PLAIN, READ, GroupFiles, OpenFiles, read
+from nm.process.places import FOLDER, PLAIN, READ_BYTES, GroupFiles, OpenFiles, read
 
-ASIDE = "weft-manager"  # the group of a node manager whose own one has children
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC  # made where it is no kernel's
-FILES_MAX = 200  # of groups that stay open, as what is measured is measured again
-KEPT_MAX, KEPT_PART = 256, 32  # groups whose files stay open: at most, and of how many files one
+# A node manager whose own group has children moves into this one below it.
+MANAGER_GROUP = "weft-manager"
+# Outside of a kernel's file system, as in tests, the file is made.
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+# What is measured is measured again, so files of so many groups stay open.
+OPEN_FILES_MAX = 200
+# Groups whose files stay open: at most so many, and of how many of the process's files one.
+KEPT_GROUPS_MAX, FILES_PER_KEPT_GROUP = 256, 32
 PERIOD_US, QUOTA_US_MIN = 100_000, 1_000
-LEFT_MAX = 1 << 20  # bytes of an ended container's memory that may stay in a group
-EMPTY_LINKS = 2  # of a folder without folders
+# So much of an ended container's memory may stay in its group.
+LEFT_BYTES_MAX = 1 << 20
+# A folder without folders has so many links.
+EMPTY_LINKS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a group used: CPU time in s and disk I/O in bytes since it was made, memory now."""
+    """What a group used: CPU time in s and disk I/O in bytes since it was made, memory now.
+
+    `io_bytes` is 0 where disks are not limited either.
+    """
 
     cpu_s: float
     memory_bytes: float
-    io_bytes: float = 0.0  # 0 where it is not limited either
+    io_bytes: float = 0.0
 
 
 class Cgroups:
@@ -46,19 +55,22 @@ class Cgroups:
         """
         self.v2 = v2
         self.disk = disk
-        self.no_disk = ""  # why disks are not limited
-        self.shares = False  # cores are a share of the CPU that is wanted, instead of a quota
-        self._files = OpenFiles(FILES_MAX)
-        self._kept: dict[
-            str, GroupFiles
-        ] = {}  # groups that serve again, the one of the latest use last
+        self.why_no_disk_limit = ""
+        self.cpu_by_share = False
+        self._files = OpenFiles(OPEN_FILES_MAX)
+        # Groups that serve again; the one of the latest use is the last.
+        self._kept: dict[str, GroupFiles] = {}
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._kept_max = KEPT_MAX if files < 0 else max(1, min(KEPT_MAX, files // KEPT_PART))
+        self._kept_max = (
+            KEPT_GROUPS_MAX
+            if files < 0
+            else max(1, min(KEPT_GROUPS_MAX, files // FILES_PER_KEPT_GROUP))
+        )
         self._kills = "memory.events" if v2 else "memory.oom_control"
         self._parents = dict(parents)
         self._roots = sorted({str(parent) for parent in parents.values()})
         # where this process is, as `open` says it: a group that has children may hold none in v2
-        aside = [folder.parent / ASIDE for folder in self._folders()]
+        aside = [folder.parent / MANAGER_GROUP for folder in self._folders()]
         outside = [place if v2 and place.is_dir() else place.parent for place in aside]
         # who enters has one thread; v1 takes it alone without halting all that begins and ends
         self._door = "cgroup.procs" if v2 else "tasks"
@@ -70,7 +82,8 @@ class Cgroups:
     def _make_roots(self) -> None:
         for folder in self._folders():
             folder.mkdir(parents=True, exist_ok=True)
-            if self.v2:  # its groups have the controllers that it passes on
+            # Groups of version 2 have the controllers that the one above passes on.
+            if self.v2:
                 switch = " ".join(f"+{controller}" for controller in self._parents)
                 (folder / "cgroup.subtree_control").write_text(switch)
 
@@ -82,7 +95,7 @@ class Cgroups:
             for controller, file, text in self._limits(0.0, 0.0, 1e12):
                 self._write(controller, name, file, text)
         except OSError as error:
-            self.disk, self.no_disk = "", f"disk {self.disk}: {error.strerror or error}"
+            self.disk, self.why_no_disk_limit = "", f"disk {self.disk}: {error.strerror or error}"
         finally:
             self.close(name)
 
@@ -100,10 +113,11 @@ class Cgroups:
         """
         try:
             self._make(name)
-        except FileNotFoundError:  # an ending process of this node removed the folders, still empty
+        # An ending process of this node may have removed the folders while they were empty.
+        except FileNotFoundError:
             self._make_roots()
             self._make(name)
-        if cores > 0 and not (self.v2 or self.shares):
+        if cores > 0 and not (self.v2 or self.cpu_by_share):
             self._write("cpu", name, "cpu.cfs_period_us", str(PERIOD_US))
         for controller, file, text in self._limits(cores, memory_bytes, disk_bps):
             self._write(controller, name, file, text)
@@ -137,11 +151,11 @@ class Cgroups:
             for folder in kept.folders:
                 if os.fstat(folder).st_nlink > EMPTY_LINKS:
                     return False
-            if int(os.pread(kept.usage, READ, 0)) > LEFT_MAX:
+            if int(os.pread(kept.usage, READ_BYTES, 0)) > LEFT_BYTES_MAX:
                 return False
-            if _field(os.pread(kept.kills, READ, 0).decode(), "oom_kill"):
+            if _field(os.pread(kept.kills, READ_BYTES, 0).decode(), "oom_kill"):
                 return False
-            for file, text in kept.limits:
+            for file, text in kept.limit_files:
                 os.pwrite(file, text, 0)
         except (OSError, ValueError):
             return False
@@ -166,7 +180,9 @@ class Cgroups:
                 kept.kills = os.open(f"{memory}/{self._kills}", PLAIN)
                 for controller, file, text in self._limits(*wanted):
                     path = f"{self._parents[controller]}/{name}/{file}"
-                    kept.limits.append((os.open(path, os.O_WRONLY | os.O_CLOEXEC), text.encode()))
+                    kept.limit_files.append(
+                        (os.open(path, os.O_WRONLY | os.O_CLOEXEC), text.encode())
+                    )
             except OSError:
                 kept.close()
                 raise
@@ -200,7 +216,7 @@ class Cgroups:
         To write the limit of CPU once more gives back what was spent of it.
         """
         found: list[tuple[str, str, str]] = []
-        if cores > 0 and self.shares:
+        if cores > 0 and self.cpu_by_share:
             weight = min(10_000, max(1, round(100 * cores)))
             share = min(1 << 18, max(2, round(1024 * cores)))
             found.append(
@@ -246,7 +262,9 @@ class Cgroups:
 
     def processes(self, name: str) -> list[int]:
         """Return the processes of a group."""
-        try:  # v1 tells an open file for a second what it told before
+        # Version 1 repeats through an open file for a second what it said before, so it is opened
+        # anew.
+        try:
             file = os.open(f"{self._parents['memory']}/{name}/cgroup.procs", PLAIN)
         except OSError:
             return []
@@ -312,13 +330,13 @@ def find(
     mounts = [line.split() for line in lines_of(proc / "mounts")]
     own = dict(_own_groups(proc))
     name = f"weft-{node}"
-    disk, no_disk = ("", "no work folder") if work is None else find_disk(work, proc, sys)
+    disk, why_no_disk_limit = ("", "no work folder") if work is None else find_disk(work, proc, sys)
     try:
         for _, mount, kind, *_ in mounts:
             if kind == "cgroup2":
                 here = _below(Path(mount), own.get("", "/"))
                 if {"cpu", "memory"} <= set(text_of(here / "cgroup.controllers").split()):
-                    return _with_reason(_second(here, name, disk), no_disk), ""
+                    return _with_reason(_second(here, name, disk), why_no_disk_limit), ""
         v1: dict[str, Path] = {
             controller: _below(Path(mount), own.get(controller, "/")) / name
             for _, mount, kind, options, *_ in mounts
@@ -329,9 +347,9 @@ def find(
         if {"cpu", "cpuacct", "memory"} <= set(v1):
             groups = v1.pop("blkio", None)
             if groups is None:
-                return _with_reason(Cgroups(False, v1), no_disk or _NO_IO), ""
+                return _with_reason(Cgroups(False, v1), why_no_disk_limit or _NO_IO), ""
             parents = v1 | {"io": groups} if disk else v1
-            return _with_reason(Cgroups(False, parents, disk), no_disk), ""
+            return _with_reason(Cgroups(False, parents, disk), why_no_disk_limit), ""
     except OSError as error:
         return None, f"control groups cannot be written: {error.strerror or error}"
     return None, "no control groups for CPU and memory"
@@ -340,8 +358,10 @@ def find(
 _NO_IO = "no control groups for I/O"
 
 
-def _with_reason(groups: Cgroups, no_disk: str) -> Cgroups:
-    groups.no_disk = groups.no_disk or ("" if groups.disk else no_disk)
+def _with_reason(groups: Cgroups, why_no_disk_limit: str) -> Cgroups:
+    groups.why_no_disk_limit = groups.why_no_disk_limit or (
+        "" if groups.disk else why_no_disk_limit
+    )
     return groups
 
 
@@ -355,13 +375,13 @@ def _second(here: Path, name: str, disk: str) -> Cgroups:
     switch = " ".join(f"+{controller}" for controller in wanted)
     if not set(wanted) <= set(text_of(control).split()):
         if text_of(here / "cgroup.procs").strip() and (here / "cgroup.type").exists():
-            aside = here / ASIDE
+            aside = here / MANAGER_GROUP
             aside.mkdir(exist_ok=True)
             (aside / "cgroup.procs").write_text(str(os.getpid()))
         control.write_text(switch)
     groups = Cgroups(True, dict.fromkeys(wanted, here / name), disk if limits_io else "")
     if disk and not limits_io:
-        groups.no_disk = _NO_IO
+        groups.why_no_disk_limit = _NO_IO
     return groups
 
 

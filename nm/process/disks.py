@@ -10,13 +10,16 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from nm.process.health import REPORT_MAX
+from nm.process.health import REPORT_CHARACTERS_MAX
 
-PROBE = ".probe"  # a file that is written and removed at each look
+# A file that each check writes and removes.
+PROBE_FILE = ".probe"
 MB = 1 << 20
-FULL_BYTES = MB  # with less than so much nothing that a task writes can be relied on
+# With less room nothing that a task writes can be relied on.
+FREE_BYTES_MIN = MB
 INODES_SHARE_MIN = 0.01
-HOLD_S = 10.0  # after a start that failed for the host's own reasons it is not fit for work so long
+# So long a host is unhealthy after a start that failed for the host's own reasons.
+UNHEALTHY_HOLD_S = 10.0
 # Why a start fails that is no fault of what is started.
 EXHAUSTED = frozenset(
     {
@@ -64,7 +67,7 @@ class Disk:
         except OSError:
             return True
         no_inodes = found.f_files > 0 and found.f_favail == 0
-        return no_inodes or found.f_bavail * found.f_frsize < FULL_BYTES
+        return no_inodes or found.f_bavail * found.f_frsize < FREE_BYTES_MIN
 
     def _short_of(self, found: os.statvfs_result) -> str:
         """Return what there is too little of."""
@@ -82,7 +85,7 @@ class Disk:
 
     def _try(self) -> None:
         """Write a file and remove it; raises OSError."""
-        path = self._folder / PROBE
+        path = self._folder / PROBE_FILE
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(path, flags, 0o600)
         try:
@@ -108,4 +111,4 @@ class Health:
         for name, said in self._said.items():
             if node in ("", name) and said.get(who, "") != report:
                 said[who] = report
-                self._tell(name, "; ".join(filter(None, said.values()))[:REPORT_MAX])
+                self._tell(name, "; ".join(filter(None, said.values()))[:REPORT_CHARACTERS_MAX])

@@ -17,16 +17,21 @@ from nm.process.places import FOLDER
 from weft.runtime.removing import Left, acting_as, remove
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-KEPT = ("filecache", "local")  # folders of an application, for all of its containers
-SHARED = "filecache"  # below the node's root: what launchers bring once for all applications
+# Folders of an application that serve all of its containers.
+KEPT = ("filecache", "local")
+# The folder below the node's root with what launchers fetch once for all applications.
+SHARED = "filecache"
 LOGS = (".log", ".out", ".err")
 STREAMS = ("stderr", "stdout")
-TASK = re.compile(r"[0-9]+-[0-9]+-[0-9]+")  # the folder of a task in a reusable container
-NAMES_MAX = 100_000  # of a container's folder that are looked at for logs
+# The folder of a task in a reusable container.
+TASK_FOLDER = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
+SCANNED_NAMES_MAX = 100_000
 CUT = "\n[weft: {} bytes are left out here, as this log is longer than {}]\n"
-CUT_ROOM = 64  # bytes, about half of that line
+# Each half of a log gives up so many bytes for that line.
+CUT_ROOM = 64
 PIECE = 1 << 20
-PRELAUNCH = "prelaunch.out"  # written by a launcher: its container's other logs lie beside it
+# A launcher writes this file: its container's other logs lie beside it.
+PRELAUNCH = "prelaunch.out"
 
 
 def logs(folder: Path) -> list[str]:
@@ -44,11 +49,11 @@ def logs(folder: Path) -> list[str]:
             return sorted(found)
         foreign = _is_file(PRELAUNCH, place)
         with os.scandir(place) as entries:
-            for entry in islice(entries, NAMES_MAX):
+            for entry in islice(entries, SCANNED_NAMES_MAX):
                 name = entry.name
                 if foreign and name.endswith(LOGS) and entry.is_file(follow_symlinks=False):
                     found.append(name)
-                elif TASK.fullmatch(name) and entry.is_dir(follow_symlinks=False):
+                elif TASK_FOLDER.fullmatch(name) and entry.is_dir(follow_symlinks=False):
                     inner = [f"{name}/{stream}" for stream in STREAMS]
                     found += [each for each in inner if _is_file(each, place)]
     finally:
@@ -73,7 +78,7 @@ def read_log(folder: Path, name: str, offset: int, size: int) -> bytes:
     """Return a piece of a log file; raises FileNotFoundError for what is no log by its name."""
     above, _, last = name.rpartition("/")
     known = last in STREAMS or (not above and last.endswith(LOGS))
-    if not known or (above and not TASK.fullmatch(above)):
+    if not known or (above and not TASK_FOLDER.fullmatch(above)):
         raise FileNotFoundError(name)
     with open(_opened(folder, name), "rb") as file:
         file.seek(offset)
@@ -137,7 +142,8 @@ def _clean(
 ) -> None:
     """Remove all but files of such names, and the folders of tasks with such files."""
     kept: set[str] = set()
-    for _ in range(2):  # names may be missed while others go
+    # A scan may miss names while others are removed.
+    for _ in range(2):
         with os.scandir(place) as entries:
             for entry in entries:
                 name = entry.name
@@ -147,7 +153,11 @@ def _clean(
                 is_log = name in STREAMS or (logs is LOGS and name.endswith(LOGS))
                 if is_log and entry.is_file(follow_symlinks=False):
                     _shorten(place, name, log_bytes, left)
-                elif not inside and TASK.fullmatch(name) and entry.is_dir(follow_symlinks=False):
+                elif (
+                    not inside
+                    and TASK_FOLDER.fullmatch(name)
+                    and entry.is_dir(follow_symlinks=False)
+                ):
                     _clean_task(place, name, log_bytes, left)
                 else:
                     remove(place, name, left)
@@ -163,7 +173,8 @@ def _clean_task(place: int, name: str, log_bytes: int, left: Left) -> None:
         _clean(inner, log_bytes, left, STREAMS, inside=True)
     finally:
         os.close(inner)
-    with contextlib.suppress(OSError):  # there are logs in it
+    # The folder stays where logs are in it.
+    with contextlib.suppress(OSError):
         os.rmdir(name, dir_fd=place)
 
 
@@ -209,12 +220,14 @@ def find_disk(
     while not place.exists():
         place = place.parent
     number = place.stat().st_dev
-    if os.major(number) == 0:  # of no single disk: its mount may name one
+    # A file system of no single disk has major number 0, but its mount may name a disk.
+    if os.major(number) == 0:
         number = _mounted_disk(place, proc)
     if number == 0:
         return "", f"{folder} is on no disk of its own"
     device = sys / "dev" / "block" / f"{os.major(number)}:{os.minor(number)}"
-    if (device / "partition").exists():  # limits hold for whole disks
+    # Limits hold for whole disks.
+    if (device / "partition").exists():
         device = device.resolve().parent
     found = text_of(device / "dev").strip()
     return (found, "") if found else ("", f"the disk under {folder} is not known")

@@ -15,10 +15,11 @@ from pathlib import Path
 from weft.model.errors import InputError
 
 ERROR = b"ERROR"
-REPORT_MAX = 1_000  # characters
-CHUNK = 64 * 1024  # bytes that are read at a time
-RUNNING: set[int] = set()  # processes of scripts
-LINE_MAX = 4 * REPORT_MAX  # bytes that are kept of a line: the most that so many characters take
+REPORT_CHARACTERS_MAX = 1_000
+READ_BYTES_MAX = 64 * 1024
+RUNNING_SCRIPTS: set[int] = set()
+# So many characters take no more bytes than this.
+LINE_BYTES_MAX = 4 * REPORT_CHARACTERS_MAX
 
 
 def check_script(script: Path) -> None:
@@ -46,16 +47,17 @@ async def examine(
         )
     except OSError as error:
         return f"the health script cannot be run: {error.strerror or error}"
-    RUNNING.add(process.pid)
+    RUNNING_SCRIPTS.add(process.pid)
     try:
         return await asyncio.wait_for(_said(process), timeout_s)
     except TimeoutError:
         return f"the health script was not done after {timeout_s:g} s"
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)  # also what it started
+            # What the script started ends with it.
+            os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
-        RUNNING.discard(process.pid)
+        RUNNING_SCRIPTS.discard(process.pid)
 
 
 class Findings:
@@ -65,7 +67,7 @@ class Findings:
     """
 
     def __init__(self) -> None:
-        self._line = b""  # as far as it came
+        self._unfinished_line = b""
         self._errors: list[str] = []
         self._size = 0
 
@@ -81,14 +83,14 @@ class Findings:
         """Return the lines found; the output is over."""
         self._close()
         text = "".join(c if c.isprintable() else " " for c in "; ".join(self._errors))
-        return text[:REPORT_MAX]
+        return text[:REPORT_CHARACTERS_MAX]
 
     def _keep(self, data: bytes) -> None:
-        self._line += data[: max(0, LINE_MAX - len(self._line))]
+        self._unfinished_line += data[: max(0, LINE_BYTES_MAX - len(self._unfinished_line))]
 
     def _close(self) -> None:
-        line, self._line = self._line, b""
-        if line.startswith(ERROR) and self._size < REPORT_MAX:
+        line, self._unfinished_line = self._unfinished_line, b""
+        if line.startswith(ERROR) and self._size < REPORT_CHARACTERS_MAX:
             text = line.decode(errors="replace").strip()
             self._errors.append(text)
             self._size += len(text) + 2
@@ -98,6 +100,6 @@ async def _said(process: asyncio.subprocess.Process) -> str:
     """Return why the node is unhealthy, from what the script prints until it ends."""
     assert process.stdout is not None
     findings = Findings()
-    while data := await process.stdout.read(CHUNK):
+    while data := await process.stdout.read(READ_BYTES_MAX):
         findings.feed(data)
     return findings.report()

@@ -58,14 +58,19 @@ from weft.protocol.messages import (
 )
 from weft.runtime.role_settings import ENV_WHITELIST
 
-LAUNCHER = "weft.yarn.launcher"  # it keeps files for all containers of an application
+# It keeps files for all containers of an application.
+LAUNCHER = "weft.yarn.launcher"
 SECRET = ("WEFT_TLS_", "WEFT_TOKEN", "WEFT_NM_")
-NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells answer
-UNKNOWN = -1000  # exit code of a process of which nobody knows how it ended
-POLL_S, TRIES = 0.01, 500  # for how a process ended that another's spawner waits for
+# Shells answer with these exit codes.
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+UNKNOWN_EXIT_CODE = -1000
+# Another node manager's spawner may take a moment to write down how its process ended.
+END_POLL_S, END_POLLS_MAX = 0.01, 500
 NO_COMMAND = "weft: this stage has no command; the task only sleeps for its {:g} s"
-_PYTHON = {"WEFT_PYTHON": sys.executable}  # one that can import weft
-Each = Sequence[tuple[ContainerId, TaskKey]]  # containers, each with the task that is to run there
+# Tasks find an interpreter here that can import weft.
+_PYTHON = {"WEFT_PYTHON": sys.executable}
+# Containers, each with the task that is to run there.
+Each = Sequence[tuple[ContainerId, TaskKey]]
 
 
 class ProcessHost:
@@ -114,10 +119,10 @@ class ProcessHost:
         self._unknown: Vector = ()
         self._vcores = self._memory = -1
         self._running: dict[ContainerId, dict[TaskKey, RunningProcess]] = {}
-        self._taken: dict[ContainerId, AttemptId] = {}  # whom containers obey that were taken over
+        self._taken_by: dict[ContainerId, AttemptId] = {}
         self._loop = asyncio.get_running_loop()
-        self._number = 0  # of the newest order to the spawner, and ...
-        self._by_number: dict[int, RunningProcess] = {}  # ... what did not end yet
+        self._newest_order = 0
+        self._unended_by_order: dict[int, RunningProcess] = {}
         self.root.mkdir(parents=True, exist_ok=True)
         self._disk = Disk(self.root)
         share(self.root, self._isolation.own if self._isolation is not None else None)
@@ -239,16 +244,17 @@ class ProcessHost:
             process = RunningProcess(container, key, command[0])
             process.written = called
             self._running.setdefault(container, {})[key] = process
-            self._number += 1
-            self._by_number[self._number] = process
-            if problem:  # the tools that keep it apart would not say so in these words
-                self._loop.call_soon(self._hear, ([], [(self._number, problem, INSIDE)], []))
+            self._newest_order += 1
+            self._unended_by_order[self._newest_order] = process
+            # The problem is told here, as the tools that keep the task apart would not name it so.
+            if problem:
+                self._loop.call_soon(self._hear, ([], [(self._newest_order, problem, INSIDE)], []))
                 continue
             text = ""
             if records is not None:
-                text = before_start(container, key, group, self._taken.get(container, 0))
+                text = before_start(container, key, group, self._taken_by.get(container, 0))
             task = str(key[1]) if told and key[1] >= 0 else ""
-            one = One(self._number, name, folder, task, enter, called, text, instead)
+            one = One(self._newest_order, name, folder, task, enter, called, text, instead)
             orders.append(one)
         account = None if isolation is None else isolation.account
         owner = None if account is None else (account.uid, account.gid)
@@ -271,22 +277,23 @@ class ProcessHost:
 
     def taken_over(self, container_id: ContainerId, attempt: AttemptId) -> None:
         """Note whom a container obeys from now on, also for the next node manager."""
-        if self._taken.get(container_id) == attempt:
+        if self._taken_by.get(container_id) == attempt:
             return
-        self._taken[container_id] = attempt
+        self._taken_by[container_id] = attempt
         for process in self._running.get(container_id, {}).values():
             self._note_taken(process)
 
     def _note_taken(self, process: RunningProcess) -> None:
-        attempt = self._taken.get(process.container_id, 0)
+        attempt = self._taken_by.get(process.container_id, 0)
         if attempt and process.pid and process.written and self._records is not None:
-            with contextlib.suppress(OSError):  # a full disk: it is known while this one lives
+            # A full disk loses this note, but this process still knows.
+            with contextlib.suppress(OSError):
                 self._records.take_over(process.written, attempt)
 
     def keep_taken(self, held: Callable[[ContainerId], bool]) -> None:
         """Forget containers that are held no more."""
-        for number in [number for number in self._taken if not held(number)]:
-            del self._taken[number]
+        for number in [number for number in self._taken_by if not held(number)]:
+            del self._taken_by[number]
 
     # -- finding again -----------------------------------------------------------------------------
 
@@ -315,12 +322,13 @@ class ProcessHost:
             process.pidfd = os.pidfd_open(record.pid)
         except OSError:
             return False
-        if not record.there:  # it ended in between, and its number may be another's
+        # If it ended in between, its number may be another's.
+        if not record.there:
             os.close(process.pidfd)
             return False
         self.cluster_ts = record.cluster_ts
         if record.taken_by:
-            self._taken[record.container_id] = record.taken_by
+            self._taken_by[record.container_id] = record.taken_by
         if self._limits is not None and record.group:
             self._limits.find(record.container_id, record.group)
         self._running.setdefault(record.container_id, {})[key] = process
@@ -332,16 +340,16 @@ class ProcessHost:
         assert self._records is not None
         key = (record.stage, record.task, record.attempt)
         code = self._records.code(name_of(record))
-        if code is not None and code != UNKNOWN:
+        if code is not None and code != UNKNOWN_EXIT_CODE:
             self._records.ended(name_of(record), code)
             outcome = Outcome.SUCCEEDED if code == 0 else Outcome.FAILED
             return ProcessEnded(record.container_id, outcome, code, how(code), (), *key)
-        self._records.ended(name_of(record), UNKNOWN)
+        self._records.ended(name_of(record), UNKNOWN_EXIT_CODE)
         why = "it was gone when its node manager was back, and how it ended is not known"
         if record.host_boot != host_boot():
             why = "its host was started anew"
             return ProcessEnded(record.container_id, Outcome.LOST, NODE_ENDED, why, (), *key)
-        return ProcessEnded(record.container_id, Outcome.LOST, UNKNOWN, why, (), *key)
+        return ProcessEnded(record.container_id, Outcome.LOST, UNKNOWN_EXIT_CODE, why, (), *key)
 
     def forget(self, *, heard: bool) -> None:
         """Drop what is written down of processes whose ends were heard of."""
@@ -355,7 +363,8 @@ class ProcessHost:
         for process in self._running.get(container_id, {}).values():
             if not process.stopping:
                 process.stopping = True
-                if process.pid:  # else it is told to end when it has begun
+                # A process that has not begun is told to end when it has.
+                if process.pid:
                     self._terminate(process)
 
     def _terminate(self, process: RunningProcess) -> None:
@@ -421,7 +430,7 @@ class ProcessHost:
         """Handle what a spawner says became of processes."""
         began, failed, ended = words
         for number, pid in began:
-            process = self._by_number[number]
+            process = self._unended_by_order[number]
             process.pid = pid
             self._note_taken(process)
             if process.stopping:
@@ -430,7 +439,7 @@ class ProcessHost:
         told = []
         sandboxed = self._isolation is not None and self._isolation.sandboxed
         for number, code, *spent, pid in ended:
-            process = self._by_number.pop(number)
+            process = self._unended_by_order.pop(number)
             process.pid = process.pid or pid
             if process.written:
                 told.append(process.written)
@@ -445,7 +454,7 @@ class ProcessHost:
 
         What this host lacks is not held against the task: its end counts as the node's fault.
         """
-        process = self._by_number.pop(number)
+        process = self._unended_by_order.pop(number)
         if process.written and self._records is not None:
             self._records.never(process.written)
         self._left(process)
@@ -468,7 +477,7 @@ class ProcessHost:
         folders: list[Path] = []
         known = {} if self._records is None else {name_of(r): r for r in self._records.read()}
         for number in numbers:
-            process = self._by_number.pop(number)
+            process = self._unended_by_order.pop(number)
             record, code = known.get(process.written), None
             if record is not None and self._records is not None:
                 process.pid = record.pid if record.alive else process.pid
@@ -477,7 +486,7 @@ class ProcessHost:
             if not process.pid and code is None:
                 folder = self.folder(process.container_id)
                 folders += (folder, folder / "-".join(map(str, process.key)))
-            code = UNKNOWN if code is None else code
+            code = UNKNOWN_EXIT_CODE if code is None else code
             if process.written and self._records is not None:
                 self._records.ended(process.written, code)
             self._on_ended([self._ended(process, code, None)])
@@ -491,15 +500,16 @@ class ProcessHost:
             self._loop.remove_reader(process.pidfd)
             os.close(process.pidfd)
             process.pidfd = -1
-            kill_orphans(self.root, only=process.pid)  # what it leaves behind
+            # The processes that it leaves behind are killed.
+            kill_orphans(self.root, only=process.pid)
         # asked before: how it ended is written down before it goes
         there = is_there(process.pid)
         code = self._records.code(process.written)
-        if code is None and tries < TRIES and there:
-            self._loop.call_later(POLL_S, self._found_ended, process, tries + 1)
+        if code is None and tries < END_POLLS_MAX and there:
+            self._loop.call_later(END_POLL_S, self._found_ended, process, tries + 1)
             return
         if code is None:
-            code = -signal.SIGKILL if process.stopping else UNKNOWN
+            code = -signal.SIGKILL if process.stopping else UNKNOWN_EXIT_CODE
         self._records.ended(process.written, code)
         self._on_ended([self._ended(process, code, None)])
 
@@ -514,7 +524,7 @@ class ProcessHost:
         outcome = Outcome.SUCCEEDED if code == 0 else Outcome.FAILED
         if code != 0:
             outcome = Outcome.KILLED if process.stopping else Outcome.FAILED
-            if code == UNKNOWN and not process.stopping:
+            if code == UNKNOWN_EXIT_CODE and not process.stopping:
                 outcome, message = Outcome.LOST, "how it ended is not known"
             if for_memory and not process.stopping:
                 outcome = Outcome.OUT_OF_MEMORY

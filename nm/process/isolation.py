@@ -23,7 +23,8 @@ from weft.model.errors import InputError
 
 Sandbox = Literal["off", "auto", "on"]
 SHELL = "/bin/sh"
-OPEN_TMP = ("/tmp", "/var/tmp", "/dev/shm")  # of its own for each container
+# Each container gets its own of these.
+OPEN_TMP = ("/tmp", "/var/tmp", "/dev/shm")
 # The sandbox outlives a signal to the group, which the task itself is to answer.
 IGNORE = 'trap "" TERM INT HUP; exec "$@"'
 DEFAULT = "--default-signal=TERM,INT,HUP"
@@ -50,7 +51,8 @@ STEERING = {
     "TMPDIR",
     "TZDIR",
 }
-STEERING_ALL = ("LD_", "MALLOC_", "BASH_FUNC_")  # whatever begins so
+# All variables that begin so are left out, too.
+STEERING_PREFIXES = ("LD_", "MALLOC_", "BASH_FUNC_")
 TRIAL_S = 20.0
 
 
@@ -66,14 +68,18 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """How one node's tasks are kept apart; nothing of it where there is neither."""
+    """How one node's tasks are kept apart; nothing of it where there is neither.
 
-    root: Path  # of all containers' folders
+    `root` is above all containers' folders, no task may see `hidden` files and folders, and
+    `lacking` says what was wanted and the host cannot do.
+    """
+
+    root: Path
     account: Account | None = None
     sandboxed: bool = False
     network: bool = True
-    hidden: tuple[Path, ...] = ()  # files and folders that no task may see
-    lacking: tuple[str, ...] = ()  # what was wanted and the host cannot do
+    hidden: tuple[Path, ...] = ()
+    lacking: tuple[str, ...] = ()
     tools: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -138,7 +144,8 @@ class Isolation:
             elif place.exists():
                 words += ["--ro-bind", "/dev/null", str(place)]
         empty[self.root] = "0755"
-        for place in sorted(empty):  # what is above goes first
+        # A folder comes before those inside it.
+        for place in sorted(empty):
             words += [*_steps(place, empty), "--perms", empty[place], "--tmpfs", str(place)]
         for place in seen:
             words += [*_steps(place, empty), "--bind", str(place), str(place)]
@@ -147,7 +154,7 @@ class Isolation:
 
 def steers(name: str) -> bool:
     """Return whether a variable may change what a tool does that has more rights than a task."""
-    return name in STEERING or name.startswith(STEERING_ALL)
+    return name in STEERING or name.startswith(STEERING_PREFIXES)
 
 
 def hindrance(program: str, environment: Mapping[str, str], folder: Path) -> int:

@@ -22,7 +22,8 @@ from weft.runtime.removing import Left, acting_as, empty
 
 APPLICATION = re.compile(r"application_[0-9]+_[0-9]+")
 CONTAINER = "container_"
-SWEEP_S = 60.0  # wall clock, at most, between two looks for logs that are too old
+# The most wall clock time between two looks for logs that are too old.
+SWEEP_S = 60.0
 
 
 class Keeper:
@@ -51,7 +52,7 @@ class Keeper:
         self._warn = warn
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "keeper")
-        self._over: set[str] = set()  # applications whose logs wait for their end
+        self._apps_to_expire: set[str] = set()
         self._waiting: set[asyncio.TimerHandle] = set()
         self._closed = False
 
@@ -60,7 +61,7 @@ class Keeper:
         before_s = time.time()
         with os.scandir(self._root) as entries:
             found = [one.name for one in entries if APPLICATION.fullmatch(one.name)]
-        self._over.update(app for app in found if app not in kept)
+        self._apps_to_expire.update(app for app in found if app not in kept)
         for app in found:
             self._run(self._clean, app, kept.get(app, ()), before_s)
 
@@ -69,7 +70,7 @@ class Keeper:
 
         def due() -> None:
             self._waiting.discard(handle)
-            self._over.add(app)
+            self._apps_to_expire.add(app)
             self._run(self._clean, app, frozenset(running), inf)
 
         handle = self._loop.call_later(self._debug_delay_s, due)
@@ -79,11 +80,12 @@ class Keeper:
         """Remove logs that are too old, now and then, but for applications that run here again."""
         while True:
             await asyncio.sleep(min(SWEEP_S, max(1.0, self._log_retain_s / 10)))
-            self._over.difference_update(running())
-            ready = sorted(self._over)
-            with contextlib.suppress(RuntimeError):  # no thread can be started: later, then
+            self._apps_to_expire.difference_update(running())
+            ready = sorted(self._apps_to_expire)
+            # Where no thread can be started, the next round tries again.
+            with contextlib.suppress(RuntimeError):
                 gone = await self._loop.run_in_executor(self._thread, self._expire, ready)
-                self._over.difference_update(gone)
+                self._apps_to_expire.difference_update(gone)
 
     async def finish(self) -> None:
         """Wait until all that was to be cleaned so far is."""
@@ -97,7 +99,8 @@ class Keeper:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _run(self, act: Callable[..., object], *words: object) -> None:
-        with contextlib.suppress(RuntimeError):  # it was closed
+        # The keeper may be closed.
+        with contextlib.suppress(RuntimeError):
             self._loop.run_in_executor(self._thread, act, *words)
 
     # -- on the thread -----------------------------------------------------------------------------
@@ -174,5 +177,6 @@ class Keeper:
 
     def _tell(self, app: str, left: Left) -> None:
         if left.count:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
+            # The loop may be closed.
+            with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._warn, app, left)

@@ -13,10 +13,12 @@ import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-ROOT_VARIABLE = "WEFT_WORK_ROOT"  # marks every process that a node manager started
+# Every process that a node manager started has it.
+ROOT_VARIABLE = "WEFT_WORK_ROOT"
 CONTAINER_VARIABLE = "WEFT_CONTAINER"
 FOLDER_VARIABLE = "WEFT_WORK_DIR"
-_SET_CHILD_SUBREAPER = 36  # of prctl(2)
+# An option of prctl(2).
+_SET_CHILD_SUBREAPER = 36
 
 
 def kill_orphans(
@@ -43,8 +45,9 @@ def kill_orphans(
             if pid != os.getpid():
                 os.kill(pid, signal.SIGKILL)
                 killed.append(pid)
+        # The process is gone meanwhile, or another user's.
         except (OSError, ValueError):
-            continue  # gone meanwhile, or not ours
+            continue
     return killed
 
 
@@ -65,7 +68,9 @@ class Strays:
 
     def __init__(self, own: Callable[[], Collection[int]]) -> None:
         self._own = own
-        self._seen: set[int] = set()  # by the sweep before: a child that was just made may be own
+        # A child that was just made may turn out to be the node manager's own, so only those that
+        # the last sweep saw, too, are killed.
+        self._seen_last_sweep: set[int] = set()
 
     def sweep(self, alive: Callable[[str], bool]) -> list[int]:
         """Kill those whose container is not `alive` by its name, or who hide it; returns them.
@@ -74,12 +79,12 @@ class Strays:
         """
         strays = {pid for pid in _children() if pid not in self._own()}
         killed = []
-        for pid in strays & self._seen:
+        for pid in strays & self._seen_last_sweep:
             with contextlib.suppress(OSError):
                 if os.waitpid(pid, os.WNOHANG)[0] == 0 and not alive(_container(pid)):
                     os.kill(pid, signal.SIGKILL)
                     killed.append(pid)
-        self._seen = strays
+        self._seen_last_sweep = strays
         return killed
 
 

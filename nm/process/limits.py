@@ -19,12 +19,15 @@ from nm.process.records import started
 from weft.model.ids import ContainerId
 from weft.model.resources import Vector
 
-GROUP = "container-group"  # what the names of groups begin with
-FREE_MAX, FREE_S = 256, 60.0  # groups that may wait for a container, and how long
-MEMORY_MB = float(1 << 20)  # bytes
-DISK, DISK_MB = "disk_mbps", 1e6  # MB/s
-_numbers = itertools.count(1)  # of the groups that this process makes
-_Amounts = tuple[float, float, float]  # cores, memory in bytes and disk in bytes/s; 0: no limit
+GROUP_PREFIX = "container-group"
+# So many groups may wait for a container, for at most so long; so many amounts stay known.
+CACHED_MAX, FREE_GROUP_KEPT_S = 256, 60.0
+BYTES_PER_MEMORY_MB = float(1 << 20)
+# The resource of disk bandwidth, in MB/s.
+DISK_RESOURCE, BYTES_PER_DISK_MB = "disk_mbps", 1e6
+_group_numbers = itertools.count(1)
+# Cores, memory in bytes and disk in bytes/s; 0: no limit.
+_Amounts = tuple[float, float, float]
 
 
 class Limits:
@@ -34,20 +37,23 @@ class Limits:
     """
 
     def __init__(self, names: Sequence[str], groups: Cgroups | None) -> None:
-        self.names = list(names)  # replaced when the Resource Manager tells its own
+        # The Resource Manager replaces them by its own.
+        self.names = list(names)
         self._groups = groups
-        self._known: dict[Vector, _Amounts] = {}  # by demand, with these names
+        self._amounts_by_demand: dict[Vector, _Amounts] = {}
         self._known_names = self.names
         self._group_of: dict[ContainerId, str] = {}
         self._closing: set[str] = set()
-        self._own: dict[str, _Amounts] = {}  # groups that this process made, with their limits
-        self._free: dict[_Amounts, list[str]] = {}  # those without a container, the newest last
-        self._free_since: dict[str, float] = {}  # the same by name, the oldest first; clock, s
+        self._limits_of_own: dict[str, _Amounts] = {}
+        # Groups without a container by their limits, the newest last, and since when they are, the
+        # oldest first.
+        self._free_by_limits: dict[_Amounts, list[str]] = {}
+        self._free_since: dict[str, float] = {}
         # of no other process of this node, which may have been killed and left its groups
-        self._mark = f"{GROUP}-{os.getpid()}-{started(os.getpid())}"
+        self._mark = f"{GROUP_PREFIX}-{os.getpid()}-{started(os.getpid())}"
         # wall clock and CPU time, s; I/O, bytes
         self._last: dict[ContainerId, tuple[float, float, float]] = {}
-        self._kills: dict[ContainerId, int] = {}  # for memory, of which was told
+        self._memory_kills_told: dict[ContainerId, int] = {}
         if groups is not None:
             self._closing.update(filter(_is_left, groups.names()))
 
@@ -61,28 +67,30 @@ class Limits:
         if groups is None:
             return "", ""
         wanted = self._wanted(demand)
-        known = self._group_of.get(container, "")  # a reusable container's
+        # A reusable container has its group already.
+        known = self._group_of.get(container, "")
         name = known or self._used_before(groups, wanted)
-        if name and self._own.get(name) == wanted:
+        if name and self._limits_of_own.get(name) == wanted:
             self._group_of[container] = name
             return name, groups.doors(name)
-        name = name or f"{self._mark}-{next(_numbers)}"
+        name = name or f"{self._mark}-{next(_group_numbers)}"
         try:
             doors = groups.open(name, *wanted)
         except OSError:
             if not known:
                 self._closing.add(name)
             return "", ""
-        if known:  # of mixed limits now, so nobody else's after this container
-            self._own.pop(known, None)
+        # The limits of such a group are mixed now, so nobody else has it after this container.
+        if known:
+            self._limits_of_own.pop(known, None)
         else:
-            self._own[name] = wanted
+            self._limits_of_own[name] = wanted
         self._group_of[container] = name
         return name, doors
 
     def _used_before(self, groups: Cgroups, wanted: _Amounts) -> str:
         """Return a group of these limits in which nothing of its last container is left, or ""."""
-        free = self._free.get(wanted, [])
+        free = self._free_by_limits.get(wanted, [])
         while free:
             name = free.pop()
             del self._free_since[name]
@@ -98,7 +106,8 @@ class Limits:
 
     def find(self, container: ContainerId, name: str) -> None:
         """Note that a container of an earlier node manager is in this group, if still there."""
-        named = name.startswith(GROUP) and "/" not in name  # what is in it is killed at the end
+        # The processes of a group are killed at its end, so the name must be one of ours.
+        named = name.startswith(GROUP_PREFIX) and "/" not in name
         if named and self._groups is not None and self._groups.processes(name):
             self._group_of[container] = name
             self._closing.discard(name)
@@ -113,9 +122,9 @@ class Limits:
         if not name or self._groups is None:
             return False
         kills = self._groups.memory_kills(name)
-        before = self._kills.get(container, 0)
+        before = self._memory_kills_told.get(container, 0)
         if kills > before:
-            self._kills[container] = kills
+            self._memory_kills_told[container] = kills
         return kills > before
 
     def close(self, container: ContainerId) -> None:
@@ -124,7 +133,7 @@ class Limits:
         The group, once empty, is free for another container.
         """
         self._last.pop(container, None)
-        self._kills.pop(container, None)
+        self._memory_kills_told.pop(container, None)
         name = self._group_of.pop(container, None)
         if name is not None and self._groups is not None:
             self._empty(self._groups, name)
@@ -134,11 +143,11 @@ class Limits:
         for pid in processes:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        if processes or name not in self._own:
+        if processes or name not in self._limits_of_own:
             self._closing.add(name)
             return
         self._closing.discard(name)
-        self._free.setdefault(self._own[name], []).append(name)
+        self._free_by_limits.setdefault(self._limits_of_own[name], []).append(name)
         self._free_since[name] = time.monotonic()
 
     def sweep(self) -> None:
@@ -150,22 +159,22 @@ class Limits:
         if groups is None:
             return
         for name in list(self._closing):
-            if name in self._own:
+            if name in self._limits_of_own:
                 self._empty(groups, name)
             elif groups.close(name):
                 self._closing.discard(name)
         while self._free_since:
             name, since = next(iter(self._free_since.items()))
-            if since > time.monotonic() - FREE_S and len(self._free_since) <= FREE_MAX:
+            if since > time.monotonic() - FREE_GROUP_KEPT_S and len(self._free_since) <= CACHED_MAX:
                 break
             del self._free_since[name]
-            self._free[self._own[name]].remove(name)
+            self._free_by_limits[self._limits_of_own[name]].remove(name)
             self._remove(name)
 
     def _remove(self, name: str) -> None:
-        limits = self._own.pop(name)
-        if not self._free.get(limits, True):
-            del self._free[limits]
+        limits = self._limits_of_own.pop(name)
+        if not self._free_by_limits.get(limits, True):
+            del self._free_by_limits[limits]
         if self._groups is not None and not self._groups.close(name):
             self._closing.add(name)
 
@@ -173,7 +182,7 @@ class Limits:
         """Remove the groups, as the node manager ends."""
         if self._groups is not None:
             self.sweep()
-            for name in {*self._own, *self._closing}:
+            for name in {*self._limits_of_own, *self._closing}:
                 self._groups.close(name)
             self._groups.remove()
 
@@ -196,8 +205,8 @@ class Limits:
             per_s = 1 / (now_s - before_s) if now_s > before_s else 0.0
             amounts = {
                 "vcores": max(0.0, use.cpu_s - cpu_s) * per_s,
-                "memory_mb": use.memory_bytes / MEMORY_MB,
-                DISK: max(0.0, use.io_bytes - io_bytes) * per_s / DISK_MB,
+                "memory_mb": use.memory_bytes / BYTES_PER_MEMORY_MB,
+                DISK_RESOURCE: max(0.0, use.io_bytes - io_bytes) * per_s / BYTES_PER_DISK_MB,
             }
             found.append((container, tuple(amounts.get(name, 0.0) for name in self.names)))
         return tuple(found)
@@ -206,14 +215,18 @@ class Limits:
         """Return the limits of a demand, of which there are but few."""
         if self._known_names is not self.names:
             self._known_names = self.names
-            self._known.clear()
-        known = self._known.get(demand)
+            self._amounts_by_demand.clear()
+        known = self._amounts_by_demand.get(demand)
         if known is None:
-            if len(self._known) >= FREE_MAX:
-                self._known.clear()
+            if len(self._amounts_by_demand) >= CACHED_MAX:
+                self._amounts_by_demand.clear()
             cores = self._amount(demand, "vcores")
-            memory = self._amount(demand, "memory_mb") * MEMORY_MB
-            known = self._known[demand] = (cores, memory, self._amount(demand, DISK) * DISK_MB)
+            memory = self._amount(demand, "memory_mb") * BYTES_PER_MEMORY_MB
+            known = self._amounts_by_demand[demand] = (
+                cores,
+                memory,
+                self._amount(demand, DISK_RESOURCE) * BYTES_PER_DISK_MB,
+            )
         return known
 
     def _amount(self, demand: Vector, name: str) -> float:
@@ -223,9 +236,11 @@ class Limits:
 
 def _is_left(name: str) -> bool:
     """Return whether a group is of a process that is gone."""
-    made, _, number = name.removeprefix(f"{GROUP}-").rpartition("-")
+    made, _, number = name.removeprefix(f"{GROUP_PREFIX}-").rpartition("-")
     pid, _, start = made.partition("-")
-    if not (name.startswith(GROUP) and pid.isdigit() and start.isdigit() and number.isdigit()):
+    if not (
+        name.startswith(GROUP_PREFIX) and pid.isdigit() and start.isdigit() and number.isdigit()
+    ):
         return False
     return started(int(pid)) != int(start)
 

@@ -16,11 +16,14 @@ from weft.wire.connections import host_stream
 from weft.wire.outbound_queues import Stream
 
 OnEnded = Callable[[Sequence[ProcessEnded]], None]
-TokenOf = Callable[[AttemptId], bytes]  # empty: there is none
-TOKENS = ".tokens"  # folder below the node's work folder
+# The token is empty where there is none.
+TokenOf = Callable[[AttemptId], bytes]
+# A folder below the node's work folder.
+TOKENS_FOLDER = ".tokens"
 
 
-HOST_PATIENCE_S = 20.0  # wall clock: a master waits so long for an AM host that is not there
+# So long, in wall clock time, a master waits for an AM host that is not there.
+HOST_PATIENCE_S = 20.0
 
 
 class HostedMasters:
@@ -40,7 +43,7 @@ class HostedMasters:
         self._on_ended = on_ended
         self._on_state = on_state
         self._running: set[ContainerId] = set()
-        self._waiting: dict[ContainerId, tuple[MasterLaunch, float]] = {}  # since when
+        self._waiting_since_s: dict[ContainerId, tuple[MasterLaunch, float]] = {}
         self.stream: Stream = host_stream(address, self._ended, self._state)
 
     def start(self, item: MasterLaunch, node: NodeId = "") -> None:
@@ -50,11 +53,11 @@ class HostedMasters:
             token = self._tokens(item.attempt_id)
             self.stream.send([((item,), (), (token,) if token else ())])
         else:
-            self._waiting[item.container_id] = (item, time.monotonic())
+            self._waiting_since_s[item.container_id] = (item, time.monotonic())
 
     def stop(self, container: ContainerId) -> bool:
         """Kill a master; return False when there is none in this container."""
-        if self._waiting.pop(container, None) is not None:
+        if self._waiting_since_s.pop(container, None) is not None:
             self._on_ended([ProcessEnded(container, Outcome.KILLED, 1, "killed before it started")])
             return True
         if container not in self._running:
@@ -71,14 +74,16 @@ class HostedMasters:
     def _state(self, up: bool, reason: str) -> None:
         self._on_state(up, reason)
         if up:
-            waiting, self._waiting = self._waiting, {}
+            waiting, self._waiting_since_s = self._waiting_since_s, {}
             for item, _ in waiting.values():
                 self.start(item)
             return
         now = time.monotonic()
-        late = [c for c, (_, since) in self._waiting.items() if now - since > HOST_PATIENCE_S]
+        late = [
+            c for c, (_, since) in self._waiting_since_s.items() if now - since > HOST_PATIENCE_S
+        ]
         for container in late:
-            del self._waiting[container]
+            del self._waiting_since_s[container]
         lost, self._running = [*self._running, *late], set()
         for container in lost:
             message = f"the AM host is gone: {reason}"
@@ -122,7 +127,7 @@ class ProcessMasters:
 
     def _write(self, attempt: AttemptId, token: bytes) -> Path:
         """Write a token where only this user reads it; the master removes it."""
-        folder = self._host.root / TOKENS
+        folder = self._host.root / TOKENS_FOLDER
         folder.mkdir(mode=0o700, exist_ok=True)
         path = folder / str(attempt)
         path.unlink(missing_ok=True)

@@ -25,7 +25,8 @@ class NodeMetrics:
         self._out = exposition
         self._started = exposition.counter("weft_tasks_started", "Tasks and masters started")
         self._running = exposition.summed("weft_tasks_running", RUNNING)
-        self._ended = {  # a counter that begins at 0 shows its first event as a rate
+        # A counter that begins at 0 shows its first event as a rate.
+        self._ended = {
             outcome: exposition.counter("weft_tasks_ended", ENDED, (("outcome", outcome.name),))
             for outcome in Outcome
         }

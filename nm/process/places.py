@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-READ = 4096  # bytes at a time: room for more costs more than to read
-READ_MAX = 1 << 20
+# Bytes read at a time: a larger buffer costs more than the read.
+READ_BYTES = 4096
+READ_BYTES_MAX = 1 << 20
 T = TypeVar("T")
-TOP_MODE = 0o755  # of an application's folder
+APP_FOLDER_MODE = 0o755
 PLAIN = os.O_RDONLY | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -32,7 +33,7 @@ def make(
     place = os.open(root, FOLDER)
     for depth, part in enumerate(parts):
         try:
-            inner, _ = step(place, part, own if depth else None, mode if depth else TOP_MODE)
+            inner, _ = step(place, part, own if depth else None, mode if depth else APP_FOLDER_MODE)
         finally:
             os.close(place)
         place = inner
@@ -126,59 +127,61 @@ class OpenFiles:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._open: dict[tuple[str, int], int] = {}  # by path and mode
+        self._open_by_path_and_mode: dict[tuple[str, int], int] = {}
 
     def use(self, path: str, mode: int, act: Callable[[int], T]) -> T:
         """Return what is done with an open file; raises OSError.
 
         Where it cannot be done (any more), the file is opened anew: another may have its name.
         """
-        file = self._open.pop((path, mode), -1)
+        file = self._open_by_path_and_mode.pop((path, mode), -1)
         if file >= 0:
             try:
                 done = act(file)
             except OSError:
                 os.close(file)
             else:
-                self._open[path, mode] = file  # the one of the latest use is the last
+                # The one of the latest use is the last.
+                self._open_by_path_and_mode[path, mode] = file
                 return done
-        file = self._open[path, mode] = os.open(path, mode | os.O_CLOEXEC)
-        if len(self._open) > self._most:
-            os.close(self._open.pop(next(iter(self._open))))
+        file = self._open_by_path_and_mode[path, mode] = os.open(path, mode | os.O_CLOEXEC)
+        if len(self._open_by_path_and_mode) > self._most:
+            os.close(self._open_by_path_and_mode.pop(next(iter(self._open_by_path_and_mode))))
         return act(file)
 
     def close_in(self, folders: Iterable[str]) -> None:
         """Close the files that are right in one of some folders."""
         above = {f"{folder}/" for folder in folders}
-        for path, mode in list(self._open):
+        for path, mode in list(self._open_by_path_and_mode):
             if path[: path.rfind("/") + 1] in above:
-                os.close(self._open.pop((path, mode)))
+                os.close(self._open_by_path_and_mode.pop((path, mode)))
 
 
 class GroupFiles:
     """Files of a control group that serves one container after another; limits as `wanted`."""
 
-    __slots__ = ("folders", "kills", "limits", "usage", "wanted")
+    __slots__ = ("folders", "kills", "limit_files", "usage", "wanted")
 
     def __init__(self, wanted: tuple[float, float, float]) -> None:
         self.wanted = wanted
         self.folders: list[int] = []
         self.usage = self.kills = -1
-        self.limits: list[tuple[int, bytes]] = []  # each with what is written to it
+        # Open files of limits, each with what is written to it.
+        self.limit_files: list[tuple[int, bytes]] = []
 
     def close(self) -> None:
         """Close all of them."""
-        files = [*self.folders, self.usage, self.kills, *(file for file, _ in self.limits)]
+        files = [*self.folders, self.usage, self.kills, *(file for file, _ in self.limit_files)]
         for file in files:
             if file >= 0:
                 os.close(file)
 
 
 def read(file: int) -> bytes:
-    """Return what an open file holds, at most `READ_MAX` bytes of it."""
-    data = os.pread(file, READ, 0)
-    while data and len(data) % READ == 0 and len(data) < READ_MAX:
-        more = os.pread(file, READ, len(data))
+    """Return what an open file holds, at most `READ_BYTES_MAX` bytes of it."""
+    data = os.pread(file, READ_BYTES, 0)
+    while data and len(data) % READ_BYTES == 0 and len(data) < READ_BYTES_MAX:
+        more = os.pread(file, READ_BYTES, len(data))
         if not more:
             break
         data += more

@@ -27,20 +27,29 @@ from weft.protocol.messages import MasterLaunch, TaskLaunch
 from weft.protocol.record import changed, record
 
 FOLDER = ".processes"
-SIGNALLED = 128  # a shell tells the end by signal n as this much more
+# A shell tells the end by signal n as this much more.
+SIGNALLED = 128
 SIGNALS_MAX = 64
-CODE_MAX = 1000  # of exit codes, and of what stands for one
+# Exit codes, and what stands for one, are below this.
+EXIT_CODE_MAX = 1000
 NUMBER_MAX = 2**63 - 1
-NO_PROCESS, NO_START = 0, -2  # of one that is about to be started
-KEPT_S = 60.0  # an end that is not known to have been heard is kept so long
-FULL = 1000  # processes of one file
-ALIKE = 1024  # texts of what many tasks have in common that are kept
+# A process that is about to be started has this number and start.
+NO_PROCESS, NO_START = 0, -2
+# An end that is not known to have been heard is kept so long.
+ENDS_KEPT_S = 60.0
+FILE_PROCESSES_MAX = 1000
+CACHED_TEXTS_MAX = 1024
 _WRITTEN = json.JSONEncoder(separators=(",", ":"))
 
 
 @record
 class Record:
-    """One process. `host_boot` and `start` tell it from a later one of the same number."""
+    """One process. `host_boot` and `start` tell it from a later one of the same number.
+
+    `start` counts clock ticks since the host's boot and `began_s` is unix time. `master` is the
+    attempt that it is the master of (0: it is a task), `taken_by` the attempt that took its
+    container over (0: none).
+    """
 
     node: str
     container_id: ContainerId
@@ -48,17 +57,17 @@ class Record:
     task: int
     attempt: int
     pid: int
-    start: int  # clock ticks since the host's boot
+    start: int
     host_boot: str
-    began_s: float  # unix time
+    began_s: float
     cluster_ts: int
     demand: Vector = ()
     granted: Vector = ()
     duration_s: float = 0.0
     reusable: bool = False
-    master: int = 0  # the attempt that it is the master of; 0: a task
+    master: int = 0
     group: str = ""
-    taken_by: AttemptId = 0  # the attempt that took its container over; 0: none
+    taken_by: AttemptId = 0
 
     def around_start(self) -> tuple[str, str]:
         """Return a record's text before and after its number and start.
@@ -130,25 +139,27 @@ class Records:
     def __init__(self, root: Path) -> None:
         self._folder = root / FOLDER
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._made = self._count = 0  # files, processes of the newest one
+        # Files of this process, and processes of the newest one.
+        self._made = self._count = 0
         self._newest = ""
-        self._held: dict[str, set[str]] = {}  # by file, the names that are not forgotten
+        self._names_by_file: dict[str, set[str]] = {}
         self._file_of: dict[str, str] = {}
-        self._ended: dict[str, float] = {}  # names, since when (monotonic)
+        # When ends came, by name, monotonic.
+        self._ended_s: dict[str, float] = {}
 
     def begin(self, names: Sequence[str]) -> str:
         """Return the file in which processes that are about to start are to be written down."""
-        if not self._newest or self._count >= FULL:
+        if not self._newest or self._count >= FILE_PROCESSES_MAX:
             self._made += 1
             self._count = 0
             self._newest = f"{self._folder}/{time.time_ns()}-{os.getpid()}-{self._made}.log"
         self._count += len(names)
-        self._held.setdefault(self._newest, set()).update(names)
+        self._names_by_file.setdefault(self._newest, set()).update(names)
         self._file_of.update(dict.fromkeys(names, self._newest))
         return self._newest
 
     def _hold(self, file: str, name: str) -> None:
-        self._held.setdefault(file, set()).add(name)
+        self._names_by_file.setdefault(file, set()).add(name)
         self._file_of[name] = file
 
     def read(self) -> Iterator[Record]:
@@ -166,7 +177,8 @@ class Records:
         for path in sorted(self._folder.glob("*.log")):
             try:
                 records = _read(path)
-            except OSError:  # what cannot be read now is nothing to forget
+            # What cannot be read now need not be forgotten now.
+            except OSError:
                 continue
             for name, one in records.items():
                 self._hold(str(path), name)
@@ -187,7 +199,7 @@ class Records:
             with contextlib.suppress(OSError, ValueError):
                 _, known, after = path.read_bytes().rpartition(f"\nE {name} ".encode())
                 code, _, end = after.partition(b"\n")[0].partition(b" ")
-                if known and end == b"." and abs(int(code)) <= CODE_MAX:
+                if known and end == b"." and abs(int(code)) <= EXIT_CODE_MAX:
                     return exit_code(int(code))
         return None
 
@@ -197,14 +209,14 @@ class Records:
 
     def ended(self, name: str, code: int) -> None:
         """Note that a process ended, and how, where nobody could write that down."""
-        self._ended[name] = time.monotonic()
+        self._ended_s[name] = time.monotonic()
         if self.code(name) is None:
             with contextlib.suppress(OSError):
                 self._write(self._file_of.get(name, ""), f"\nE {name} {code} .")
 
     def told(self, names: Sequence[str]) -> None:
         """Note that processes ended, as who waited for them told and wrote down."""
-        self._ended.update(dict.fromkeys(names, time.monotonic()))
+        self._ended_s.update(dict.fromkeys(names, time.monotonic()))
 
     def never(self, name: str) -> None:
         """Drop a process that was not started."""
@@ -212,23 +224,23 @@ class Records:
 
     def forget(self, *, heard: bool) -> None:
         """Drop the ends that were heard of, or that are long ago."""
-        before = time.monotonic() - (1.0 if heard else KEPT_S)
-        self._forget([name for name, since in self._ended.items() if since <= before])
+        before = time.monotonic() - (1.0 if heard else ENDS_KEPT_S)
+        self._forget([name for name, since in self._ended_s.items() if since <= before])
 
     def _forget(self, names: list[str]) -> None:
         gone: dict[str, list[str]] = {}
         for name in names:
-            self._ended.pop(name, None)
+            self._ended_s.pop(name, None)
             file = self._file_of.pop(name, "")
             if file:
-                self._held[file].discard(name)
+                self._names_by_file[file].discard(name)
                 gone.setdefault(file, []).append(name)
         for file, forgotten in gone.items():
             with contextlib.suppress(OSError):
-                if self._held[file]:
+                if self._names_by_file[file]:
                     self._write(file, "".join([f"\nF {name} ." for name in forgotten]))
                     continue
-                del self._held[file]
+                del self._names_by_file[file]
                 if file == self._newest:
                     self._newest = ""
                 os.unlink(file)
@@ -238,8 +250,8 @@ class Records:
         for path in self._folder.iterdir():
             with contextlib.suppress(OSError):
                 path.unlink()
-        self._ended.clear()
-        self._held.clear()
+        self._ended_s.clear()
+        self._names_by_file.clear()
         self._file_of.clear()
         self._newest = ""
 
@@ -278,7 +290,7 @@ def _read(path: Path) -> dict[str, Record]:
     return found
 
 
-@lru_cache(ALIKE, typed=True)
+@lru_cache(CACHED_TEXTS_MAX, typed=True)
 def _json(value: str | float | bool | Vector) -> str:
     return _WRITTEN.encode(value)
 

@@ -4,7 +4,8 @@ import asyncio
 
 from weft.model.ids import ContainerId
 
-TaskKey = tuple[int, int, int]  # stage, task, attempt
+# Stage, task, attempt.
+TaskKey = tuple[int, int, int]
 
 
 class RunningProcess:
@@ -22,11 +23,14 @@ class RunningProcess:
     )
 
     def __init__(self, container_id: ContainerId, key: TaskKey, program: str, pid: int = 0) -> None:
-        self.written = ""  # the name under which it is written down, and how it ends; or nothing
+        # Under this name it and its end are written down; empty: it is not.
+        self.written = ""
         self.program = program
         self.container_id = container_id
         self.key = key
-        self.pid = pid  # also the number of its group; 0: it has not begun
-        self.pidfd = -1  # of one that an earlier node manager started
+        # It is also the number of its process group; 0: it has not begun.
+        self.pid = pid
+        # A process that an earlier node manager started is watched by this.
+        self.pidfd = -1
         self.stopping = False
         self.timer: asyncio.TimerHandle | None = None

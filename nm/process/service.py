@@ -11,17 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nm.core import ASKED, BOOT_MAX, NodeManager
+from nm.core import ASKED_TO_STOP, BOOT_MAX, NodeManager
 from nm.making import NodeParts
 from nm.process.cgroups import find
-from nm.process.disks import HOLD_S, MB, Disk, Health
-from nm.process.health import RUNNING, examine
+from nm.process.disks import MB, UNHEALTHY_HOLD_S, Disk, Health
+from nm.process.health import RUNNING_SCRIPTS, examine
 from nm.process.host import ProcessHost
 from nm.process.idling import IdleNodes
 from nm.process.isolation import Isolation, isolation
 from nm.process.keeping import Keeper
 from nm.process.leftovers import Strays, adopt, kill_orphans
-from nm.process.limits import DISK, Limits
+from nm.process.limits import DISK_RESOURCE, Limits
 from nm.process.masters import HostedMasters, ProcessMasters
 from nm.process.metrics import NodeMetrics
 from nm.process.records import Record, Records
@@ -70,12 +70,14 @@ from weft.wire.tokens import KeysTold, Shown, TimeTold
 from weft.wire.validator import Gate
 
 T = TypeVar("T")
-FOLLOWED_MAX = 10_000  # attempts whose callers are remembered
-MEASURE_S = 1.0  # wall clock, between looks at what containers use
-LACKING_MAX = 2_000  # characters
-LOOK_S = 10.0  # wall clock: a disk that says nothing for so long is none
-READERS = 2  # threads that read logs
-LOG_CHUNK = 1 << 18  # bytes of one message
+FOLLOWED_ATTEMPTS_MAX = 10_000
+# Wall clock between two measurements of what containers use.
+MEASURE_S = 1.0
+LACKING_CHARACTERS_MAX = 2_000
+# A disk that does not answer in so long, in wall clock time, counts as broken.
+DISK_TIMEOUT_S = 10.0
+LOG_THREADS = 2
+LOG_MESSAGE_BYTES = 1 << 18
 
 
 class NodeService(Outside):
@@ -112,18 +114,20 @@ class NodeService(Outside):
         )
         self._followers: dict[str, Lane] = {}
         self._follower_of: dict[AttemptId, str] = {}
-        self._launched: dict[ContainerId, tuple[Address, int]] = {}  # node, processes not ended
+        # The node of each container, and how many of its processes did not end.
+        self._launched: dict[ContainerId, tuple[Address, int]] = {}
         self._masters: HostedMasters | ProcessMasters
         self._processes: ProcessHost | None = None
         self._keeper: Keeper | None = None
         self._health = Health((), self._examined)
-        self._faulty_until_s = 0.0  # by the loop's clock: until then starts fail here
+        # Until then, by the loop's clock, starts fail here.
+        self._faulty_until_s = 0.0
         self._isolation = kept_apart
         self._lacking = list(kept_apart.lacking) if kept_apart is not None else []
         for problem in self._lacking:
             process.log.warning("tasks are not kept apart", reason=problem)
         # file-system work whose size a task chose is done on threads
-        self._readers = ThreadPoolExecutor(READERS, "reader")
+        self._readers = ThreadPoolExecutor(LOG_THREADS, "reader")
         self._hosted = 0
         self._gate = Gate(process.tell_refused, process.count_refused)
         add_container_service(server, self, self._gate, begun_within_s(process.clock.wall_s))
@@ -187,7 +191,7 @@ class NodeService(Outside):
                 replace(core_settings, speed=core_settings.speed * spec.speed),
                 (settings.seed, settings.first_node + number),
                 boot=1 + secrets.randbelow(BOOT_MAX),
-                lacking="; ".join(self._lacking)[:LACKING_MAX],
+                lacking="; ".join(self._lacking)[:LACKING_CHARACTERS_MAX],
                 files=self._processes is not None,
             )
             address_of = node_address(spec.node_id)
@@ -195,7 +199,8 @@ class NodeService(Outside):
             if own := [record for record in found if record.node == spec.node_id]:
                 self._take_back(address_of, own)
         self._begin(specs, ends)
-        for record in found:  # of a node that this process is not (any more)
+        # Processes of a node that this process does not host any more are stopped.
+        for record in found:
             if record.container_id not in self._launched and self._processes is not None:
                 self._processes.stop(record.container_id)
         self._hosted = len(specs)
@@ -281,12 +286,13 @@ class NodeService(Outside):
         loop = asyncio.get_running_loop()
         while True:
             try:
+                # Where no thread can be started, `run_in_executor` raises RuntimeError.
                 look = loop.run_in_executor(None, disk.look)
-            except RuntimeError:  # no thread can be started
+            except RuntimeError:
                 self._at_fault("this host has no process or thread left")
                 await asyncio.sleep(MEASURE_S)
                 continue
-            done, _ = await asyncio.wait([look], timeout=LOOK_S)
+            done, _ = await asyncio.wait([look], timeout=DISK_TIMEOUT_S)
             self._health.say("disk", look.result() if done else "its disk does not answer")
             if loop.time() >= self._faulty_until_s:
                 self._health.say("starts", "")
@@ -295,7 +301,7 @@ class NodeService(Outside):
 
     def _at_fault(self, why: str) -> None:
         """Have the nodes be unhealthy for a while: something could not be started here."""
-        self._faulty_until_s = asyncio.get_running_loop().time() + HOLD_S
+        self._faulty_until_s = asyncio.get_running_loop().time() + UNHEALTHY_HOLD_S
         self._health.say("starts", why)
 
     def _examined(self, name: str, report: str) -> None:
@@ -318,7 +324,7 @@ class NodeService(Outside):
 
     async def _collect(self, host: ProcessHost) -> None:
         """End what ended containers left behind in hiding."""
-        strays = Strays(lambda: host.pids | RUNNING)
+        strays = Strays(lambda: host.pids | RUNNING_SCRIPTS)
         while True:
             await asyncio.sleep(MEASURE_S)
             killed = strays.sweep(host.holds)
@@ -333,9 +339,11 @@ class NodeService(Outside):
         if self._settings.cgroups == "auto":
             groups, reason = find(specs[0].node_id, work=Path(self._settings.work_dir))
         if groups is not None:
-            groups.shares = self._settings.cpu_limit == "share"
-        if groups is not None and groups.no_disk and DISK in types.names:
-            self._process.log.warning("disk bandwidth is not limited", reason=groups.no_disk)
+            groups.cpu_by_share = self._settings.cpu_limit == "share"
+        if groups is not None and groups.why_no_disk_limit and DISK_RESOURCE in types.names:
+            self._process.log.warning(
+                "disk bandwidth is not limited", reason=groups.why_no_disk_limit
+            )
         if groups is None:
             self._process.log.warning("tasks run without limits", reason=reason)
             if self._settings.cgroups == "auto":
@@ -474,7 +482,7 @@ class NodeService(Outside):
         known = self._follower_of
         if known.get(attempt) != follower:
             known[attempt] = follower
-            if len(known) > FOLLOWED_MAX:
+            if len(known) > FOLLOWED_ATTEMPTS_MAX:
                 del known[next(iter(known))]
 
     def follow(self, follower: str, lane: Lane) -> None:
@@ -503,7 +511,7 @@ class NodeService(Outside):
             raise InputError("container", f"node {node!r} has no {stream} of this container")
         for name in found:
             offset, skip = skip, max(0, skip - await apart(host.log_size, container, name))
-            while data := await apart(host.read_log, container, name, offset, LOG_CHUNK):
+            while data := await apart(host.read_log, container, name, offset, LOG_MESSAGE_BYTES):
                 offset += len(data)
                 yield data
 
@@ -570,7 +578,7 @@ class NodeService(Outside):
 
     def stopped(self, core: Address, reason: str) -> None:
         """Drop a node that left; a process without nodes ends."""
-        if reason != ASKED:
+        if reason != ASKED_TO_STOP:
             self._process.log.warning("a node leaves", node=core, reason=reason)
         self._gone(core)
         if not self._hosted:

@@ -7,7 +7,8 @@ import signal
 
 def send(group: int, number: signal.Signals) -> None:
     """Send a signal to a process group, if it is there."""
-    if group <= 0:  # it has not begun
+    # A process without a number has not begun.
+    if group <= 0:
         return
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)

@@ -27,25 +27,31 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nm.process.places import TOP_MODE, found, make, open_log, opened, opening, step
+from nm.process.places import APP_FOLDER_MODE, found, make, open_log, opened, opening, step
 
-LENGTH = 4  # bytes before each list
-IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # those who stop a node manager mean it
+# Each message begins with its length in so many bytes.
+LENGTH_BYTES = 4
+# Who sends these to the node manager's whole group does not mean this process, whose tasks run on.
+IGNORED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # Of tasks: all that can be. What is not named here the C library asks for first, then sets.
 DEFAULTED = tuple(sorted(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})))
 ENCODING, ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 READ = 1 << 18
 TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
-FILES_MAX = 8  # of what is written down that stay open
+OPEN_RECORDS_MAX = 8
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-TOGETHER = 8  # processes that are started before it is said and written down that they were
-APPS_MAX = 8  # applications whose folders stay open
-GATHER_S = 0.005  # between two times that it says something, unless nothing runs any more
+# So many processes are started before it is said and written down that they were.
+STARTS_TOGETHER = 8
+OPEN_APP_FOLDERS_MAX = 8
+# The least time between two messages, unless nothing runs any more.
+MESSAGE_INTERVAL_S = 0.005
 # Where a start failed: in the node's folders, in what is started, or there under limits.
 OUTSIDE, INSIDE, LIMITED = 0, 1, 2
-DOORS_MAX = 100  # control groups whose files stay open: tasks need files, too
-Run = tuple[Any, ...]  # as `nm.process.spawning.Run` gives it
-One = tuple[Any, ...]  # the same
+# Tasks need open files, too, so only so many control groups keep theirs open.
+OPEN_GROUPS_MAX = 100
+# These two are as `nm.process.spawning` sends them.
+Run = tuple[Any, ...]
+One = tuple[Any, ...]
 
 
 class Spawner:
@@ -58,18 +64,20 @@ class Spawner:
         self._heard = bytearray()
         self._failures: list[tuple[Any, ...]] = []
         self._ends: list[tuple[Any, ...]] = []
-        self._began: dict[int, int] = {}  # number -> pid of which that is not said yet
-        self._said_s = 0.0  # when something was said last, monotonic
+        self._unsaid_pid_by_number: dict[int, int] = {}
+        self._last_message_s = 0.0
         # of all tasks, and with it what the last ones had in common
         self._environment: dict[bytes, bytes] = {}
         self._common: tuple[dict[str, str], dict[bytes, bytes]] = ({"": ""}, {})
         # pid -> number; the file in which it is written down, and its name there; since when
         self._running: dict[int, tuple[int, str, str, float]] = {}
-        self._files: dict[str, int] = {}  # those files that are open
-        self._gone = False  # nobody listens any more
-        self._doors: dict[str, list[int]] = {}  # open files by which control groups are entered
-        self._home = ""  # where it comes back to from control groups; empty: it is there
-        self._apps: dict[str, int] = {}  # open folders of applications
+        self._open_records: dict[str, int] = {}
+        self._manager_gone = False
+        # Open files by which control groups are entered.
+        self._doors: dict[str, list[int]] = {}
+        # Where it comes back to from control groups; empty: it is there.
+        self._home = ""
+        self._open_app_folders: dict[str, int] = {}
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._quiet = (os.POSIX_SPAWN_DUP2, nothing, 0)
         self._fresh = [self._quiet, opening("stdout", 1), opening("stderr", 2)]
@@ -85,7 +93,7 @@ class Spawner:
         poll.register(self._link, select.POLLIN)
         poll.register(wakes, select.POLLIN)
         ends = (signal.SIGCHLD,)
-        while not (self._gone and not self._running):
+        while not (self._manager_gone and not self._running):
             left_ms = self._say_soon()
             # those that end while it does something else are one signal, not one each
             signal.pthread_sigmask(signal.SIG_UNBLOCK, ends)
@@ -106,21 +114,21 @@ class Spawner:
         except OSError:
             data = b""
         if not data:
-            self._gone = True
+            self._manager_gone = True
             return False
         heard = self._heard
         heard += data
-        while len(heard) >= LENGTH:
-            end = LENGTH + int.from_bytes(heard[:LENGTH], "little")
+        while len(heard) >= LENGTH_BYTES:
+            end = LENGTH_BYTES + int.from_bytes(heard[:LENGTH_BYTES], "little")
             if len(heard) < end:
                 break
-            orders = marshal.loads(heard[LENGTH:end])
+            orders = marshal.loads(heard[LENGTH_BYTES:end])
             del heard[:end]
             while orders and orders[0][0] == "environment":
                 self._environment = _encoded(orders.pop(0)[1])
             each = [(run, one) for _, run, ones in orders for one in ones]
-            for first in range(0, len(each), TOGETHER):
-                self._start(each[first : first + TOGETHER])
+            for first in range(0, len(each), STARTS_TOGETHER):
+                self._start(each[first : first + STARTS_TOGETHER])
         return True
 
     def _say_soon(self) -> float | None:
@@ -129,26 +137,26 @@ class Spawner:
         What comes soon after is said with it: to be told costs the node manager, and all whom it
         tells, more than a process.
         """
-        if not (self._ends or self._failures or self._began):
+        if not (self._ends or self._failures or self._unsaid_pid_by_number):
             return None
         now = time.monotonic()
-        left_s = self._said_s + GATHER_S - now
+        left_s = self._last_message_s + MESSAGE_INTERVAL_S - now
         if left_s > 0 and self._running:
             return left_s * 1e3
-        self._said_s = now
+        self._last_message_s = now
         self._say()
         return None
 
     def _say(self) -> None:
-        words = (list(self._began.items()), self._failures, self._ends)
-        self._began, self._failures, self._ends = {}, [], []
-        if not self._gone:
+        words = (list(self._unsaid_pid_by_number.items()), self._failures, self._ends)
+        self._unsaid_pid_by_number, self._failures, self._ends = {}, [], []
+        if not self._manager_gone:
             data = memoryview(packed(words))
             try:
                 while data:
                     data = data[os.write(self._link, data) :]
             except OSError:
-                self._gone = True
+                self._manager_gone = True
 
     # -- tasks -------------------------------------------------------------------------------------
 
@@ -166,8 +174,9 @@ class Spawner:
                 self._failed(one[0], error, INSIDE if one[2] else OUTSIDE)
         lines: dict[str, str] = {}
         for run, one, files in ready:
+            # The next node manager may have looked already.
             if os.getppid() != self._parent:
-                break  # the next node manager may have looked already
+                break
             number, file = one[0], run[7]
             try:
                 pid, start = self._spawn(run, one, files)
@@ -178,7 +187,7 @@ class Spawner:
                 line = f'\nS {one[6]}"pid":{pid},"start":{start}{run[8]}'
                 lines[file] = lines.get(file, "") + line
             self._running[pid] = (number, file, one[5], time.monotonic())
-            self._began[number] = pid
+            self._unsaid_pid_by_number[number] = pid
         self._leave()
         for _, _, files in ready:
             for place in files:
@@ -242,7 +251,8 @@ class Spawner:
         program, before = found(command[0], environment), _ticks()
         try:
             pid = self._begin(program, command, environment, files)
-        except FileExistsError:  # somebody was quick to put a file there
+        # Another process of the container may have put a file of that name there in between.
+        except FileExistsError:
             for name in ("stdout", "stderr"):
                 files.append(open_log(files[0], name, None))
             pid = self._begin(program, command, environment, files)
@@ -285,16 +295,17 @@ class Spawner:
 
         The folders of the latest applications stay open, and are made again where they are gone.
         """
-        app = self._apps.pop(parts[0], -1)
+        app = self._open_app_folders.pop(parts[0], -1)
         if app < 0:
-            app = make(self._root, parts[:1], None, TOP_MODE)
-        self._apps[parts[0]] = app  # the one of the latest use is the last
-        if len(self._apps) > APPS_MAX:
-            os.close(self._apps.pop(next(iter(self._apps))))
+            app = make(self._root, parts[:1], None, APP_FOLDER_MODE)
+        # The one of the latest use is the last.
+        self._open_app_folders[parts[0]] = app
+        if len(self._open_app_folders) > OPEN_APP_FOLDERS_MAX:
+            os.close(self._open_app_folders.pop(next(iter(self._open_app_folders))))
         try:
             place, made = step(app, parts[1], own, mode)
         except FileNotFoundError:
-            os.close(self._apps.pop(parts[0]))
+            os.close(self._open_app_folders.pop(parts[0]))
             return make(self._root, parts, own, mode), False
         for part in parts[2:]:
             try:
@@ -309,8 +320,9 @@ class Spawner:
         doors = self._doors.pop(groups, None)
         if doors is None:
             doors = opened(groups)
-        self._doors[groups] = doors  # the one of the latest use is the last
-        if len(self._doors) > DOORS_MAX:
+        # The one of the latest use is the last.
+        self._doors[groups] = doors
+        if len(self._doors) > OPEN_GROUPS_MAX:
             for file in self._doors.pop(next(iter(self._doors))):
                 os.close(file)
         for file in doors:
@@ -329,37 +341,41 @@ class Spawner:
                 return
             pid = ended.si_pid
             with contextlib.suppress(OSError):
-                os.killpg(pid, signal.SIGKILL)  # its number is not free before it is reaped
+                # The group's number is not free before its first process is reaped.
+                os.killpg(pid, signal.SIGKILL)
             code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
             number, file, name, began_s = self._running.pop(pid, (-1, "", "", now))
-            if file:  # before it is reaped: who sees it go finds how it ended
+            # It is written before the process is reaped, so whoever sees it go finds how it ended.
+            if file:
                 self._write(file, f"\nE {name} {code} .")
             _, _, spent = os.wait4(pid, 0)
             # until it called exec its memory was this process's
             memory_kb = spent.ru_maxrss if spent.ru_maxrss > own_kb else -1
             if number >= 0:
                 cpu_s, lasted_s = spent.ru_utime + spent.ru_stime, now - began_s
-                unsaid = self._began.pop(number, 0)
+                unsaid = self._unsaid_pid_by_number.pop(number, 0)
                 self._ends.append((number, code, cpu_s, memory_kb, lasted_s, unsaid))
 
     def _write(self, path: str, text: str) -> None:
         """Add a line to a file that stays open, as many processes share it."""
-        file = self._files.pop(path, -1)
+        file = self._open_records.pop(path, -1)
         try:
             if file < 0:
                 file = os.open(path, APPEND, 0o600)
-            self._files[path] = file  # the one of the latest use is the last
-            if len(self._files) > FILES_MAX:
-                os.close(self._files.pop(next(iter(self._files))))
+            # The one of the latest use is the last.
+            self._open_records[path] = file
+            if len(self._open_records) > OPEN_RECORDS_MAX:
+                os.close(self._open_records.pop(next(iter(self._open_records))))
             os.write(file, text.encode())
+        # On a full disk it is not written, and no later node manager will find it.
         except OSError:
-            pass  # a full disk: then nobody will find it again
+            pass
 
 
 def packed(words: Any) -> bytes:
     """Return a message as it is sent."""
     data = marshal.dumps(words)
-    return len(data).to_bytes(LENGTH, "little") + data
+    return len(data).to_bytes(LENGTH_BYTES, "little") + data
 
 
 def _encoded(variables: Mapping[str, str]) -> dict[bytes, bytes]:
@@ -394,7 +410,7 @@ def _drain(pipe: int) -> None:
 def main() -> None:
     """Run `spawner DESCRIPTOR ROOT PARENT`."""
     descriptor, root, parent = sys.argv[-3:]
-    for number in IGNORED:
+    for number in IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")
     link = int(descriptor)

@@ -13,44 +13,62 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nm.process.spawner import LENGTH, OUTSIDE, READ, packed
+from nm.process.spawner import LENGTH_BYTES, OUTSIDE, READ, packed
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = "import sys; sys.path.insert(0, sys.argv[1]); from nm.process.spawner import main; main()"
-LOG = ".spawner.log"  # below the root: what it says before it dies of a bug
-MOST = 4  # spawners, unless more are wanted
-BUSY = 8  # orders of one spawner before another one helps
-END_S = 2.0  # for a spawner to go once all its tasks are gone
+# In this file below the root is what a spawner says before it dies of a bug.
+SPAWNER_LOG = ".spawner.log"
+# More spawners must be asked for.
+USUAL_SPAWNERS_MAX = 4
+# A spawner with so many orders at hand gets help from another one.
+BUSY_ORDERS = 8
+# Once all its tasks are gone a spawner may take so long to end.
+END_TIMEOUT_S = 2.0
 Order = tuple[Any, ...]
 Numbered = list[tuple[Any, ...]]
-Words = tuple[Numbered, Numbered, Numbered]  # of what began, failed, ended
+# What began, what failed, what ended.
+Words = tuple[Numbered, Numbered, Numbered]
 
 
 class Run(NamedTuple):
-    """What a spawner is told once of processes that are started alike."""
+    """What a spawner is told once of processes that are started alike.
+
+    `variables` come on top of those that all tasks have, `app` is the folder below the root that
+    holds theirs, their stderr begins with the line `note`, `owner` is user and group of their
+    folders and files, and `mode` is that of the folders. From their control groups a spawner comes
+    back to `home` (as `One.groups`). They are written down in `file` for others to find them again
+    (empty: they are not), each with `text` after its number and start.
+    """
 
     command: Sequence[str]
-    variables: dict[str, str]  # beside those of all tasks
-    app: str  # the folder below the root that theirs are in
-    note: str  # a line that their stderr begins with
-    owner: tuple[int, int] | None  # user and group of their folders and files
-    mode: int  # of the folders
-    home: str  # where to come back to from their control groups, as `One.groups`
-    file: str  # in which they are written down for others to find them again; empty: they are not
-    text: str  # of what is written down, from the process's number and start on
+    variables: dict[str, str]
+    app: str
+    note: str
+    owner: tuple[int, int] | None
+    mode: int
+    home: str
+    file: str
+    text: str
 
 
 class One(NamedTuple):
-    """What a spawner is told of each of them by itself."""
+    """What a spawner is told of each of them by itself.
+
+    `container` is its name, `folder` is below the container's (empty: that one), and `task` is the
+    value of WEFT_TASK (empty: there is none). By `groups`, files separated by colons, the process
+    enters its control groups. It is written down under `name` with `text` before its number.
+    `instead` is another command, with more variables.
+    """
 
     number: int
-    container: str  # its name
-    folder: str  # below the container's; empty: that one
-    task: str  # value of WEFT_TASK; empty: it is not told
-    groups: str = ""  # files by which its control groups are entered, separated by colons
-    name: str = ""  # by which it is written down
-    text: str = ""  # of what is written down, up to the process's number
-    instead: tuple[Sequence[str], dict[str, str]] | None = None  # command, and more variables
+    container: str
+    folder: str
+    task: str
+    groups: str = ""
+    name: str = ""
+    text: str = ""
+    instead: tuple[Sequence[str], dict[str, str]] | None = None
 
 
 class Spawning:
@@ -76,9 +94,11 @@ class Spawning:
         self._link: socket.socket | None = None
         self._unsent = bytearray()
         self._heard = bytearray()
-        self._open: set[int] = set()  # numbers that did not end
-        self.waiting = 0  # orders of which it did not say yet what became of them
-        self._orders: list[Order] = []  # to be sent when this turn of the loop is over
+        self._unended_numbers: set[int] = set()
+        # Orders of which it did not say yet what became of them.
+        self.waiting = 0
+        # They are sent when this turn of the loop is over.
+        self._unsent_orders: list[Order] = []
 
     @property
     def pid(self) -> int:
@@ -92,10 +112,10 @@ class Spawning:
         """
         if self._link is None:
             self._start()
-        self._open.update([one[0] for one in each])
+        self._unended_numbers.update([one[0] for one in each])
         self.waiting += len(each)
-        self._orders.append(("run", tuple(run), [tuple(one) for one in each]))
-        if len(self._orders) == 1:
+        self._unsent_orders.append(("run", tuple(run), [tuple(one) for one in each]))
+        if len(self._unsent_orders) == 1:
             self._loop.call_soon(self._flush)
 
     def close(self) -> None:
@@ -109,16 +129,17 @@ class Spawning:
             self._link = None
         if process is not None:
             try:
-                process.wait(END_S)
+                process.wait(END_TIMEOUT_S)
             except subprocess.TimeoutExpired:
-                process.returncode = 0  # it stays for its tasks, and is nobody's business now
+                # It stays for its tasks, and nothing waits for its end any more.
+                process.returncode = 0
 
     # -- the other side ----------------------------------------------------------------------------
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
         # it may outlive this process, whose output must not stay open
-        with contextlib.ExitStack() as kept, theirs, (self._root / LOG).open("ab") as log:
+        with contextlib.ExitStack() as kept, theirs, (self._root / SPAWNER_LOG).open("ab") as log:
             kept.callback(ours.close)
             self._process = subprocess.Popen(
                 [
@@ -149,7 +170,7 @@ class Spawning:
         self._send([("environment", self._environment)])
 
     def _flush(self) -> None:
-        orders, self._orders = self._orders, []
+        orders, self._unsent_orders = self._unsent_orders, []
         if orders and self._link is not None:
             self._send(orders)
 
@@ -167,7 +188,8 @@ class Spawning:
         except BlockingIOError:
             self._loop.add_writer(link, self._write)
             return
-        except OSError:  # it is told of when it is read from
+        # A broken link shows when it is read from.
+        except OSError:
             unsent.clear()
         self._loop.remove_writer(link)
 
@@ -184,14 +206,16 @@ class Spawning:
             return
         heard = self._heard
         heard += data
-        while len(heard) >= LENGTH:
-            end = LENGTH + int.from_bytes(heard[:LENGTH], "little")
+        while len(heard) >= LENGTH_BYTES:
+            end = LENGTH_BYTES + int.from_bytes(heard[:LENGTH_BYTES], "little")
             if len(heard) < end:
                 return
-            words = marshal.loads(heard[LENGTH:end])
+            words = marshal.loads(heard[LENGTH_BYTES:end])
             del heard[:end]
             began, failed, ended = words
-            self._open.difference_update([one[0] for one in failed], [one[0] for one in ended])
+            self._unended_numbers.difference_update(
+                [one[0] for one in failed], [one[0] for one in ended]
+            )
             self.waiting -= len(began) + len(failed) + sum([1 for one in ended if one[-1]])
             self._hear(words)
 
@@ -206,16 +230,17 @@ class Spawning:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
         self._process = None
-        lost, self._open = sorted(self._open), set()
-        self._orders.clear()  # they are lost, too: the next one must not carry them out
+        lost, self._unended_numbers = sorted(self._unended_numbers), set()
+        # They are lost, too: the next spawner must not carry them out.
+        self._unsent_orders.clear()
         self.waiting = 0
         self._lost(lost)
 
 
 def usual_spawners() -> int:
-    """Return one a core that this process may use, at most `MOST`."""
+    """Return one a core that this process may use, at most `USUAL_SPAWNERS_MAX`."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(MOST, cores or 1)
+    return min(USUAL_SPAWNERS_MAX, cores or 1)
 
 
 class Spawners:
@@ -254,11 +279,11 @@ class Spawners:
     def _next(self, count: int) -> tuple[Spawning, int]:
         """Return who is to start something, and how much of so many before another one helps."""
         for one in self._all:
-            if one.waiting < BUSY:
-                return one, BUSY - one.waiting
+            if one.waiting < BUSY_ORDERS:
+                return one, BUSY_ORDERS - one.waiting
         if len(self._all) < self._most:
             self._all.append(self._make())
-            return self._all[-1], BUSY
+            return self._all[-1], BUSY_ORDERS
         return min(self._all, key=lambda one: one.waiting), -(-count // len(self._all))
 
     def close(self) -> None:

@@ -19,8 +19,9 @@ from weft.protocol.messages import (
 from weft.wire import tokens
 from weft.wire.tokens import KeysTold, Kind, Shown, TimeTold
 
-MASTERS_MAX = 20_000  # tokens of masters that are kept
-UNTRUE_MAX = 1_000  # tokens of one call that let no container of a run start; no more is looked at
+MASTER_TOKENS_MAX = 20_000
+# After so many tokens of one call that let no container of a run start, no more are looked at.
+UNTRUE_TOKENS_MAX = 1_000
 NOT_HELD = "no such container runs here"
 
 Holds = Callable[[NodeId, ContainerId], bool]
@@ -43,7 +44,8 @@ class NodeTokens:
         self._holds = holds
         self._clock = clock
         self._since_start = since_start
-        self._began_s: float | None = None  # the manager's time when `since_start` was 0
+        # The manager's time when `since_start` was 0.
+        self._began_s: float | None = None
         self._nodes: dict[NodeId, bytes] = {}
         self._masters: dict[AttemptId, bytes] = {}
         self._keys: dict[NodeId, dict[int, bytes]] = {}
@@ -62,7 +64,7 @@ class NodeTokens:
                 self._nodes[claim.name] = token
             elif claim.kind == Kind.ATTEMPT:
                 self._masters[claim.number] = token
-                if len(self._masters) > MASTERS_MAX:
+                if len(self._masters) > MASTER_TOKENS_MAX:
                     del self._masters[next(iter(self._masters))]
 
     def greeting(self) -> list[Shown]:
@@ -170,8 +172,9 @@ class NodeTokens:
             good += parts
             bad = bad or problem
             if not parts:
-                given.untrue += 1
-        pieces: list[range] = []  # what may start, each after the one before
+                given.useless_tokens += 1
+        # What may start, each range after the one before.
+        pieces: list[range] = []
         after = run.start
         for part in [*sorted(good, key=lambda one: one.start), range(run.stop, run.stop)]:
             if part.start > after:
@@ -202,7 +205,8 @@ class NodeTokens:
         if self._problem(token, first, keys, True, attempt):
             return [], problem
         held = [range(n, n + 1) for n in part if self._holds(order.node_id, n)]
-        return held, problem  # it has expired: what runs may outlive it
+        # The token has expired, but what runs may outlive it.
+        return held, problem
 
     def _problem(
         self,
@@ -231,9 +235,10 @@ class _Given:
     """
 
     def __init__(self, shown: Sequence[bytes]) -> None:
-        self.untrue = 0  # times that one let no container of a run start
+        self.useless_tokens = 0
         self._single: dict[ContainerId, bytes] = {}
-        runs: dict[ContainerId, tuple[int, bytes]] = {}  # by first: how many
+        # How many containers a token is for, and the token, by the first of them.
+        runs: dict[ContainerId, tuple[int, bytes]] = {}
         for token in shown:
             _, first, count = tokens.numbered(token)
             if count == 1:
@@ -259,18 +264,18 @@ class _Given:
     def within(self, run: range) -> Iterator[tuple[range, bytes]]:
         """Give the parts of a run with the token of each; they may overlap.
 
-        It gives no more once too many were untrue (`UNTRUE_MAX`).
+        It gives no more once too many were untrue (`UNTRUE_TOKENS_MAX`).
         """
         numbers, firsts = self._numbers, self._firsts
         place, last = max(0, bisect_right(firsts, run.start) - 1), bisect_left(firsts, run.stop)
-        while place < last and self.untrue < UNTRUE_MAX:
+        while place < last and self.useless_tokens < UNTRUE_TOKENS_MAX:
             first, count, token = self._runs[place]
             part = range(max(first, run.start), min(first + count, run.stop))
             if part:
                 yield part, token
             place += 1
         place, last = bisect_left(numbers, run.start), bisect_left(numbers, run.stop)
-        while place < last and self.untrue < UNTRUE_MAX:
+        while place < last and self.useless_tokens < UNTRUE_TOKENS_MAX:
             number = numbers[place]
             yield range(number, number + 1), self._single[number]
             place += 1

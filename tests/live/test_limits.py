@@ -323,7 +323,7 @@ def disk_groups(folder: Path) -> Cgroups:
     """Groups that limit the disk under a folder; skips where there are none."""
     groups, reason = find(f"test-disk-{os.getpid()}", work=folder)
     if groups is None or not groups.disk:
-        pytest.skip(reason or (groups.no_disk if groups is not None else ""))
+        pytest.skip(reason or (groups.why_no_disk_limit if groups is not None else ""))
     return groups
 
 
@@ -369,7 +369,7 @@ def test_cores_are_a_quota_or_a_share(
         (False, ("cpu", "cpuacct", "memory"), first),
     ):
         groups = Cgroups(v2, {kind: tmp_path / f"v{v2}" / kind for kind in kinds})
-        groups.shares = shares
+        groups.cpu_by_share = shares
         groups.open("c1", 1.5, 0.0)
         folder = tmp_path / f"v{v2}/cpu/c1"
         found = {file.name: file.read_text() for file in folder.iterdir()}
@@ -419,7 +419,7 @@ def test_a_disk_that_the_kernel_does_not_limit_is_found_out_at_the_start(tmp_pat
     parents = {kind: tmp_path / kind for kind in kinds} | {"io": file}
     groups = Cgroups(False, parents, "8:0")
     assert groups.disk == ""
-    assert groups.no_disk.startswith("disk 8:0: ")
+    assert groups.why_no_disk_limit.startswith("disk 8:0: ")
     groups.open("c1", 1.0, 0.0, 5e6)
     assert (tmp_path / "cpu/c1/cpu.cfs_quota_us").read_text() == "100000"
     assert not list((file / "c1").iterdir())
@@ -459,7 +459,7 @@ def test_the_whole_disk_under_the_work_folder_is_limited(tmp_path: Path) -> None
     assert find_disk(tmp_path / "not" / "yet" / "there", proc, sys_) == ("8:0", "")
     groups, _ = find("n1", proc, tmp_path / "work", sys_)
     assert groups is not None
-    assert (groups.disk, groups.no_disk) == ("8:0", "")
+    assert (groups.disk, groups.why_no_disk_limit) == ("8:0", "")
     assert (tmp_path / "cgroup/weft-n1/cgroup.subtree_control").read_text() == "+cpu +memory +io"
 
 
@@ -468,11 +468,11 @@ def test_a_host_without_the_controller_or_the_disk_says_so(tmp_path: Path) -> No
     if os.major(tmp_path.stat().st_dev):
         groups, _ = find("n1", proc, tmp_path, fake_disk(tmp_path))
         assert groups is not None
-        assert (groups.disk, groups.no_disk) == ("", "no control groups for I/O")
+        assert (groups.disk, groups.why_no_disk_limit) == ("", "no control groups for I/O")
     groups, _ = find("n1", proc, tmp_path, tmp_path / "nothing")
     assert groups is not None
     assert groups.disk == ""
-    assert str(tmp_path) in groups.no_disk
+    assert str(tmp_path) in groups.why_no_disk_limit
 
 
 def test_the_second_version_is_written_as_the_kernel_reads_it(tmp_path: Path) -> None:

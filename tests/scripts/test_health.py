@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nm.core import NodeManager
-from nm.process.health import LINE_MAX, Findings, check_script, examine
+from nm.process.health import LINE_BYTES_MAX, Findings, check_script, examine
 from nm.settings import NodeSettings
 from rm.settings import ManagerSettings
 from sim.cluster import Simulation
@@ -155,8 +155,8 @@ def report_of(output: bytes, step: int = 0) -> str:
     findings = Findings()
     for first in range(0, len(output), step or len(output)):
         findings.feed(output[first : first + (step or len(output))])
-        kept = len(findings._line) + sum(map(len, findings._errors))
-        assert kept <= 3 * LINE_MAX, "only what is reported is kept"
+        kept = len(findings._unfinished_line) + sum(map(len, findings._errors))
+        assert kept <= 3 * LINE_BYTES_MAX, "only what is reported is kept"
     return findings.report()
 
 

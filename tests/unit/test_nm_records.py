@@ -277,7 +277,7 @@ def test_what_a_spawner_wrote_and_could_not_say_counts(tmp_path: Path) -> None:
         one, other = records.read()
         os.kill(min(host._spawning.pids), signal.SIGKILL)
         written(tmp_path).open("a").write(f"\nE {name_of(one)} 0 .")
-        host._lost(sorted(host._by_number))
+        host._lost(sorted(host._unended_by_order))
         assert [(end.task, end.outcome) for end in ends] == [
             (2, Outcome.SUCCEEDED),
             (3, Outcome.LOST),
@@ -444,8 +444,8 @@ def test_a_garbled_word_is_none(tmp_path: Path, word: str) -> None:
 def test_a_file_goes_once_all_of_it_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nm.process.records.FULL", 3)
-    monkeypatch.setattr("nm.process.records.KEPT_S", 0.0)
+    monkeypatch.setattr("nm.process.records.FILE_PROCESSES_MAX", 3)
+    monkeypatch.setattr("nm.process.records.ENDS_KEPT_S", 0.0)
 
     async def act(host: ProcessHost, ends: list[ProcessEnded]) -> None:
         goes_on = f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done"

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from nm.process.idling import WAITING_MAX, IdleNodes
+from nm.process.idling import UNWRITTEN_MAX, IdleNodes
 from rm.process.owners import Owners
 from weft.protocol.messages import NodeHeartbeated, NodeRegistered
 from weft.wire import codec
@@ -46,8 +46,8 @@ def test_a_node_that_is_named_twice_beats_once() -> None:
 
 def test_a_manager_that_takes_nothing_does_not_fill_the_memory_of_its_nodes() -> None:
     nodes = IdleNodes()
-    assert len(list(nodes.tell(["node:n1"], 0.0, WAITING_MAX))) == 1
-    assert not list(nodes.tell(["node:n1"], 1.0, WAITING_MAX + 1))
+    assert len(list(nodes.tell(["node:n1"], 0.0, UNWRITTEN_MAX))) == 1
+    assert not list(nodes.tell(["node:n1"], 1.0, UNWRITTEN_MAX + 1))
     (told,) = nodes.tell(["node:n1"], 2.0)
     nodes.hear(IdleHeard(told.number))
     assert nodes.news_for("node:n1") == 2.0
