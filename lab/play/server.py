@@ -19,7 +19,7 @@ from weft.runtime.role_settings import WebSettings
 from weft.runtime.settings import load
 from weft.web.answers import RestError, answer, read_body
 from weft.web.context import HISTORY, PLANS, SOURCE
-from weft.web.server import ENDING_S, make_app
+from weft.web.server import STREAM_END_TIMEOUT_S, make_app
 
 CLIENT = web.AppKey("played_client", PlayedClient)
 FILMS: "web.AppKey[dict[int, bytes]]" = web.AppKey("films", dict)
@@ -110,7 +110,7 @@ async def _serve(
     runner = PatientRunner(
         make_player(runs, settings),
         access_log=None,
-        shutdown_timeout=ENDING_S,
+        shutdown_timeout=STREAM_END_TIMEOUT_S,
         handler_cancellation=True,
     )
     await runner.setup()

@@ -92,7 +92,7 @@ def test_missed_facts_make_no_phantoms() -> None:
 
 
 def test_bounds_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "SPANS_OF_ONE_MAX", 10)
+    monkeypatch.setattr(history, "APP_SPANS_MAX", 10)
     monkeypatch.setattr(history, "SPANS_MAX", 25)
     monkeypatch.setattr(history, "APPS_MAX", 4)
     known = History()

@@ -106,13 +106,13 @@ async def steady(value: Callable[[], int]) -> int:
 def test_calls_whose_answers_nobody_takes_are_few_and_their_peer_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(wire, "UNREAD_S", 0.2)
+    monkeypatch.setattr(wire, "UNREAD_TIMEOUT_S", 0.2)
 
     async def act(server: rpc.Server, face: Face, port: int) -> None:
         deaf = await dial(port, narrow=True)
         deaf.writer.write(frame("large") * 500)
         begun = await steady(lambda: face.begun)
-        assert begun <= 2 * rpc.CALLS_MAX + 20  # as many as the system takes answers of
+        assert begun <= 2 * rpc.CONNECTION_CALLS_MAX + 20  # as many as the system takes answers of
         other = await dial(port)
         await other.exchange(pb.Empty(), pb.Empty, "quick")
         await until(lambda: len(server._all) == 1)
@@ -137,8 +137,8 @@ def test_an_error_repeats_little_of_what_was_said() -> None:
 def test_frames_that_stay_unfinished_give_way_and_small_ones_do_not_wait_for_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rpc, "LARGE_BYTES", 1 << 20)
-    monkeypatch.setattr(wire, "STALE_S", 0.2)
+    monkeypatch.setattr(rpc, "LARGE_FRAMES_BYTES", 1 << 20)
+    monkeypatch.setattr(wire, "STALE_FRAME_S", 0.2)
 
     async def act(server: rpc.Server, face: Face, port: int) -> None:
         size = 400 << 10
@@ -179,7 +179,7 @@ def test_nothing_is_left_of_half_a_frame_before_anybody_collects() -> None:
 
 
 def test_a_frame_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rpc, "FRAME_S", 0.2)
+    monkeypatch.setattr(rpc, "FRAME_TIMEOUT_S", 0.2)
 
     async def act(server: rpc.Server, face: Face, port: int) -> None:
         peer = await dial(port)

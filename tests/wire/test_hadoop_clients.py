@@ -100,7 +100,7 @@ def test_a_report_is_told_again_for_a_moment_but_never_after_a_change(tmp_path: 
         for _ in range(5):
             answer = await call("getApplicationReport", request)
         assert (answer.report.name, cluster.asked) == ("j", 1)
-        now[0] += 2 * clients.FRESH_S
+        now[0] += 2 * clients.REPORT_AGE_MAX_S
         await call("getApplicationReport", request)
         assert cluster.asked == 2
         await call("forceKillApplication", pb.Kill(application=APP))

@@ -15,7 +15,7 @@ from testkit.hadoop import FakeManager, foreign_master
 from weft.model.ids import format_app
 from weft.protocol.messages import ContainersAsked
 from weft.yarn import hadoop_pb2 as pb
-from weft.yarn.asks import DURATION_S
+from weft.yarn.asks import UNKNOWN_DURATION_S
 from weft.yarn.graphs import Graphs, History
 from weft.yarn.web import serve
 
@@ -93,7 +93,7 @@ async def until(look: Callable[[], Awaitable[bool]]) -> None:
 def test_remaining_work_and_path_are_told_and_a_run_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.yarn.graphs.LOOK_S", 0.05)
+    monkeypatch.setattr("weft.yarn.graphs.INTERVAL_S", 0.05)
     history = History(tmp_path / "history")
     told = [STAGE]
 
@@ -111,7 +111,7 @@ def test_remaining_work_and_path_are_told_and_a_run_is_kept(
             await master.register(pb.Register(tracking_url=""))
             # without pages: what is outstanding, 3 x 600 s x (2 / 10 + 1000 / 10000)
             first = await beat((ask(3),))
-            assert first.remaining_work == pytest.approx(3 * DURATION_S * 0.3)
+            assert first.remaining_work == pytest.approx(3 * UNKNOWN_DURATION_S * 0.3)
             assert first.remaining_path_s == 0.0
             master.tracking_url = url
 
@@ -156,7 +156,7 @@ def test_remaining_work_and_path_are_told_and_a_run_is_kept(
 def test_pages_that_say_nonsense_harm_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.yarn.graphs.LOOK_S", 0.01)
+    monkeypatch.setattr("weft.yarn.graphs.INTERVAL_S", 0.01)
     odd: list[Callable[[], web.Response]] = [
         lambda: web.Response(text="no json"),
         lambda: web.json_response({"x": 1}),
@@ -195,7 +195,7 @@ def test_each_kind_of_executor_counts_with_its_own_demand(
 
     The containers that the first stages need come first, and none is taken to be held 600 s.
     """
-    monkeypatch.setattr("weft.yarn.graphs.LOOK_S", 0.05)
+    monkeypatch.setattr("weft.yarn.graphs.INTERVAL_S", 0.05)
     later = {
         **STAGE,
         "stageId": 1,
@@ -216,7 +216,7 @@ def test_each_kind_of_executor_counts_with_its_own_demand(
             both = [ask(2), ask(3, 1, 4_000, 4)]
             await master.allocate(pb.Allocate(response_id=0, asks=both))
             first = {one.demand: one for one in manager.asked[-1].asks}
-            assert {one.duration_s for one in first.values()} == {DURATION_S}
+            assert {one.duration_s for one in first.values()} == {UNKNOWN_DURATION_S}
             beats, told = 1, dict(first)
 
             async def known() -> bool:
@@ -224,7 +224,7 @@ def test_each_kind_of_executor_counts_with_its_own_demand(
                 await master.allocate(pb.Allocate(response_id=beats))
                 beats += 1
                 told.update({one.demand: one for one in manager.asked[-1].asks})
-                return all(one.duration_s < DURATION_S for one in told.values())
+                return all(one.duration_s < UNKNOWN_DURATION_S for one in told.values())
 
             await until(known)
             # (2 / 10 + 1000 / 10000) / 2 slots, and (4 / 10 + 4000 / 10000) / 2: two cores a task
@@ -244,7 +244,7 @@ def test_each_kind_of_executor_counts_with_its_own_demand(
 def test_without_pages_the_event_log_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.yarn.graphs.LOOK_S", 0.05)
+    monkeypatch.setattr("weft.yarn.graphs.INTERVAL_S", 0.05)
     lines = (Path(__file__).parents[1] / "unit/spark_events.jsonl").read_text().splitlines()
     log = tmp_path / "logs" / f"{format_app(7, 3)}.inprogress"
     log.parent.mkdir()

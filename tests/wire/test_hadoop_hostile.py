@@ -77,7 +77,7 @@ class StrictManager(FakeManager):
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.yarn.masters.LINGER_S", 0.0)
+    monkeypatch.setattr("weft.yarn.masters.FIRST_GRANTS_WAIT_S", 0.0)
 
 
 @pytest.mark.slow

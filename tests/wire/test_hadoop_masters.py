@@ -19,7 +19,7 @@ from weft.protocol.messages import (
 from weft.yarn import hadoop_pb2 as pb
 from weft.yarn import translate
 from weft.yarn.errors import HadoopError
-from weft.yarn.masters import RELEASES_MAX
+from weft.yarn.masters import RELEASES_PER_CALL_MAX
 
 HOSTS = {"h1": ("n1", "n2"), "h2": ("n3",)}
 
@@ -141,7 +141,9 @@ def test_what_was_given_back_is_given_back_to_the_next_manager() -> None:
 
 def test_a_call_that_gives_back_without_measure_is_refused_and_changes_nothing() -> None:
     async def conversation(beats: Beats) -> None:
-        many = [translate.container(0, container_id(beats.master.attempt, 2))] * (RELEASES_MAX + 1)
+        many = [translate.container(0, container_id(beats.master.attempt, 2))] * (
+            RELEASES_PER_CALL_MAX + 1
+        )
         with pytest.raises(HadoopError, match="gives back 100001 containers"):
             await beats.beat(releases=many)
         await beats.beat(releases=many[:2])

@@ -12,7 +12,8 @@ from weft.client.api import RefusedError
 from weft.model.errors import InputError, WeftError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-COMPRESS_FROM = 1_000  # bytes; below, compressing costs more than it saves
+# Compressing a smaller answer costs more than it saves.
+COMPRESSED_BYTES_MIN = 1_000
 
 # status -> (exception, package) as Hadoop names them
 _NAMES = {
@@ -61,7 +62,7 @@ def answer(
         text, kind = json.dumps(data, separators=(",", ":")), "application/json"
     response = web.Response(text=text, status=status, content_type=kind, headers=headers)
     response.headers["Cache-Control"] = "no-store"
-    if len(text) >= COMPRESS_FROM:
+    if len(text) >= COMPRESSED_BYTES_MIN:
         response.enable_compression()
     return response
 

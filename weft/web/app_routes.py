@@ -14,8 +14,10 @@ from weft.web.context import HISTORY, PLANS, app_of, source
 from weft.web.history import Span
 
 routes = web.RouteTableDef()
-CHART_MAX = 5_000  # spans of a chart: what are more are thinned out evenly
-TASKS_MAX = 20_000  # tries of a stage's page: of more the newest
+# A chart with more spans is thinned out evenly.
+CHART_SPANS_MAX = 5_000
+# A stage's page shows the newest tries.
+STAGE_TRIES_MAX = 20_000
 
 
 def app_row(report: ApplicationReport) -> dict[str, Any]:
@@ -115,7 +117,7 @@ async def app(request: web.Request) -> web.Response:
     report, job = await read.app(number), await read.job(number)
     spans, whole = await _spans(request, report)
     tasks = [span for span in spans if span.stage >= 0]
-    shown = thinned(tasks, CHART_MAX)
+    shown = thinned(tasks, CHART_SPANS_MAX)
     attempt, ts = report.attempt_id, report.cluster_ts
     data = {
         "now_s": (await read.metrics()).now_s,
@@ -167,7 +169,7 @@ async def stage(request: web.Request) -> web.Response:
         "positions": {s["name"]: i for i, s in enumerate(known)},
         "explain": [one for one in explained["stages"] if one["stage"] == own],
         "state": explained["text"],
-        "tries": [_try(span, ts) for span in mine[-TASKS_MAX:]],
+        "tries": [_try(span, ts) for span in mine[-STAGE_TRIES_MAX:]],
         "tries_known": len(mine),
         "whole": whole,
     }
@@ -190,7 +192,8 @@ async def plan(request: web.Request) -> web.Response:
     job, plans = await read.job(number), request.app[PLANS]
     try:
         made = await plans.draw(number, job, await read.nodes())
-    except WeftError as error:  # no failure of the page: it says so in its place
+    # The page stays up and says so in the plan's place.
+    except WeftError as error:
         return answer(request, {"problem": str(error)}, root="plan")
     position = {stage.name: i for i, stage in enumerate(job.stages)}
     rows = [

@@ -20,7 +20,8 @@ from weft.web.context import app_of, face, find_node, parse_app, source
 routes = web.RouteTableDef()
 JOB_FIELD = "weft-job"
 DURATION_FIELD = "weft-duration-s"
-DURATION_S = 10.0  # what is assumed of a command that says nothing; emulated hosts run it
+# A command that tells no duration is assumed to take so long; emulated hosts run it.
+UNKNOWN_DURATION_S = 10.0
 
 
 @routes.post(BASE + "/apps/new-application")
@@ -52,9 +53,8 @@ async def submit(request: web.Request) -> web.Response:
     await source(request).client.submit(job, f"rest-{text}", number)
     source(request).forget()
     place = f"{face(request).base}{BASE}/apps/{text}"
-    return web.Response(
-        status=202, headers={"Location": place}, content_type="application/json"
-    )  # no body, as in YARN
+    # As in YARN, the answer has no body.
+    return web.Response(status=202, headers={"Location": place}, content_type="application/json")
 
 
 def job_of(body: Mapping[str, Any], user: str = "") -> Job:
@@ -81,7 +81,7 @@ def job_of(body: Mapping[str, Any], user: str = "") -> Job:
     stage = Stage(
         name="command",
         tasks=1,
-        duration_s=read_amount(body.get(DURATION_FIELD, DURATION_S), DURATION_FIELD),
+        duration_s=read_amount(body.get(DURATION_FIELD, UNKNOWN_DURATION_S), DURATION_FIELD),
         demand={
             "vcores": read_amount(size.get("vCores", 1), "resource.vCores"),
             "memory_mb": read_amount(size.get("memory", 1024), "resource.memory"),

@@ -22,7 +22,8 @@ from weft.web.context import (
 
 routes = web.RouteTableDef()
 BASE = "/ws/v1/cluster"
-DESELECTED = {  # what `deSelects` may leave out, and the fields that go with it
+# What `deSelects` may leave out, and the fields that go with it.
+DESELECTED_FIELDS = {
     "resourceRequests": ("resourceRequests",),
     "timeouts": ("timeouts",),
     "appNodeLabelExpression": ("appNodeLabelExpression",),
@@ -135,7 +136,8 @@ def _filters(request: web.Request) -> list[Test]:
     ) and _texts(request, "applicationTypes"):
         tests.append(lambda r: False)
     if _texts(request, "applicationTags"):
-        tests.append(lambda r: False)  # nothing here carries a tag
+        # Nothing here carries a tag.
+        tests.append(lambda r: False)
     first, last = _number(request, "startedTimeBegin", 0), _number(request, "startedTimeEnd", 0)
     if first is not None:
         tests.append(lambda r: unix_ms(r.submitted_s) >= first)
@@ -144,7 +146,8 @@ def _filters(request: web.Request) -> list[Test]:
     begin, end = _number(request, "finishedTimeBegin", 0), _number(request, "finishedTimeEnd", 0)
     if begin is not None:
         tests.append(lambda r: unix_ms(r.finished_s) >= begin)
-    if end is not None:  # as in YARN: what has not ended, ended at 0
+    # As in YARN, what has not ended has ended at 0.
+    if end is not None:
         tests.append(lambda r: unix_ms(r.finished_s) <= end)
     return tests
 
@@ -172,7 +175,7 @@ async def apps(request: web.Request) -> web.Response:
         field
         for text in request.query.getall("deSelects", [])
         for word in text.split(",")
-        for field in DESELECTED.get(word, ())
+        for field in DESELECTED_FIELDS.get(word, ())
     ]
     for row in rows:
         for field in hidden:

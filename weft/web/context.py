@@ -22,13 +22,16 @@ from weft.web.source import Source
 from weft.web.yarn import Face
 
 SOURCE = web.AppKey("source", Source)
-VISITOR = "visitor"  # in a request: the reads of whoever asks, where visitors are known
-USER = "user"  # in a request: who asks, where visitors are known; empty: an operator
+# A request has the reads of whoever asks here, where visitors are known.
+VISITOR = "visitor"
+# A request has the name of whoever asks here, where visitors are known; empty: an operator.
+USER = "user"
 HISTORY = web.AppKey("history", History)
 SETTINGS = web.AppKey("settings", WebSettings)
 PLANS = web.AppKey("plans", Plans)
-PLAYED = web.AppKey("played", bool)  # the pages show a run that is over, at any moment of it
-LISTENERS: "web.AppKey[dict[str, int]]" = web.AppKey("listeners", dict)  # open live streams
+# The pages show a finished run, at any moment of it.
+PLAYED = web.AppKey("played", bool)
+LIVE_STREAMS: "web.AppKey[dict[str, int]]" = web.AppKey("listeners", dict)
 
 _APP = re.compile(r"application_(\d+)_(\d+)")
 _ATTEMPT = re.compile(r"appattempt_(\d+)_(\d+)_(\d+)")

@@ -14,7 +14,8 @@ from weft.web.series import SAMPLE_S
 
 RETRY_S = 1.0
 LIVE = ("NEW", "SUBMITTED", "ACCEPTED", "RUNNING")
-QUEUES_MAX = 40  # in a sample: the first of the tree
+# A sample has the first queues of the tree.
+SAMPLE_QUEUES_MAX = 40
 _log = structlog.get_logger()
 
 
@@ -23,8 +24,9 @@ async def for_good(what: str, work: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
             await work()
+        # The pages say that the manager cannot be reached.
         except WeftError:
-            pass  # the manager cannot be reached: the pages say so
+            pass
         except Exception as error:
             _log.error(f"{what} failed and is started again", exc_info=error)
         await asyncio.sleep(RETRY_S)
@@ -47,7 +49,8 @@ async def _adopt(history: History, client: AsyncClient) -> None:
         try:
             stages = (await client.application(report.app_id)).stages
             reports = await client.containers(report.app_id)
-        except RefusedError:  # it was forgotten meanwhile
+        # The application was forgotten meanwhile.
+        except RefusedError:
             continue
         for span in history.spans(report.app_id, reports, [stage.name for stage in stages]):
             history.put(report.app_id, span)
@@ -57,7 +60,8 @@ async def _settle(history: History, client: AsyncClient) -> None:
     for app in history.in_doubt():
         try:
             reports = await client.containers(app)
-        except RefusedError:  # the manager knows it no more
+        # The manager does not know the application any more.
+        except RefusedError:
             reports = ()
         history.settle(app, reports)
 
@@ -92,7 +96,7 @@ def take(history: History, metrics: ClusterMetrics, root: QueueReport) -> None:
         "pending": metrics.containers_pending,
         "queues": {
             queue.name: [round(queue.used, 4), round(queue.deficit, 4)]
-            for queue in _walk(root)[:QUEUES_MAX]
+            for queue in _walk(root)[:SAMPLE_QUEUES_MAX]
         },
     }
     last = history.series.newest

@@ -14,40 +14,50 @@ from weft.protocol.requests import ContainerReport
 from weft.web.series import Series
 
 APPS_MAX = 300
-SPANS_MAX = 300_000  # of all applications; the oldest application goes first
-SPANS_OF_ONE_MAX = 50_000
-_SAME_S = 1e-3  # times of facts are rounded
+# So many of all applications are kept; the oldest application goes first.
+SPANS_MAX = 300_000
+APP_SPANS_MAX = 50_000
+# Times of facts are rounded.
+_ROUNDING_S = 1e-3
 
 
 @dataclass(slots=True)
 class Span:
-    """A container from its grant to its end; times in s on the cluster's clock."""
+    """A container from its grant to its end; times in s on the cluster's clock.
+
+    `stage` is the position in the job (-1: the master), `end_s` is 0 while it runs, `task` is known
+    at the end, and `run_s` is that of the task itself (0: unknown).
+    """
 
     container: ContainerId
     node: str
-    stage: int  # position in the job; -1: the master
+    stage: int
     start_s: float
-    end_s: float = 0.0  # 0: it still runs
-    task: int = -1  # known at the end
+    end_s: float = 0.0
+    task: int = -1
     attempt: int = 0
     state: str = "RUNNING"
     exit_code: int = 0
-    run_s: float = 0.0  # of the task itself, 0: not told
+    run_s: float = 0.0
     message: str = ""
 
 
 @dataclass(slots=True)
 class Track:
-    """What was seen of one application."""
+    """What was seen of one application.
 
-    since_s: float  # its first fact that was seen
+    `since_s` is the time of its first fact that was seen. Facts may have been missed up to
+    `lost_at_s` (below 0: none were). `dropped` spans were too many to keep.
+    """
+
+    since_s: float
     spans: "OrderedDict[ContainerId, Span]" = field(default_factory=OrderedDict)
-    lost_at_s: float = -1.0  # facts may have been missed up to then; below 0: none were
-    dropped: int = 0  # spans that were too many to keep
+    lost_at_s: float = -1.0
+    dropped: int = 0
 
     def is_whole(self, submitted_s: float) -> bool:
         """Return whether every container of the application since its submission is here."""
-        return self.since_s <= submitted_s + _SAME_S and self.lost_at_s < 0 and not self.dropped
+        return self.since_s <= submitted_s + _ROUNDING_S and self.lost_at_s < 0 and not self.dropped
 
 
 class History:
@@ -56,12 +66,14 @@ class History:
     def __init__(self) -> None:
         self.tracks: OrderedDict[AppId, Track] = OrderedDict()
         self.series = Series()
-        self.version = 0  # grows with whatever a page might show
+        # It grows with whatever a page might show.
+        self.version = 0
         self.reachable = True
         self.problem = ""
         self.cluster_ts = 0
-        self.number = 0  # of the newest fact that was learned
-        self.now_s = 0.0  # when it happened
+        # The number of the newest fact that was learned, and when it happened.
+        self.number = 0
+        self.now_s = 0.0
         self.on_new_cluster: list[Callable[[], None]] = []
         # what a file has to be told: spans and tracks that changed, applications that are gone
         self.changed: dict[ContainerId, Span] = {}
@@ -96,7 +108,8 @@ class History:
         if not following:
             self.miss()
         for number, fact in enumerate(facts, first):
-            if number > self.number:  # what is told twice is known
+            # A fact that comes twice is known.
+            if number > self.number:
                 self.learn(fact)
                 self.number = number
         return following
@@ -144,7 +157,7 @@ class History:
         track = self._track(app, span.start_s)
         self._count += span.container not in track.spans
         track.spans[span.container] = span
-        if len(track.spans) > SPANS_OF_ONE_MAX:
+        if len(track.spans) > APP_SPANS_MAX:
             self.changed.pop(track.spans.popitem(last=False)[0], None)
             track.dropped += 1
             self._count -= 1
@@ -162,7 +175,8 @@ class History:
         number = int(fact["container"])
         track = self.tracks.get(app_of_container(number))
         span = track.spans.get(number) if track is not None else None
-        if span is None:  # a master, or granted before the watch began
+        # A master, or a container that was granted before the watch began, has no span.
+        if span is None:
             return
         span.end_s, span.state = fact["now_s"], fact["outcome"]
         span.task, span.attempt = int(fact["task"]), int(fact["attempt"])

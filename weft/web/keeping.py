@@ -94,7 +94,8 @@ class Keeper:
             if not self._failed:
                 _log.error("the history is not kept", file=str(self._path), reason=str(error))
             self._failed = True
-            history.changed = work[1] | history.changed  # tried again, together with what is new
+            # These are tried again, together with what is new.
+            history.changed = work[1] | history.changed
             history.touched |= {row[0] for row in work[2]}
             history.gone |= {row[0] for row in work[3]}
         else:
@@ -109,11 +110,11 @@ class Keeper:
             if (track := history.tracks.get(app)) is not None
         ]
         gone = [(app,) for app in history.gone]
-        samples = [(r, s["now_s"], json.dumps(s)) for r, s in history.series.fresh]
+        samples = [(r, s["now_s"], json.dumps(s)) for r, s in history.series.unkept]
         old = list(history.series.oldest_s())
         changed = history.changed
         history.changed, history.touched, history.gone = {}, set(), set()
-        history.series.fresh = []
+        history.series.unkept = []
         return facts, changed, tracks, gone, samples, old
 
     def _write(

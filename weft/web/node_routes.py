@@ -67,14 +67,15 @@ async def info(request: web.Request) -> web.Response:
         "vmemCheckEnabled": False,
         "pmemCheckEnabled": True,
         "lastNodeUpdateTime": source(request).unix_ms(report.last_heartbeat_s),
-        "nmStartupTime": 0,  # the manager does not keep it
+        # The manager does not keep the start of a node.
+        "nmStartupTime": 0,
         "healthReport": report.health_report
         or ("" if report.state == "RUNNING" else f"the node is {report.state}"),
         "nodeHealthy": report.state in ("RUNNING", "DECOMMISSIONING"),
         "nodeManagerVersion": yarn.VERSION,
         "nodeManagerBuildVersion": yarn.BUILD,
         "nodeManagerVersionBuiltOn": "",
-        "hadoopVersion": yarn.HADOOP,
+        "hadoopVersion": yarn.HADOOP_VERSION,
         "hadoopBuildVersion": yarn.BUILD,
         "hadoopVersionBuiltOn": "",
     }
@@ -182,7 +183,8 @@ async def logs(request: web.Request) -> web.StreamResponse:
         try:
             async for chunk in read_log(one.node_address, one.node_id, one.container_id, stream):
                 await response.write(chunk)
-        except InputError as error:  # an emulated task writes nothing
+        # An emulated task writes nothing.
+        except InputError as error:
             await response.write(f"{error.problem}\n".encode())
     await response.write_eof()
     return response
@@ -217,7 +219,8 @@ def routes() -> list[web.RouteDef]:
         *found,
         web.get(log, logs),
         web.get(log + "/{file}", logs),
-        web.get("/node/containerlogs/{container}/{user}", logs),  # as foreign masters link to them
+        # Foreign masters link to logs so.
+        web.get("/node/containerlogs/{container}/{user}", logs),
         web.get("/node/containerlogs/{container}/{user}/{file}", logs),
         web.get("/node/{node}", to_page),
     ]

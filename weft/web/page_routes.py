@@ -15,16 +15,18 @@ from weft.model.ids import format_app
 from weft.protocol.requests import ApplicationReport, NodeReport, QueueReport
 from weft.web.answers import RestError, answer, read_body
 from weft.web.app_routes import app_row, span_row
-from weft.web.context import HISTORY, LISTENERS, PLAYED, find_node, source
+from weft.web.context import HISTORY, LIVE_STREAMS, PLAYED, find_node, source
 from weft.web.history import Span
 from weft.web.series import RINGS
 
 routes = web.RouteTableDef()
 STATIC = Path(__file__).parent / "static"
-LIVE_S = 1.0  # a page is told of changes at most so often
-QUIET_S = 15.0  # and that the connection lives at least so often
+# A page is told of changes at most so often, and that the connection lives at least so often.
+EVENT_INTERVAL_S = 1.0
+KEEPALIVE_S = 15.0
 LISTENERS_MAX = 500
-MASTERS_MAX = 50  # on one node, that its page asks for
+# The page of a node asks for so many masters on it.
+NODE_MASTERS_MAX = 50
 PAGE = re.compile(r"(apps|nodes|queues|scheduler|app/[^/]+(/stage/\d+)?|node/[^/]+)?/?")
 
 
@@ -136,7 +138,7 @@ async def node(request: web.Request) -> web.Response:
     mastered = [
         r for r in names.values() if r.master_node == found.node_id and r.state not in ENDED
     ]
-    for report in mastered[:MASTERS_MAX]:
+    for report in mastered[:NODE_MASTERS_MAX]:
         for span in history.spans(report.app_id, await read.containers(report.app_id), ()):
             if span.stage < 0 and span.node == found.node_id and not span.end_s:
                 rows.setdefault(span.container, _held_row(report, span))
@@ -219,9 +221,9 @@ async def queues(request: web.Request) -> web.Response:
 async def live(request: web.Request) -> web.StreamResponse:
     """Send server-sent events that something changed, so that pages read anew only then."""
     history = request.app[HISTORY]
-    if request.app[LISTENERS]["count"] >= LISTENERS_MAX:
+    if request.app[LIVE_STREAMS]["count"] >= LISTENERS_MAX:
         raise RestError(503, "too many pages are open")
-    request.app[LISTENERS]["count"] += 1
+    request.app[LIVE_STREAMS]["count"] += 1
     response = web.StreamResponse(
         headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
     )
@@ -237,12 +239,13 @@ async def live(request: web.Request) -> web.StreamResponse:
                     "problem": history.problem,
                 }
                 await response.write(f"data: {json.dumps(data)}\n\n".encode())
-            elif quiet_s >= QUIET_S:
+            elif quiet_s >= KEEPALIVE_S:
                 quiet_s = 0.0
                 await response.write(b": still here\n\n")
-            await asyncio.sleep(LIVE_S)
-            quiet_s += LIVE_S
+            await asyncio.sleep(EVENT_INTERVAL_S)
+            quiet_s += EVENT_INTERVAL_S
+    # The page was closed, or this server ends.
     except (ConnectionResetError, asyncio.CancelledError):
-        return response  # the page was closed, or this server ends
+        return response
     finally:
-        request.app[LISTENERS]["count"] -= 1
+        request.app[LIVE_STREAMS]["count"] -= 1

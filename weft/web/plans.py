@@ -42,7 +42,8 @@ class Plans:
             self._drawn[app] = asyncio.ensure_future(self._draw(job, list(nodes)))
         try:
             return await asyncio.shield(self._drawn[app])
-        except WeftError:  # another time it may be possible
+        # Another time it may be possible.
+        except WeftError:
             self._drawn.pop(app, None)
             raise
 

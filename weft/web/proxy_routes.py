@@ -35,8 +35,10 @@ _HEADERS = {
 }
 OPENED: "web.AppKey[dict[tuple[str, str], float]]" = web.AppKey("opened", dict)
 OPENED_S, OPENED_MAX = 3_600.0, 10_000
-OWN = ("same-origin", "none")  # of Sec-Fetch-Site: a link of ours, or what the visitor typed
-APPROVED = "proxyapproved"  # YARN's name of the parameter
+# Sec-Fetch-Site has these values for a link of ours, and for what the visitor typed.
+OWN_SITES = ("same-origin", "none")
+# YARN has this name for the parameter.
+APPROVED = "proxyapproved"
 WARNING = """<!DOCTYPE html>
 <html lang="en"><title>A page of {app}</title>
 <h1>This page is not Weft's</h1>
@@ -105,7 +107,7 @@ def _reads_on(request: web.Request, here: str) -> bool:
     now, opened = time.monotonic(), request.app[OPENED]
     key = (request.remote or "", here)
     mode = request.headers.get("Sec-Fetch-Mode", "navigate")
-    if mode == "navigate" and request.headers.get("Sec-Fetch-Site", "none") in OWN:
+    if mode == "navigate" and request.headers.get("Sec-Fetch-Site", "none") in OWN_SITES:
         opened.pop(key, None)
         opened[key] = now
         if len(opened) > OPENED_MAX:

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-SAMPLE_S = 2.0  # wall clock, between samples
+# The wall clock time between samples.
+SAMPLE_S = 2.0
 Sample = Mapping[str, Any]
 
 
@@ -22,7 +23,8 @@ class Ring:
         return self.every * self.size * SAMPLE_S
 
 
-RINGS = (Ring(1, 450), Ring(15, 480), Ring(150, 576))  # 15 min, 4 h, 2 days
+# They reach back 15 min, 4 h and 2 days.
+RINGS = (Ring(1, 450), Ring(15, 480), Ring(150, 576))
 
 
 class Series:
@@ -31,14 +33,15 @@ class Series:
     def __init__(self) -> None:
         self._rings: tuple[deque[Sample], ...] = tuple(deque(maxlen=r.size) for r in RINGS)
         self._taken = 0
-        self.fresh: list[tuple[int, Sample]] = []  # (ring, sample) that a file was not told of
+        # Pairs of ring and sample that are not in a file yet.
+        self.unkept: list[tuple[int, Sample]] = []
 
     def add(self, sample: Sample) -> None:
         """Take the newest sample; its `now_s` is on the cluster's clock."""
         for number, ring in enumerate(RINGS):
             if self._taken % ring.every == 0:
                 self._rings[number].append(sample)
-                self.fresh.append((number, sample))
+                self.unkept.append((number, sample))
         self._taken += 1
 
     def put(self, ring: int, sample: Sample) -> None:
@@ -69,4 +72,4 @@ class Series:
         """Forget all."""
         for ring in self._rings:
             ring.clear()
-        self.fresh.clear()
+        self.unkept.clear()

@@ -25,15 +25,17 @@ from weft.web import (
     visitors,
 )
 from weft.web.answers import Handler, errors, remote_exception
-from weft.web.context import HISTORY, LISTENERS, PLANS, PLAYED, SETTINGS, SOURCE
+from weft.web.context import HISTORY, LIVE_STREAMS, PLANS, PLAYED, SETTINGS, SOURCE
 from weft.web.history import History
 from weft.web.keeping import Keeper
 from weft.web.plans import Plans
 from weft.web.source import Source
 from weft.wire import tls
 
-BODY_MAX = 64 << 20  # bytes: as large as one job may be on the wire
-ENDING_S = 1.0  # open live streams get no longer to end
+# One job may be so large on the wire.
+BODY_BYTES_MAX = 64 << 20
+# Open live streams get no longer to end.
+STREAM_END_TIMEOUT_S = 1.0
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -56,7 +58,7 @@ def make_app(
         before=[headers, errors],
         after=[visitors.known],
         refuse=remote_exception,
-        client_max_size=BODY_MAX,
+        client_max_size=BODY_BYTES_MAX,
     )
     app[visitors.SOURCES] = {}
     app[proxy_routes.OPENED] = {}
@@ -65,7 +67,7 @@ def make_app(
     app[SOURCE] = Source(client, settings.epoch_s, settings.time_scale)
     app[HISTORY] = History()
     app[PLANS] = Plans(preset(settings.scheduler).planner, settings.plan_limit_s)
-    app[LISTENERS] = {"count": 0}
+    app[LIVE_STREAMS] = {"count": 0}
     app[PLAYED] = played
     app[HISTORY].on_new_cluster += [
         app[SOURCE].forget_jobs,
@@ -128,7 +130,7 @@ async def serve(settings: WebSettings) -> None:
     runner = PatientRunner(
         make_app(settings, client),
         access_log=None,
-        shutdown_timeout=ENDING_S,
+        shutdown_timeout=STREAM_END_TIMEOUT_S,
         handler_cancellation=True,
     )
     await runner.setup()

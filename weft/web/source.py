@@ -18,9 +18,11 @@ from weft.protocol.requests import (
     QueueReport,
 )
 
-FRESH_S = 0.5  # what was read so lately is not asked again
+# What was read so lately is not asked again.
+FRESH_S = 0.5
 KEPT_MAX = 500
-JOBS_MAX = 100  # jobs never change, but they are large
+# Jobs never change, but they are large.
+JOBS_MAX = 100
 
 T = TypeVar("T")
 

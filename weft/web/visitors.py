@@ -19,7 +19,8 @@ from weft.web.context import SETTINGS, SOURCE, USER, VISITOR, parse_app
 from weft.web.source import Source
 from weft.wire.tokens import user_of
 
-SOURCES_MAX = 200  # visitors whose reads are shared for half a second
+# The reads of so many visitors are shared for half a second.
+SOURCES_MAX = 200
 SOURCES: "web.AppKey[dict[tuple[str, str], Source]]" = web.AppKey("sources", dict)
 
 
@@ -34,7 +35,8 @@ async def known(request: web.Request, handler: Handler) -> web.StreamResponse:
         response.headers["WWW-Authenticate"] = 'Basic realm="Weft: any name, the token", Bearer'
         return response
     request[VISITOR] = await _source(request.app, who)
-    request[USER] = who[0] or user_of(who[1])  # by now the manager has found the token true
+    # By now the manager has accepted the token.
+    request[USER] = who[0] or user_of(who[1])
     if "app" in request.match_info:
         await request[VISITOR].app(await parse_app(request, request.match_info["app"]))
     return await handler(request)
@@ -78,7 +80,8 @@ async def _source(app: web.Application, who: tuple[str, str]) -> Source:
         if len(sources) >= SOURCES_MAX:
             await sources.pop(next(iter(sources))).client.close()
     sources[who] = found
-    await found.metrics()  # a token that is not true is refused here
+    # A token that the manager does not accept is refused here.
+    await found.metrics()
     return found
 
 

@@ -34,7 +34,8 @@ from weft.web.source import Source
 
 VERSION = version("weft-rm")
 BUILD = f"weft {VERSION}"
-HADOOP = "3.3.6"  # the version of the interface, not of any code here
+# This is the version of the interface, not of any code here.
+HADOOP_VERSION = "3.3.6"
 TYPE = "WEFT"
 APP_STATES = (
     "NEW",
@@ -64,10 +65,13 @@ Data = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Face:
-    """What translations need besides the reports: the clock, and this server's own address."""
+    """What translations need besides the reports: the clock, and this server's own address.
+
+    `base` is http://host:port.
+    """
 
     source: Source
-    base: str  # http://host:port
+    base: str
 
     @property
     def host(self) -> str:
@@ -126,7 +130,7 @@ def cluster_info(face: Face, metrics: ClusterMetrics, manager: ManagerReport) ->
         "resourceManagerVersion": VERSION,
         "resourceManagerBuildVersion": BUILD,
         "resourceManagerVersionBuiltOn": "",
-        "hadoopVersion": HADOOP,
+        "hadoopVersion": HADOOP_VERSION,
         "hadoopBuildVersion": BUILD,
         "hadoopVersionBuiltOn": "",
         "haZooKeeperConnectionState": (
@@ -260,7 +264,8 @@ def app(face: Face, report: ApplicationReport, now_s: float) -> Data:
     }
 
 
-_LAST_MS = 253_402_300_799_999  # the end of the year 9999: no later time can be written
+# The end of the year 9999: no later time can be written.
+_LAST_MS = 253_402_300_799_999
 
 
 def timeout(face: Face, report: ApplicationReport) -> Data:

@@ -71,14 +71,18 @@ _SWITCHES: Mapping[str, str] = {
 
 @dataclass(slots=True)
 class YarnConfig:
-    """What was read: a cluster file's data, settings, and what Weft has no counterpart for."""
+    """What was read: a cluster file's data, settings, and what Weft has no counterpart for.
 
-    queues: dict[str, Any] = field(default_factory=dict)  # as in a cluster file, root's children
+    `queues` are root's children as in a cluster file, `manager` has fields of the manager's
+    settings, and `left_out` tells by property why.
+    """
+
+    queues: dict[str, Any] = field(default_factory=dict)
     nodes: list[dict[str, Any]] = field(default_factory=list)
     scheduler: str = ""
-    manager: dict[str, Any] = field(default_factory=dict)  # fields of the manager's settings
+    manager: dict[str, Any] = field(default_factory=dict)
     matcher: dict[str, Any] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)  # property -> why
+    left_out: dict[str, str] = field(default_factory=dict)
 
     def cluster(self) -> dict[str, Any]:
         """Return the data of a cluster file; raises InputError where no node is known."""
@@ -112,7 +116,8 @@ def read_yarn(sources: Sequence[Path], nodes: int = 0) -> YarnConfig:
             fair.append((path, root))
         else:
             raise InputError(str(path), f"is no file of YARN's: it holds a <{root.tag}>")
-    for path, text in lists:  # last: their nodes may leave their size to sls-runner.xml
+    # They come last: their nodes may leave their size to sls-runner.xml.
+    for path, text in lists:
         _read_nodes(path, text, found, _node_of(properties, *_SLS_NODE))
     if nodes and not found.nodes:
         found.nodes = [{"count": nodes, "capacity": _node_of(properties, *_YARN_NODE)}]
@@ -224,7 +229,8 @@ def _read_nodes(path: Path, text: str, into: YarnConfig, usual: Mapping[str, flo
         else:
             rack = row.get("rack")
             into.nodes += [_listed(path, rack, node, usual) for node in row["nodes"] if node]
-            if not all(row["nodes"]):  # SLS's own sample has one
+            # SLS's own sample has an empty entry.
+            if not all(row["nodes"]):
                 into.left_out[f"{path}: rack {rack}"] = "an entry that names no node"
     if len(into.nodes) == before:
         raise InputError(str(path), "lists no node")

@@ -8,8 +8,10 @@ from xml.etree import ElementTree
 from weft.model.errors import InputError
 from weft.workloads.yarn_properties import CAPACITY
 
-DEPTH_MAX = 50  # queues below each other
-APPLICATIONS = 10_000.0  # YARN's default for the whole cluster
+# Queues may lie so deep below each other.
+DEPTH_MAX = 50
+# YARN's default for the whole cluster.
+CLUSTER_APPLICATIONS_MAX = 10_000.0
 _ORDERS = {
     "fifo": "",
     "utilization": "utilization",
@@ -35,7 +37,8 @@ def capacity_queues(
     return _Capacity(given, left_out).queue("root", 1.0, {"": 1.0}, total, ((), ()))
 
 
-Lists = tuple[tuple[str, ...], tuple[str, ...]]  # who may submit and administer, as said above
+# Who may submit and who may administer, as the queues above have it.
+Lists = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 class _Capacity:
@@ -87,7 +90,8 @@ class _Capacity:
         parts = {name: _part(self.given, f"{path}.{name}", amounts) for name in names}
         weights = sum(amount for kind, amount in parts.values() if kind == "w")
         left = max(0.0, 1.0 - sum(amount for kind, amount in parts.values() if kind == "%"))
-        weights = weights or 1.0  # each is 0 then, and so is its part
+        # Where all weights are 0, each queue's part is, too.
+        weights = weights or 1.0
         found: dict[str, Any] = {}
         for name, (kind, amount) in parts.items():
             part = left * amount / weights if kind == "w" else amount
@@ -103,20 +107,22 @@ class _Capacity:
         percent = self._number(prefix, "minimum-user-limit-percent", 100.0)
         made["user_limit"] = min(percent, 100.0) / 100
         factor = self._number(prefix, "user-limit-factor", 1.0)
-        if factor > 0:  # -1: none
+        # A factor of -1 means that there is none.
+        if factor > 0:
             made["user_limit_factor"] = factor
         own = f"{prefix}maximum-applications"
         if own in self.given:
             made["max_applications"] = int(read_number(self.given[own], own))
         else:
             whole = CAPACITY + "maximum-applications"
-            most = read_number(self.given.get(whole, APPLICATIONS), whole)
+            most = read_number(self.given.get(whole, CLUSTER_APPLICATIONS_MAX), whole)
             made["max_applications"] = int(most * max(absolute.values()) + 1e-6)
         applications = made["max_applications"]
         if factor > 0:
             each = int(applications * percent / 100 * factor + 1e-6)
             made["max_user_applications"] = min(applications, each)
-        if not applications:  # no number is any number here
+        # Here an absent number stands for any number, so none is written as 0.
+        if not applications:
             made["max_user_applications"] = 0
         made["max_am_share"] = min(self._number(prefix, "maximum-am-resource-percent", 0.1), 1.0)
         if weights := self._weights(prefix):

@@ -2,8 +2,10 @@
 
 import gc
 
-if __name__ == "__main__":  # before anything is imported: a process that starts makes no garbage
-    gc.disable()  # until it is ready (weft.runtime.process.quiet_collector)
+# A process that starts makes no garbage, so collection is off before anything is imported and until
+# the process is ready (`weft.runtime.process.quiet_collector`).
+if __name__ == "__main__":
+    gc.disable()
 
 import sys
 

@@ -15,33 +15,45 @@ from weft.protocol.messages import Ask, AskType
 from weft.yarn import translate
 from weft.yarn.errors import invalid_master_request, invalid_resource_request
 
-DURATION_S = 600.0  # what a container of unknown work is taken to last
-ASK_KEYS_MAX = 10_000  # different requests of one master
-CONTAINERS_MAX = 100_000  # outstanding of one request
-AMOUNT_MAX = 1e12  # of one resource
+# A container of unknown work is taken to last so long.
+UNKNOWN_DURATION_S = 600.0
+# A master may have so many different requests.
+ASK_KEYS_MAX = 10_000
+# So many containers of one request may be outstanding.
+CONTAINERS_MAX = 100_000
+RESOURCE_AMOUNT_MAX = 1e12
 
 
 class Key(NamedTuple):
-    """What makes requests one request: YARN's priority, allocation id, label and size."""
+    """What makes requests one request: YARN's priority, allocation id, label and size.
+
+    `size` has the amounts by resource name.
+    """
 
     priority: int
     allocation_id: int
     label: str
-    size: tuple[tuple[str, float], ...]  # by resource name
+    size: tuple[tuple[str, float], ...]
 
 
 class Expected(NamedTuple):
     """What is expected of the containers of one YARN priority, where the master's graph is known.
 
     Spark gives each kind of executor (resource profile) a priority of its own.
+
+    `duration_s` is how long one is held; `score` is in (0, 1], and what is needed first has 1.
     """
 
-    duration_s: float  # how long one is held
-    score: float  # in (0, 1]: what is needed first has 1
+    duration_s: float
+    score: float
 
 
 class Request:
-    """One request of a master, and what was granted under it."""
+    """One request of a master, and what was granted under it.
+
+    Its master last said `outstanding`. Of its containers the manager granted `received`, and of
+    those `handed` are known to the master.
+    """
 
     __slots__ = (
         "ask_id",
@@ -58,9 +70,9 @@ class Request:
     def __init__(self, ask_id: int, key: Key) -> None:
         self.ask_id = ask_id
         self.key = key
-        self.outstanding = 0  # as the master last said
-        self.received = 0  # granted by the manager under this id
-        self.handed = 0  # of those, told to the master
+        self.outstanding = 0
+        self.received = 0
+        self.handed = 0
         self.nodes: tuple[NodeId, ...] = ()
         self.racks: tuple[str, ...] = ()
         self.strict = False
@@ -82,7 +94,7 @@ class RequestTable:
         self._requests: dict[Key, Request] = {}
         self._by_id: dict[int, Request] = {}
         self._next_ask = 1
-        self._expected: Mapping[int, Expected] = {}  # by YARN priority
+        self._expected_by_priority: Mapping[int, Expected] = {}
 
     def take(self, messages: Any) -> list[Ask]:
         """Take a master's requests; returns the asks that they change; raises HadoopError."""
@@ -148,13 +160,13 @@ class RequestTable:
     def work(self, total: Vector) -> float:
         """Return remaining work where nothing better is known.
 
-        What is outstanding is taken to last `DURATION_S`. `total` is the cluster's capacity C; the
-        sum of duration x L1(demand / C), s.
+        What is outstanding is taken to last `UNKNOWN_DURATION_S`. `total` is the cluster's capacity
+        C; the sum of duration x L1(demand / C), s.
         """
         names, work = self._names(), 0.0
         for request in self._requests.values():
             count = max(0, request.handed + request.outstanding - request.received)
-            work += count * DURATION_S * norm(dict(request.key.size), names, total)
+            work += count * UNKNOWN_DURATION_S * norm(dict(request.key.size), names, total)
         return work
 
     def of_priority(self, priority: int) -> tuple[dict[str, float], int]:
@@ -171,10 +183,12 @@ class RequestTable:
 
     def expect(self, expected: Mapping[int, Expected]) -> list[Ask]:
         """Take what is expected now; returns the outstanding asks that it changes notably."""
-        old = self._expected
+        old = self._expected_by_priority
         differ = {n for n in {*old, *expected} if _differ(old.get(n), expected.get(n))}
         # what was told stands until the change is worth a word
-        self._expected = {n: new if n in differ else old[n] for n, new in expected.items()}
+        self._expected_by_priority = {
+            n: new if n in differ else old[n] for n, new in expected.items()
+        }
         return [
             self.ask(request)
             for request in self._requests.values()
@@ -186,8 +200,8 @@ class RequestTable:
         """Return a request as Weft's cumulative ask."""
         key = request.key
         amounts = dict(key.size)
-        usual = Expected(DURATION_S, 1.0 / (1.0 + max(0, key.priority)))
-        expected = self._expected.get(key.priority, usual)
+        usual = Expected(UNKNOWN_DURATION_S, 1.0 / (1.0 + max(0, key.priority)))
+        expected = self._expected_by_priority.get(key.priority, usual)
         return Ask(
             ask_id=request.ask_id,
             total=max(request.handed + request.outstanding, request.received),
@@ -226,8 +240,10 @@ def _check(one: Any, key: Key) -> None:
         if problem := name_problem(text):
             raise invalid_resource_request(f"a request's {what} {problem}")
     for name, amount in key.size:
-        if amount > AMOUNT_MAX:
-            raise invalid_resource_request(f"{amount:g} of {name} are more than {AMOUNT_MAX:g}")
+        if amount > RESOURCE_AMOUNT_MAX:
+            raise invalid_resource_request(
+                f"{amount:g} of {name} are more than {RESOURCE_AMOUNT_MAX:g}"
+            )
     if one.num_containers > CONTAINERS_MAX:
         raise invalid_resource_request(
             f"{one.num_containers} containers are more than {CONTAINERS_MAX} at a time"

@@ -23,9 +23,10 @@ from weft.yarn.rpc import Caller, Handler, Method
 from weft.yarn.store import Store
 from weft.yarn.tokens import TokenKeeper, token
 
-LISTED_MAX = 10_000  # applications of one answer
-FRESH_S = 0.1  # so old a report may be
-REPORTS_MAX = 1_000  # that are kept for so long
+LISTED_APPLICATIONS_MAX = 10_000
+# An answer may repeat a report that is no older; so many reports are kept for that.
+REPORT_AGE_MAX_S = 0.1
+KEPT_REPORTS_MAX = 1_000
 UNSUPPORTED = (
     "failApplicationAttempt",
     "getDelegationToken",
@@ -46,13 +47,16 @@ EMPTY = ("getClusterNodeAttributes", "getNodesToAttributes")
 
 
 class Cluster(Protocol):
-    """What the client face must know of the cluster."""
+    """What the client face must know of the cluster.
+
+    `web` is the address of Weft's pages, http://host:port; empty: there are none.
+    """
 
     client: AsyncClient
     store: Store
     keeper: TokenKeeper
     cluster_ts: int
-    web: str  # http://host:port of Weft's pages, empty without
+    web: str
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -102,7 +106,8 @@ class ClientFace:
 
     def __init__(self, cluster: Cluster, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster, self._clock = cluster, clock
-        self._reports: dict[int, tuple[float, Any]] = {}  # by application: when it was made
+        # When each application's report was made, and the report.
+        self._reports: dict[int, tuple[float, Any]] = {}
 
     def protocol(self) -> Mapping[str, Method]:
         """Return every method of the protocol: served, answered empty, or refused by name."""
@@ -153,7 +158,8 @@ class ClientFace:
         data["unmanaged"] = context.unmanaged
         environment = cluster.master_environment(app)
         job = submissions.job_of(context, user, cluster.names, environment)
-        if cluster.store.application(app) is None:  # said again, it stays as it was
+        # A repeated submission leaves the application as it was.
+        if cluster.store.application(app) is None:
             cluster.store.keep(app, data)
         try:
             await cluster.client.submit(job, f"hadoop-{cluster.cluster_ts}-{app}", app)
@@ -206,14 +212,14 @@ class ClientFace:
         return made
 
     async def _report(self, caller: Caller, request: Any) -> Any:
-        """Return a report, at most `FRESH_S` old: clients ask for it every second or oftener."""
+        """Return a report, at most `REPORT_AGE_MAX_S` old: clients ask every second or oftener."""
         app, now = request.application.id, self._clock()
         made_s, answer = self._reports.get(app, (0.0, None))
         right = request.application.cluster_timestamp in (0, self._cluster.cluster_ts)
-        if answer is None or not right or now - made_s >= FRESH_S:
+        if answer is None or not right or now - made_s >= REPORT_AGE_MAX_S:
             item = await self._application(request.application)
             answer = pb.OneApplicationReport(report=self._made(item))
-            if len(self._reports) >= REPORTS_MAX:
+            if len(self._reports) >= KEPT_REPORTS_MAX:
                 self._reports.clear()
             self._reports[app] = (now, answer)
         return answer
@@ -236,7 +242,7 @@ class ClientFace:
             and (not request.tags or set(request.tags) & set(item.tags))
             and (not request.name or request.name == item.name)
         ]
-        most = min(LISTED_MAX, request.limit or LISTED_MAX)
+        most = min(LISTED_APPLICATIONS_MAX, request.limit or LISTED_APPLICATIONS_MAX)
         return pb.Applications(applications=[self._made(item) for item in wanted[-most:]])
 
     async def _move(self, caller: Caller, request: Any) -> Any:
@@ -295,7 +301,8 @@ class ClientFace:
         cluster = self._cluster
         name = translate.container_name(cluster.cluster_ts, one.container_id)
         web = cluster.http_address(one.node_id)
-        status, words = -1000, ""  # Hadoop's for one that runs
+        # Hadoop has this exit status for a container that runs.
+        status, words = -1000, ""
         if one.finished_s:
             status, words = translate.told_status(one.state, one.exit_code, one.message)
         return pb.ContainerReport(
@@ -308,7 +315,7 @@ class ClientFace:
             diagnostics=words,
             log_url=f"http://{web}/node/containerlogs/{name}/user" if web else "",
             exit_status=status,
-            state=translate.COMPLETE if one.finished_s else translate.RUNNING,
+            state=translate.CONTAINER_COMPLETE if one.finished_s else translate.CONTAINER_RUNNING,
             node_http_address=f"http://{web}" if web else "",
         )
 
@@ -353,7 +360,7 @@ class ClientFace:
         translate.count(made, queue, await self._cluster.client.applications(), total)
         if request.applications:
             items = await self._cluster.client.applications(queue=queue.name)
-            made.applications.extend(self._made(item) for item in items[-LISTED_MAX:])
+            made.applications.extend(self._made(item) for item in items[-LISTED_APPLICATIONS_MAX:])
         return pb.QueueAnswer(queue=made)
 
     async def _acls(self, caller: Caller, request: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-NAME_MAX = 200  # characters of what a peer said that an error repeats
+# An error repeats so many characters of what a peer sent.
+REPEATED_CHARACTERS_MAX = 200
 _YARN: Final = "org.apache.hadoop.yarn.exceptions."
 _IPC: Final = "org.apache.hadoop.ipc."
 _TOKEN: Final = "org.apache.hadoop.security.token.SecretManager$InvalidToken"
@@ -76,7 +77,7 @@ def unsupported(method: str) -> HadoopError:
 
 def _cut(name: str) -> str:
     """Return a name that a peer said, as much as is told to it again."""
-    return name if len(name) <= NAME_MAX else f"{name[:NAME_MAX]}..."
+    return name if len(name) <= REPEATED_CHARACTERS_MAX else f"{name[:REPEATED_CHARACTERS_MAX]}..."
 
 
 def no_method(method: str, protocol: str) -> HadoopError:

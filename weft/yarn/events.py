@@ -14,12 +14,15 @@ from typing import Any
 
 import zstandard
 
-LINE_MAX = 8 << 20  # characters of one event: a stage's call sites and metrics may be long
-BYTES_MAX = 32 << 20  # unpacked, of one look; the rest waits for the next
+# A stage's call sites and metrics may be long.
+EVENT_BYTES_MAX = 8 << 20
+# One read takes so many unpacked bytes; the rest waits for the next.
+READ_BYTES_MAX = 32 << 20
 STAGES_MAX = 100_000
 PART = re.compile(r"events_(\d+)_")
-_CHUNK = 1 << 18
-_PACKED_CHUNK = 1 << 10  # four bytes may unpack to 128 KiB: never more than `BYTES_MAX` at a time
+_CHUNK_BYTES = 1 << 18
+# Four bytes may unpack to 128 KiB, so a chunk of this size never exceeds `READ_BYTES_MAX`.
+_PACKED_CHUNK_BYTES = 1 << 10
 
 
 class Events:
@@ -28,7 +31,8 @@ class Events:
     def __init__(self) -> None:
         self._stages: dict[int, dict[str, Any]] = {}
         self._jobs: dict[int, list[int]] = {}
-        self.cpus: dict[int, float] = {}  # of a task, by resource profile
+        # Cores of a task by resource profile.
+        self.cpus: dict[int, float] = {}
 
     def take(self, line: str) -> None:
         """Take one line of the log; raises ValueError for one that tells nothing right."""
@@ -63,7 +67,8 @@ class Events:
         stage["status"] = "ACTIVE"
         stage["submissionTime"] = event["Stage Info"].get("Submission Time")
         waiting = list(stage["parentIds"])
-        while waiting:  # what it waits for was there already: that is not run again
+        # The output of the stages before it exists already, so those that wait do not run again.
+        while waiting:
             above = self._stages.get(waiting.pop())
             if above is not None and above["status"] == "PENDING":
                 above["status"] = "SKIPPED"
@@ -150,8 +155,9 @@ class EventLog:
     def __init__(self, folder: Path, application: str) -> None:
         self._folder, self._application = folder, application
         self.events = Events()
-        self.odd = 0  # events that told nothing right
-        self.why_odd = ""  # the first of them
+        # Events that could not be read, and why the first of them could not.
+        self.odd = 0
+        self.why_odd = ""
         self._file: Path | None = None
         self._offset = 0
         self._rest = b""
@@ -163,12 +169,13 @@ class EventLog:
         Raises ValueError for a file that cannot be read on; a line that tells nothing right is
         counted and left out.
         """
-        left = BYTES_MAX
+        left = READ_BYTES_MAX
         files = self._files()
         if not files:
             return False
+        # Another attempt begins anew.
         if self._file is None or (self._file not in files and not self._renamed(files)):
-            self.events = Events()  # another attempt begins anew
+            self.events = Events()
             self.odd, self.why_odd = 0, ""
             self._begin(files[0])
         while left > 0:
@@ -195,9 +202,8 @@ class EventLog:
                     key=lambda p: int(p[0][1]),
                 )
             ]
-        return (
-            [names[-1]] if names[-1].is_file() else []
-        )  # to open a pipe is to wait for its writer
+        # Only a regular file is read: to open a pipe is to wait for its writer.
+        return [names[-1]] if names[-1].is_file() else []
 
     def _renamed(self, files: list[Path]) -> bool:
         """Return whether the file goes on under its final name, without `.inprogress`."""
@@ -219,7 +225,7 @@ class EventLog:
     def _read(self, left: int) -> int:
         """Read on in the file; returns how much may still be read."""
         assert self._file is not None
-        size = _CHUNK if self._unpack is None else _PACKED_CHUNK
+        size = _CHUNK_BYTES if self._unpack is None else _PACKED_CHUNK_BYTES
         with self._file.open("rb") as file:
             file.seek(self._offset)
             while left > 0 and (chunk := file.read(size)):
@@ -230,8 +236,10 @@ class EventLog:
                     raise ValueError(f"{self._file.name}: {error}") from None
                 left -= max(len(data), len(chunk))
                 *lines, self._rest = (self._rest + data).split(b"\n")
-                if len(self._rest) > LINE_MAX:
-                    raise ValueError(f"{self._file.name}: an event of more than {LINE_MAX} bytes")
+                if len(self._rest) > EVENT_BYTES_MAX:
+                    raise ValueError(
+                        f"{self._file.name}: an event of more than {EVENT_BYTES_MAX} bytes"
+                    )
                 for line in lines:
                     if line.strip():
                         self._take(line.decode("utf-8", "replace"))
@@ -240,8 +248,9 @@ class EventLog:
     def _take(self, line: str) -> None:
         """Take one line; one that tells nothing right is counted, and those after it are taken."""
         try:
+            # Brackets in brackets without end raise RecursionError.
             self.events.take(line)
-        except (ValueError, RecursionError) as error:  # of brackets in brackets without end
+        except (ValueError, RecursionError) as error:
             self.odd += 1
             self.why_odd = self.why_odd or str(error)
 

@@ -43,9 +43,9 @@ from weft.yarn.tokens import MASTER, NODE, TokenKeeper
 CLIENTS = "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB"
 MASTERS = "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB"
 CONTAINERS = "org.apache.hadoop.yarn.api.ContainerManagementProtocolPB"
-REFRESH_S = 1.0  # between looks at the cluster's nodes
-SWEEP_S = 5.0  # between looks at which applications are over
-START_S = 30.0  # a start order that its node does not answer for so long has failed
+NODES_INTERVAL_S = 1.0
+FINISHED_APPS_INTERVAL_S = 5.0
+START_TIMEOUT_S = 30.0
 REPEAT_S = 2.0
 
 
@@ -60,9 +60,11 @@ class Gateway:
         self.keeper = TokenKeeper(settings.dir / "keys.json")
         self.cluster_ts = 0
         self.web = settings.web
-        self.address = ""  # http://host:port where launchers ask
-        self._nodes: dict[NodeId, NodeReport] = {}  # as the manager knows them now
-        self._places: dict[NodeId, str] = {}  # host:port; a manager that restarts forgets nodes
+        # Launchers ask here, http://host:port.
+        self.address = ""
+        self._node_reports: dict[NodeId, NodeReport] = {}
+        # The addresses, host:port, outlast the reports, as a manager that restarts forgets nodes.
+        self._node_addresses: dict[NodeId, str] = {}
         self._ports: dict[NodeId, int] = {}
         self._faces: dict[NodeId, rpc.Server] = {}
         self._links: dict[str, NodeLink] = {}
@@ -137,17 +139,17 @@ class Gateway:
     @property
     def names(self) -> tuple[str, ...]:
         """The cluster's resource types."""
-        found = next(iter(self._nodes.values()), None)
+        found = next(iter(self._node_reports.values()), None)
         return tuple(found.capacity) if found is not None else ("vcores", "memory_mb")
 
     def largest(self) -> dict[str, float]:
         """Return the most of each resource that a node has."""
-        up = [one.capacity for one in self._nodes.values() if one.state == "RUNNING"]
+        up = [one.capacity for one in self._node_reports.values() if one.state == "RUNNING"]
         return {name: max((one.get(name, 0.0) for one in up), default=0.0) for name in self.names}
 
     def total(self) -> tuple[float, ...]:
         """Return the capacity of all nodes that are up, in the types' order."""
-        up = [one.capacity for one in self._nodes.values() if one.state == "RUNNING"]
+        up = [one.capacity for one in self._node_reports.values() if one.state == "RUNNING"]
         return tuple(sum(one.get(name, 0.0) for one in up) for name in self.names)
 
     def unix_ms(self, cluster_s: float) -> int:
@@ -173,11 +175,11 @@ class Gateway:
     def _host_of(self, node: NodeId) -> str:
         if self._settings.node_host:
             return self._settings.node_host
-        host = self._places.get(node, "").rpartition(":")[0]
+        host = self._node_addresses.get(node, "").rpartition(":")[0]
         return "localhost" if host in ("", "127.0.0.1", "[::1]", "::1") else host
 
     def _weft_node(self, host: str) -> tuple[NodeId, ...]:
-        return tuple(n for n in self._places if host in (n, self._host_of(n)))
+        return tuple(n for n in self._node_addresses if host in (n, self._host_of(n)))
 
     def _site(self) -> Site:
         return Site(
@@ -185,7 +187,7 @@ class Gateway:
             largest=self.largest,
             node=self.address_of,
             weft_node=self._weft_node,
-            nodes_up=lambda: sum(n.state == "RUNNING" for n in self._nodes.values()),
+            nodes_up=lambda: sum(n.state == "RUNNING" for n in self._node_reports.values()),
             total=self.total,
             http_address=self.http_address,
         )
@@ -194,7 +196,7 @@ class Gateway:
 
     async def _follow_nodes(self) -> None:
         while True:
-            await asyncio.sleep(REFRESH_S)
+            await asyncio.sleep(NODES_INTERVAL_S)
             try:
                 await self._refresh()
             except WeftError as error:
@@ -206,9 +208,11 @@ class Gateway:
             self.client.cluster_ts = self.cluster_ts
         # one that knows none has just started: what it had is the best that is known
         known = {node.node_id: node for node in await self.client.nodes()}
-        self._nodes = known or self._nodes
-        self._places.update((n, one.address) for n, one in self._nodes.items() if one.address)
-        for node in self._nodes:
+        self._node_reports = known or self._node_reports
+        self._node_addresses.update(
+            (n, one.address) for n, one in self._node_reports.items() if one.address
+        )
+        for node in self._node_reports:
             if node not in self._faces:
                 await self._open_face(node)
 
@@ -245,7 +249,7 @@ class Gateway:
         return {n: {"host": self._host_of(n), "port": port} for n, port in self._ports.items()}
 
     def _link(self, node: NodeId) -> NodeLink:
-        address = self._places.get(node)
+        address = self._node_addresses.get(node)
         if address is None:
             raise server_error(f"node {node} is not known")
         link = self._links.get(address)
@@ -261,7 +265,7 @@ class Gateway:
         number = launch.container_id
         done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._starts[number] = done
-        give_up = time.monotonic() + START_S
+        give_up = time.monotonic() + START_TIMEOUT_S
         try:
             while not done.done():
                 self._link(node).send([StartContainers(attempt, node, (launch,))])
@@ -283,7 +287,8 @@ class Gateway:
             if isinstance(message, Shown):
                 self._wallet.take(message)
             elif isinstance(message, ContainersGranted):
-                for end in message.ended:  # a session lasts for days
+                # A session lasts for days, so tokens of ended containers are dropped.
+                for end in message.ended:
                     self._wallet.ended(end.container_id, len(end.tasks) or 1)
         self.masters.hear([message for message in batch if not isinstance(message, Shown)])
 
@@ -302,12 +307,15 @@ class Gateway:
             return None
         for one in found:
             if one.container_id == number:
-                status, words = -1000, ""  # Hadoop's for one that runs
+                # Hadoop has this exit status for a container that runs.
+                status, words = -1000, ""
                 if one.finished_s:
                     status, words = translate.told_status(one.state, one.exit_code, one.message)
                 return pb.ContainerStatus(
                     container=translate.container(self.cluster_ts, number),
-                    state=translate.COMPLETE if one.finished_s else translate.RUNNING,
+                    state=translate.CONTAINER_COMPLETE
+                    if one.finished_s
+                    else translate.CONTAINER_RUNNING,
                     diagnostics=words,
                     exit_status=status,
                 )
@@ -373,9 +381,10 @@ class Gateway:
             self._process.log.warning("a launcher was refused", container=container, reason=why)
             return None
         if is_master:
+            # A manager that does not know the application refuses the request.
             try:
                 data = await self._with_master(data, attempt_of_container(number))
-            except RefusedError:  # the manager does not know the application
+            except RefusedError:
                 return None
         data["cache_mb"] = self._settings.cache_mb
         place = self.address_of(node)
@@ -398,7 +407,7 @@ class Gateway:
     async def _sweep(self) -> None:
         """Forget applications that are over."""
         while True:
-            await asyncio.sleep(SWEEP_S)
+            await asyncio.sleep(FINISHED_APPS_INTERVAL_S)
             try:
                 for app in list(self.store.applications()):
                     await self._sweep_one(app)

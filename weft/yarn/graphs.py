@@ -23,12 +23,14 @@ from weft.yarn.stages import Known, Stage, outline, read_stages, stages_left
 from weft.yarn.store import write_private
 
 KIND = "SPARK"
-LOOK_S, LOOK_S_MAX = 2.0, 10.0  # between two looks at one application, the longer
-SHARE = 0.1  # the more of the time goes into asking it, up to this part of it
+# The interval between two requests to one application grows with the time that they take, up to the
+# second of these: requests take this share of the time.
+INTERVAL_S, INTERVAL_MAX_S = 2.0, 10.0
+REQUEST_TIME_SHARE = 0.1
 TIMEOUT_S = 10.0
 BYTES_MAX = 32 << 20
 AT_ONCE = 8
-KEPT_MAX = 1_000  # applications whose last run is known
+KEPT_RUNS_MAX = 1_000
 
 
 class History:
@@ -49,11 +51,11 @@ class History:
         return found if right else ()
 
     def keep(self, user: str, name: str, stages: Sequence[Known]) -> None:
-        """Keep a run; the oldest go beyond `KEPT_MAX`."""
+        """Keep a run; the oldest go beyond `KEPT_RUNS_MAX`."""
         rows = [[*k.key, k.tasks, k.task_s, k.parents, k.profile] for k in stages]
         write_private(self._path(user, name), {"user": user, "name": name, "stages": rows})
         files = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
-        for path in files[: max(0, len(files) - KEPT_MAX)]:
+        for path in files[: max(0, len(files) - KEPT_RUNS_MAX)]:
             path.unlink(missing_ok=True)
 
     def _path(self, user: str, name: str) -> Path:
@@ -61,7 +63,8 @@ class History:
         return self._folder / f"{digest[:24]}.json"
 
 
-def _known(  # as a row of the file
+# The arguments are a row of the file.
+def _known(
     key: str, nth: int, tasks: int, task_s: float, parents: Sequence[int], profile: int = 0
 ) -> Known:
     return Known(
@@ -73,10 +76,11 @@ class _Followed:
     def __init__(self, master: ForeignMaster, before: tuple[Known, ...]) -> None:
         self.master, self.before = master, before
         self.stages: list[Stage] = []
-        self.next_s = 0.0  # on the monotonic clock
-        self.bound = False  # its pages let in only who comes from the place of Weft's pages
+        self.next_request_s = 0.0
+        # Pages of an application may answer only to the address of Weft's pages.
+        self.from_web_only = False
         self.log: EventLog | None = None
-        self.cpus: dict[int, float] = {}  # cores of a task by resource profile
+        self.task_cores_by_profile: dict[int, float] = {}
 
 
 class Graphs:
@@ -106,7 +110,7 @@ class Graphs:
             while True:
                 await asyncio.gather(*(self._turn(m, plain, from_web) for m in list(masters)))
                 self._retire({master.attempt for master in masters})
-                await asyncio.sleep(LOOK_S / 2)
+                await asyncio.sleep(INTERVAL_S / 2)
 
     async def _turn(
         self, master: ForeignMaster, plain: aiohttp.ClientSession, from_web: aiohttp.ClientSession
@@ -118,20 +122,23 @@ class Graphs:
             before = self._history.find(master.user, master.name)
             found = self._followed[master.attempt] = _Followed(master, before)
         began_s = time.monotonic()
-        if master.done or began_s < found.next_s:
+        if master.done or began_s < found.next_request_s:
             return
         async with self._room:
             try:
                 try:
-                    await self._look(found, from_web if found.bound else plain)
+                    await self._look(found, from_web if found.from_web_only else plain)
                 except Exception:
                     if not await self._read(found):
                         raise
-            except Exception as error:  # whatever an application's pages say, it is their own
+            # Whatever an application's pages send concerns that application alone.
+            except Exception as error:
                 why = f"{type(error).__name__}: {error}"
                 self._log.debug("no stages", application=master.app_name, reason=why)
         took_s = time.monotonic() - began_s
-        found.next_s = began_s + min(LOOK_S_MAX, max(LOOK_S, took_s / SHARE))
+        found.next_request_s = began_s + min(
+            INTERVAL_MAX_S, max(INTERVAL_S, took_s / REQUEST_TIME_SHARE)
+        )
 
     async def _look(self, found: _Followed, session: aiohttp.ClientSession) -> None:
         base = address_of(found.master)
@@ -139,10 +146,14 @@ class Graphs:
         if items is None:
             return
         stages = read_stages(items)
-        if any(stage.profile not in found.cpus for stage in stages):
+        if any(stage.profile not in found.task_cores_by_profile for stage in stages):
             with contextlib.suppress(aiohttp.ClientError, TimeoutError, ValueError):
-                found.cpus = read_cpus(await self._get(found, session, f"{base}/environment"))
-            found.cpus.update({s.profile: 1.0 for s in stages if s.profile not in found.cpus})
+                found.task_cores_by_profile = read_cpus(
+                    await self._get(found, session, f"{base}/environment")
+                )
+            found.task_cores_by_profile.update(
+                {s.profile: 1.0 for s in stages if s.profile not in found.task_cores_by_profile}
+            )
         self._take(found, stages)
 
     async def _get(self, found: _Followed, session: aiohttp.ClientSession, address: str) -> Any:
@@ -150,8 +161,8 @@ class Graphs:
         async with session.get(
             address, allow_redirects=False, cookies={"proxy-user": "weft"}
         ) as got:
-            if got.status in (301, 302, 303, 307) and not found.bound:
-                found.bound, found.next_s = True, 0.0
+            if got.status in (301, 302, 303, 307) and not found.from_web_only:
+                found.from_web_only, found.next_request_s = True, 0.0
                 return None
             if got.status != 200:
                 raise ValueError(f"{address}: {got.status}")
@@ -178,14 +189,14 @@ class Graphs:
                 lines=found.log.odd,
                 reason=found.log.why_odd,
             )
-        found.cpus = found.log.events.cpus
+        found.task_cores_by_profile = found.log.events.cpus
         self._take(found, read_stages(found.log.events.stages()))
         return True
 
     def _take(self, found: _Followed, stages: list[Stage]) -> None:
         found.stages = stages
         left = stages_left(stages, found.before)
-        found.master.follow(left, found.cpus)
+        found.master.follow(left, found.task_cores_by_profile)
         self._log.debug("stages", application=found.master.app_name, left=left)
 
     def _retire(self, live: set[int]) -> None:
@@ -198,9 +209,10 @@ class Graphs:
                 del self._followed[attempt]
             if master.done == "SUCCEEDED" and found.stages:
                 stages, found.stages = found.stages, []
+                # The odd data of one application harm no other.
                 try:
                     self._history.keep(master.user, master.name, outline(stages))
-                except (OSError, ValueError, ArithmeticError) as error:  # odd data harm nobody else
+                except (OSError, ValueError, ArithmeticError) as error:
                     self._log.warning("a run is not kept", name=master.name, reason=str(error))
 
 

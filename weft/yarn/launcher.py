@@ -21,7 +21,8 @@ from typing import Any
 
 from weft.yarn.localise import Failure, localise, places
 
-FETCH_S = 60.0  # the gateway may be about to come back
+# The gateway may be restarting.
+FETCH_TIMEOUT_S = 60.0
 PASSED_ON = (
     "PATH",
     "HOME",
@@ -36,7 +37,8 @@ PASSED_ON = (
     "WEFT_WORK_DIR",
     "WEFT_WORK_ROOT",
 )
-FAILED = 1  # exit code where the container could not be set up: the last line of stderr says why
+# The exit code where the container could not be set up; the last line of stderr says why.
+SETUP_FAILED = 1
 
 
 def main() -> None:
@@ -55,7 +57,7 @@ def main() -> None:
         note(work, "Launching container")
     except (Failure, OSError, KeyError, ValueError) as error:
         print(f"the container cannot run: {error}", file=sys.stderr)
-        sys.exit(FAILED)
+        sys.exit(SETUP_FAILED)
     os.execvp("bash", ["bash", str(script)])
 
 
@@ -75,7 +77,7 @@ def fetch(gateway: str, container: str) -> dict[str, Any]:
             "X-Weft-Node": os.environ.get("WEFT_NODE", ""),
         },
     )
-    give_up = time.monotonic() + FETCH_S
+    give_up = time.monotonic() + FETCH_TIMEOUT_S
     while True:
         try:
             with urllib.request.urlopen(request, timeout=20) as answer:

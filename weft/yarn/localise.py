@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 CHUNK = 1 << 20
-SHARED = "filecache"  # below a node's root (made by the node) and below an application's folder
+# The node makes one below its root; each application's folder has one, too.
+SHARED_FOLDER = "filecache"
 TIMEOUT_S = 60.0
 
 
@@ -32,12 +33,15 @@ class Failure(Exception):
 
 
 class Places(NamedTuple):
-    """Where files are kept for whom."""
+    """Where files are kept for whom.
+
+    `shared` is the node's cache (None: it shares nothing), `name` that of the application.
+    """
 
     application: Path
-    shared: Path | None  # of this node; None: it shares nothing
+    shared: Path | None
     user: str
-    name: str  # of the application
+    name: str
 
     def of(self, one: Mapping[str, Any]) -> Path:
         """Return the cache that a resource belongs to."""
@@ -55,10 +59,10 @@ def places(root: Path | None, home: Path, user: str) -> Places:
     The node makes the shared cache; in a sandbox it is not to be seen, and each application has
     its own.
     """
-    shared = None if root is None else root / SHARED
+    shared = None if root is None else root / SHARED_FOLDER
     if shared is not None and not (shared.is_dir() and os.access(shared, os.W_OK | os.X_OK)):
         shared = None
-    return Places(home / SHARED, shared, user, home.name)
+    return Places(home / SHARED_FOLDER, shared, user, home.name)
 
 
 def localise(
@@ -169,7 +173,8 @@ def _locked(path: Path, how: int) -> Iterator[int | None]:
             same = os.fstat(file).st_ino == path.stat().st_ino
         except FileNotFoundError:
             same = False
-        if same:  # it was not removed while this one waited
+        # A file that was removed while this one waited locks nothing.
+        if same:
             break
         os.close(file)
     try:
@@ -237,9 +242,9 @@ def unpack(packed: Path, to: Path) -> None:
     if zipfile.is_zipfile(packed):
         with zipfile.ZipFile(packed) as archive:
             for item in archive.infolist():
-                made = Path(
-                    archive.extract(item, to)
-                )  # never its name as it stands: it may lead out
+                # The returned path is used, never the item's name, which may lead out of the
+                # folder.
+                made = Path(archive.extract(item, to))
                 mode = item.external_attr >> 16 & 0o777
                 if mode and not item.is_dir():
                     made.chmod(mode | 0o400)

@@ -34,25 +34,33 @@ from weft.yarn.errors import invalid_master_request, no_attempt, not_registered,
 from weft.yarn.stages import Left, parts
 from weft.yarn.tokens import TokenKeeper, token
 
-REPEAT_S = 2.0  # wall clock: registrations and ends are said again
-ANSWER_S = 60.0  # a registration or an end that the manager does not answer for so long is refused
-LINGER_S = 0.1  # an `allocate` that asks for more waits so long for the first grants
-RELEASES_MAX = 100_000  # containers given back by one call
+# Wall clock: after so long registrations and ends are sent again.
+REPEAT_S = 2.0
+# A registration or an end that the manager does not answer for so long is refused.
+ANSWER_TIMEOUT_S = 60.0
+# An `allocate` that asks for more waits so long for the first grants.
+FIRST_GRANTS_WAIT_S = 0.1
+RELEASES_PER_CALL_MAX = 100_000
 BLACKLIST = 0
-_TOKEN_LIFE_MS = 600_000  # of a grant that its master does not use
+_GRANT_TOKEN_LIFE_MS = 600_000
 
 Send = Callable[[Any], None]
 
 
 class Site(NamedTuple):
-    """What the master face must know of the cluster."""
+    """What the master face must know of the cluster.
 
-    names: Callable[[], tuple[str, ...]]  # resource types
-    largest: Callable[[], dict[str, float]]  # the largest node's capacity
-    node: Callable[[NodeId], Any]  # the address that YARN's clients know a node by
-    weft_node: Callable[[str], tuple[NodeId, ...]]  # the nodes of a host's name
+    `names` returns the resource types, `largest` the capacity of the largest node by resource,
+    `total` that of all nodes that are up, `node` the address that YARN's clients know a node by,
+    and `weft_node` the nodes that go by a host's name.
+    """
+
+    names: Callable[[], tuple[str, ...]]
+    largest: Callable[[], dict[str, float]]
+    node: Callable[[NodeId], Any]
+    weft_node: Callable[[str], tuple[NodeId, ...]]
     nodes_up: Callable[[], int]
-    total: Callable[[], Vector]  # capacity of all nodes that are up
+    total: Callable[[], Vector]
     http_address: Callable[[NodeId], str]
 
 
@@ -73,23 +81,28 @@ class ForeignMaster:
         self.attempt = attempt
         self.cluster_ts = cluster_ts
         self.user, self.name, self.kind = user, name, kind
-        self.tracking_url = ""  # where its own pages are
-        self.done = ""  # the final state that it told, once it was taken
+        # Where the master's own pages are.
+        self.tracking_url = ""
+        # The final state that the master told, once the manager has it.
+        self.done = ""
         self._keeper, self._site, self._send = keeper, site, send
         self._asks = RequestTable(site.names, site.weft_node)
         self._outbox: Outbox[int, Any] = Outbox(3.0)
         self._acks: list[int] = []
-        self._granted: list[tuple[ContainerId, NodeId, Request]] = []  # not handed over yet
+        self._unhanded_grants: list[tuple[ContainerId, NodeId, Request]] = []
         self._ended: list[ContainerEnd] = []
-        self._warned: set[ContainerId] = set()  # that they will be taken back, not told yet
+        self._unsent_preemption_warnings: set[ContainerId] = set()
         self._held: dict[ContainerId, NodeId] = {}
         self._seen: set[ContainerId] = set()
-        self._known_nodes: set[NodeId] = set()  # whose token the master has
+        # Nodes whose token the master has.
+        self._known_nodes: set[NodeId] = set()
         self._released: set[ContainerId] = set()
-        self.stopped: set[ContainerId] = set()  # by the master, through the node's face
-        self._blacklist: set[str] = set()  # hosts
-        self._banned: tuple[NodeId, ...] = ()  # what the manager was told of it
-        self._answer: Any = None  # the last answer to `allocate`, said again to a repeat
+        # Containers that the master stopped through their node's face.
+        self.stopped: set[ContainerId] = set()
+        self._blacklisted_hosts: set[str] = set()
+        self._blacklisted_nodes: tuple[NodeId, ...] = ()
+        # The last answer to `allocate` is the answer to a repeated call.
+        self._last_answer: Any = None
         self._response_id = 0
         self._headroom: dict[str, float] = {}
         self._queue = ""
@@ -98,10 +111,10 @@ class ForeignMaster:
         self._news: asyncio.Event = asyncio.Event()
         self._registration: AttemptRegistered | None = None
         self._epoch = 0
-        self._over = ""  # why the attempt must stop
+        self._stop_reason = ""
         self._progress = 0.0
-        self._known: Sequence[Left] | None = None  # of its own graph, where that is known
-        self._cpus: Mapping[int, float] = {}  # cores of a task, by resource profile
+        self._stages_left: Sequence[Left] | None = None
+        self._task_cores_by_profile: Mapping[int, float] = {}
 
     # -- YARN's calls ------------------------------------------------------------------------------
 
@@ -128,21 +141,22 @@ class ForeignMaster:
 
     async def allocate(self, message: Any) -> Any:
         """Answer Allocate: take the requests, hand over what was granted and what ended."""
-        if self._over:
-            raise no_attempt(f"{self._name()}: {self._over}")
+        if self._stop_reason:
+            raise no_attempt(f"{self._name()}: {self._stop_reason}")
         if self._registration is None or not self._accepted.is_set():
             raise not_registered(f"{self._name()} must register first")
-        if message.response_id + 1 == self._response_id and self._answer is not None:
-            return self._answer  # a repeat
+        # A repeated call gets the answer again.
+        if message.response_id + 1 == self._response_id and self._last_answer is not None:
+            return self._last_answer
         if message.response_id != self._response_id:
             raise invalid_master_request(
                 f"{self._name()} expected response id {self._response_id},"
                 f" got {message.response_id}"
             )
-        if len(message.releases) > RELEASES_MAX:
+        if len(message.releases) > RELEASES_PER_CALL_MAX:
             raise invalid_master_request(
                 f"{self._name()} gives back {len(message.releases)} containers in one call,"
-                f" at most {RELEASES_MAX} can be"
+                f" at most {RELEASES_PER_CALL_MAX} can be"
             )
         told = message.progress
         self._progress = min(1.0, max(0.0, told)) if told == told else 0.0  # noqa: PLR0124 (NaN)
@@ -154,8 +168,8 @@ class ForeignMaster:
                 self._released.add(number)
                 self._outbox.put(number, number)
         if message.HasField("blacklist"):
-            self._blacklist |= set(message.blacklist.additions)
-            self._blacklist -= set(message.blacklist.removals)
+            self._blacklisted_hosts |= set(message.blacklist.additions)
+            self._blacklisted_hosts -= set(message.blacklist.removals)
         self._ban()
         self.beat()
         await self._linger()
@@ -163,8 +177,8 @@ class ForeignMaster:
 
     async def finish(self, message: Any) -> Any:
         """Answer FinishApplicationMaster: the end, with one of four final states."""
-        if self._over and not self._unregistered.is_set():
-            raise no_attempt(f"{self._name()}: {self._over}")
+        if self._stop_reason and not self._unregistered.is_set():
+            raise no_attempt(f"{self._name()}: {self._stop_reason}")
         known = 0 <= message.final_status < len(translate.FINAL_STATES)
         status = translate.FINAL_STATES[message.final_status] if known else "FAILED"
         verdict = AttemptFinished(
@@ -191,13 +205,13 @@ class ForeignMaster:
         elif isinstance(message, AttemptUnregistered):
             self._unregistered.set()
         elif isinstance(message, AttemptStopped):
-            self._over = message.reason or "the attempt is over"
+            self._stop_reason = message.reason or "the attempt is over"
             self._accepted.set()
             self._news.set()
 
     def beat(self) -> None:
         """Say what changed, and what was not acknowledged in time."""
-        if self._over or not self._accepted.is_set():
+        if self._stop_reason or not self._accepted.is_set():
             return
         number, items = self._outbox.take(time.monotonic())
         asks = tuple(item for item in items if isinstance(item, Ask))
@@ -225,7 +239,7 @@ class ForeignMaster:
 
         `cpus` are the cores of one task by resource profile, 1 where nothing is said.
         """
-        self._known, self._cpus = left, cpus or {}
+        self._stages_left, self._task_cores_by_profile = left, cpus or {}
         expected: dict[int, Expected] = {}
         path_s = max((one.ends_s for one in left or ()), default=0.0)
         for profile, part in parts(left or ()).items():
@@ -240,19 +254,23 @@ class ForeignMaster:
 
     def _slots(self, profile: int, size: Mapping[str, float]) -> float:
         """Return how many tasks an executor runs at a time."""
-        return max(1.0, size.get(translate.CORES, 1.0) // max(1.0, self._cpus.get(profile, 1.0)))
+        return max(
+            1.0,
+            size.get(translate.CORES, 1.0)
+            // max(1.0, self._task_cores_by_profile.get(profile, 1.0)),
+        )
 
     def _remaining(self) -> tuple[float, float]:
         """Return remaining work and remaining path, as Weft's own masters tell them."""
         total = self._site.total()
-        if self._known is None:
+        if self._stages_left is None:
             return self._asks.work(total), 0.0
         work = 0.0
-        for profile, part in parts(self._known).items():
+        for profile, part in parts(self._stages_left).items():
             size, _ = self._asks.of_priority(profile)
             of_task = norm(size, self._site.names(), total) / self._slots(profile, size)
             work += part.task_s * of_task
-        return work, max((one.ends_s for one in self._known), default=0.0)
+        return work, max((one.ends_s for one in self._stages_left), default=0.0)
 
     @property
     def owes(self) -> bool:
@@ -273,13 +291,14 @@ class ForeignMaster:
                 continue
             self._seen.add(item.container_id)
             request = self._asks.granted(item.ask_id)
-            if request is None:  # asked for in an earlier life: nobody waits for it
+            # Nothing waits for what an earlier attempt asked for.
+            if request is None:
                 self._outbox.put(item.container_id, item.container_id)
                 continue
             self._held[item.container_id] = item.node_id
-            self._granted.append((item.container_id, item.node_id, request))
+            self._unhanded_grants.append((item.container_id, item.node_id, request))
             self._news.set()
-        self._warned.update(notice.container_id for notice in message.preempt)
+        self._unsent_preemption_warnings.update(notice.container_id for notice in message.preempt)
         for end in message.ended:
             if -end.container_id not in self._seen:
                 self._seen.add(-end.container_id)
@@ -299,24 +318,26 @@ class ForeignMaster:
             self._outbox.put(ask.ask_id, ask)
         for number in self._released & self._held.keys():
             self._outbox.put(number, number)
-        self._banned = ()
+        self._blacklisted_nodes = ()
         self._ban()
 
     def _ban(self) -> None:
         """Tell which nodes the master's black list means, where that changed."""
-        names = tuple(sorted({n for host in self._blacklist for n in self._site.weft_node(host)}))
-        if names != self._banned:
-            self._banned = names
+        names = tuple(
+            sorted({n for host in self._blacklisted_hosts for n in self._site.weft_node(host)})
+        )
+        if names != self._blacklisted_nodes:
+            self._blacklisted_nodes = names
             self._outbox.put(BLACKLIST, names)
 
     async def _linger(self) -> None:
         """Give the manager a moment to answer, where containers are outstanding."""
-        if self._asks.waits and not self._granted and not self._ended:
+        if self._asks.waits and not self._unhanded_grants and not self._ended:
             self._news.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), LINGER_S)
-        if self._over:
-            raise no_attempt(f"{self._name()}: {self._over}")
+                await asyncio.wait_for(self._news.wait(), FIRST_GRANTS_WAIT_S)
+        if self._stop_reason:
+            raise no_attempt(f"{self._name()}: {self._stop_reason}")
 
     # -- answers -----------------------------------------------------------------------------------
 
@@ -327,7 +348,7 @@ class ForeignMaster:
             nodes=self._site.nodes_up(),
             limit=translate.floor_resource(self._headroom),
         )
-        granted, self._granted = self._granted, []
+        granted, self._unhanded_grants = self._unhanded_grants, []
         for number, node, request in granted:
             request.handed += 1
             # YARN's manager lowers its own count with every grant, and the master says the
@@ -344,14 +365,17 @@ class ForeignMaster:
         ended, self._ended = self._ended, []
         for end in ended:
             answer.completed.append(self._completed(end))
-        warned, self._warned = self._warned & self._held.keys(), set()
+        warned, self._unsent_preemption_warnings = (
+            self._unsent_preemption_warnings & self._held.keys(),
+            set(),
+        )
         for number in sorted(warned):
             answer.preempt.strict.containers.add(id=translate.container(self.cluster_ts, number))
         for update in message.updates:
             answer.update_errors.add(
                 reason="RESOURCE_UPDATES_ARE_NOT_SUPPORTED", request=update, version=update.version
             )
-        self._answer = answer
+        self._last_answer = answer
         return answer
 
     def _container(self, number: ContainerId, node: NodeId, request: Request) -> Any:
@@ -365,7 +389,7 @@ class ForeignMaster:
             node_address=f"{place.host}:{place.port}",
             submitter=self.user,
             resource=size,
-            expiry_time=now_ms + _TOKEN_LIFE_MS,
+            expiry_time=now_ms + _GRANT_TOKEN_LIFE_MS,
             manager=self.cluster_ts,
             priority=priority,
             creation_time=now_ms,
@@ -395,7 +419,7 @@ class ForeignMaster:
         self.stopped.discard(number)
         return pb.ContainerStatus(
             container=translate.container(self.cluster_ts, number),
-            state=translate.COMPLETE,
+            state=translate.CONTAINER_COMPLETE,
             diagnostics=words,
             exit_status=status,
         )
@@ -404,16 +428,16 @@ class ForeignMaster:
 
     async def _until(self, done: asyncio.Event, message: Callable[[], Any]) -> None:
         """Say a message until it is answered; raises for an attempt that is over."""
-        give_up = time.monotonic() + ANSWER_S
-        while not done.is_set() and not self._over:
+        give_up = time.monotonic() + ANSWER_TIMEOUT_S
+        while not done.is_set() and not self._stop_reason:
             self._send(message())
             try:
                 await asyncio.wait_for(done.wait(), REPEAT_S)
             except TimeoutError:
                 if time.monotonic() > give_up:
                     raise server_error("the Resource Manager does not answer") from None
-        if self._over and not self._unregistered.is_set():
-            raise no_attempt(f"{self._name()}: {self._over}")
+        if self._stop_reason and not self._unregistered.is_set():
+            raise no_attempt(f"{self._name()}: {self._stop_reason}")
 
     @property
     def app_name(self) -> str:

@@ -20,7 +20,8 @@ from weft.yarn.tokens import CONTAINER, NODE, TokenKeeper
 
 Start = Callable[[NodeId, AttemptId, TaskLaunch], Awaitable[str]]
 Stop = Callable[[StopContainers], None]
-Look = Callable[[ContainerId], Awaitable[Any]]  # a container's status, None: unknown
+# Returns a container's status; None: it is unknown.
+StatusOf = Callable[[ContainerId], Awaitable[Any]]
 DURATION_S = 600.0
 
 
@@ -34,7 +35,7 @@ class NodeFace:
         store: Any,
         start: Start,
         stop: Stop,
-        look: Look,
+        look: StatusOf,
         names: Callable[[], tuple[str, ...]],
         ticket_environment: Callable[[str], Any],
         cluster_ts: Callable[[], int],

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-ASK_S = 2.0  # between two looks at which faces there are
+FACES_INTERVAL_S = 2.0
 CHUNK = 1 << 16
 CONNECT_S = 10.0
 FLAGS = {
@@ -57,7 +57,7 @@ class Relay:
                     print(f"{self._gateway}: {error}", file=sys.stderr)
                 except (ValueError, KeyError, TypeError, AttributeError) as error:
                     print(f"{self._gateway}/faces is no list of faces: {error}", file=sys.stderr)
-                await asyncio.sleep(ASK_S)
+                await asyncio.sleep(FACES_INTERVAL_S)
 
     async def follow(self, faces: Mapping[str, Any]) -> None:
         """Open what is new and close what is gone; `faces` has host and port by node."""
@@ -87,8 +87,9 @@ class Relay:
                     back, forth = await asyncio.open_connection(self._to, port)
                 open_here.append(forth)
                 await asyncio.gather(_pass(reader, forth), _pass(back, writer))
+            # The gateway is away, or this host's part ends: the caller tries again.
             except (OSError, TimeoutError, asyncio.CancelledError):
-                pass  # the gateway is away, or this host's part ends: the caller tries again
+                pass
             finally:
                 self._passing.discard(task)
                 for one in open_here:

@@ -33,19 +33,24 @@ from weft.yarn.wire import Budget, Turns, Wire
 
 MAGIC, VERSION = b"hrpc", 9
 AUTH_NONE, AUTH_SASL = 0x00, 0xDF
-CONTEXT, SASL = -3, -33  # call ids
-SUCCESS, ERROR, FATAL = 0, 1, 2  # states of an answer
+CONTEXT_CALL_ID, SASL_CALL_ID = -3, -33
+SUCCESS_STATE, ERROR_STATE, FATAL_STATE = 0, 1, 2
 NEGOTIATE, INITIATE, SASL_SUCCESS = 1, 2, 0
 FRAME_MAX = 16 << 20
-SMALL = 64 << 10  # a frame as those of nearly all calls, which have room of their own
-SMALL_BYTES, LARGE_BYTES = 16 << 20, 32 << 20  # of all frames in memory
-FRAME_S = 30.0  # from a frame's first byte to its last
+# Nearly all frames are no larger, and these have room of their own.
+SMALL_FRAME_MAX = 64 << 10
+# All frames in memory take so much.
+SMALL_FRAMES_BYTES, LARGE_FRAMES_BYTES = 16 << 20, 32 << 20
+# A frame may take so long from its first byte to its last.
+FRAME_TIMEOUT_S = 30.0
 HANDSHAKE_S = 20.0
-CALLS_MAX = 32  # of one connection, until their answers have left; more wait in the socket
+# A connection may have so many calls until their answers have left; more wait in the socket.
+CONNECTION_CALLS_MAX = 32
 CONNECTIONS_MAX = 2_000
-LISTINGS = 2  # that are made at a time
-UNSENT_BYTES = 32 << 20  # of answers that wait for their peers: then no listing is made
-TEXT_MAX = 2_000  # characters of an error that is told
+LISTINGS_AT_A_TIME = 2
+# With so much unsent in answers no listing is made.
+UNSENT_BYTES_MAX = 32 << 20
+ERROR_CHARACTERS_MAX = 2_000
 BACKLOG = 1_024
 POLL_S = 0.1
 
@@ -54,10 +59,13 @@ _LENGTH: Final = struct.Struct(">I")
 
 @dataclass(slots=True)
 class Caller:
-    """Who is at the other end; `identifier` is that of the token it proved to have, if any."""
+    """Who is at the other end; `identifier` is that of the token it proved to have, if any.
+
+    `kind` is that of the token.
+    """
 
     user: str = ""
-    kind: str = ""  # of the token
+    kind: str = ""
     identifier: bytes = b""
     peer: str = ""
 
@@ -67,16 +75,21 @@ Handler = Callable[[Caller, Any], Awaitable[Message]]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One method of a protocol: what it reads, and who answers it."""
+    """One method of a protocol: what it reads, and who answers it.
+
+    `lists` says whether its answer grows with the cluster.
+    """
 
     request: type[Message]
     handler: Handler
-    lists: bool = False  # its answer grows with the cluster
+    lists: bool = False
 
 
 Protocol = Mapping[str, Method]
-Authenticate = Callable[[bytes], tuple[str, bytes]]  # identifier -> token's kind, its password
-Observer = Callable[[str, str, float], None]  # method, outcome, s
+# Returns the kind and the password of the token with an identifier.
+Authenticate = Callable[[bytes], tuple[str, bytes]]
+# Takes a method, its outcome and how long it took, in s.
+Observer = Callable[[str, str, float], None]
 
 
 def _nobody(identifier: bytes) -> tuple[str, bytes]:
@@ -97,7 +110,8 @@ class Server:
     observe: Observer = lambda method, outcome, seconds: None
     _server: asyncio.Server | None = None
     _connections: set[asyncio.Task[None]] = field(default_factory=set)
-    _idle: dict[Wire, None] = field(default_factory=dict)  # which wait longest for a call, first
+    # Connections without a call; the one that has waited longest comes first.
+    _waiting_for_call: dict[Wire, None] = field(default_factory=dict)
     _all: set[Wire] = field(default_factory=set)
     small: Budget = field(init=False)
     large: Budget = field(init=False)
@@ -105,8 +119,8 @@ class Server:
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port."""
-        self.small, self.large = Budget(SMALL_BYTES), Budget(LARGE_BYTES)
-        self.listings = Turns(LISTINGS)
+        self.small, self.large = Budget(SMALL_FRAMES_BYTES), Budget(LARGE_FRAMES_BYTES)
+        self.listings = Turns(LISTINGS_AT_A_TIME)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             lambda: Wire(self._connected), host, port, backlog=BACKLOG
@@ -122,8 +136,9 @@ class Server:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     def _connected(self, wire: Wire) -> None:
-        if len(self._all) >= CONNECTIONS_MAX:  # who says nothing makes room for who may
-            silent = next(iter(self._idle), None)
+        # A connection without a call makes room for a new one.
+        if len(self._all) >= CONNECTIONS_MAX:
+            silent = next(iter(self._waiting_for_call), None)
             if silent is None:
                 wire.abort()
                 return
@@ -149,16 +164,16 @@ class Server:
 
     def idle(self, wire: Wire) -> None:
         """Note that a connection waits for a call."""
-        self._idle.pop(wire, None)
-        self._idle[wire] = None
+        self._waiting_for_call.pop(wire, None)
+        self._waiting_for_call[wire] = None
 
     def busy(self, wire: Wire) -> None:
         """Note that it does not any more."""
-        self._idle.pop(wire, None)
+        self._waiting_for_call.pop(wire, None)
 
     async def room_for_listing(self) -> None:
         """Wait until peers took their answers; who takes none is dropped after a while."""
-        while sum(wire.unsent for wire in self._all if wire.held_up) > UNSENT_BYTES:
+        while sum(wire.unsent for wire in self._all if wire.held_up) > UNSENT_BYTES_MAX:
             await asyncio.sleep(POLL_S)
 
 
@@ -171,7 +186,7 @@ class Connection:
         self.caller = Caller(peer=wire.peer)
         self.spent = 0.0
         self._calls: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Semaphore(CALLS_MAX)
+        self._room = asyncio.Semaphore(CONNECTION_CALLS_MAX)
         self._listing = asyncio.Lock()
 
     async def serve(self) -> None:
@@ -204,8 +219,9 @@ class Connection:
 
     async def _begin(self) -> bool:
         head = await self._wire.read(7)
+        # Whoever speaks another protocol would understand no answer.
         if head[:4] != MAGIC:
-            return False  # somebody else's protocol: nothing that it would understand
+            return False
         if head[4] != VERSION:
             raise FatalError(
                 "org.apache.hadoop.ipc.RPC$VersionMismatch",
@@ -226,7 +242,7 @@ class Connection:
         frame = await self._frame()
         header, at = _read(pb.RequestEnvelope, frame, 0)
         asked, _ = _read(pb.Sasl, frame, at)
-        if header.call_id != SASL or asked.state != NEGOTIATE:
+        if header.call_id != SASL_CALL_ID or asked.state != NEGOTIATE:
             raise unauthorized("expected the beginning of a SASL negotiation")
         offer = pb.Sasl(state=NEGOTIATE)
         offer.auths.add(
@@ -241,14 +257,16 @@ class Connection:
         self._answer(header, offer)
         frame = await self._frame()
         header, at = _read(pb.RequestEnvelope, frame, 0)
-        if header.call_id == CONTEXT and not self._server.tokens_only:
-            self._context(frame, at)  # it chose SIMPLE
+        # A peer that sends its context has chosen SIMPLE.
+        if header.call_id == CONTEXT_CALL_ID and not self._server.tokens_only:
+            self._context(frame, at)
             return
         answered, _ = _read(pb.Sasl, frame, at)
-        if header.call_id != SASL or answered.state != INITIATE or not answered.auths:
+        if header.call_id != SASL_CALL_ID or answered.state != INITIATE or not answered.auths:
             raise unauthorized("expected an answer to the SASL negotiation")
+        # The peer waits for no answer, and would take one for that of a call.
         if answered.auths[0].method == "SIMPLE" and not self._server.tokens_only:
-            return  # the peer waits for no answer, and would take one for that of a call
+            return
 
         def password_of(identifier: bytes) -> bytes:
             self.caller.kind, password = self._server.authenticate(identifier)
@@ -276,8 +294,8 @@ class Connection:
             raise FatalError("java.io.IOException", f"a frame of {length} bytes is too long", 13)
         self._server.busy(self._wire)
         server = self._server
-        budget = server.small if length <= SMALL else server.large
-        async with asyncio.timeout(FRAME_S):
+        budget = server.small if length <= SMALL_FRAME_MAX else server.large
+        async with asyncio.timeout(FRAME_TIMEOUT_S):
             await budget.take(self._wire, length)
             try:
                 frame = await self._wire.read(length)
@@ -300,11 +318,12 @@ class Connection:
 
     async def _call(self, frame: bytearray) -> asyncio.Task[None] | None:
         header, at = _read(pb.RequestEnvelope, frame, 0)
-        if header.call_id == CONTEXT:
+        if header.call_id == CONTEXT_CALL_ID:
             self._context(frame, at)
             return None
+        # A ping, like anything else with such an id, wants no answer.
         if header.call_id < 0:
-            return None  # a ping, or something that wants no answer
+            return None
         if header.rpc_kind != 2 or header.rpc_op != 0:
             raise FatalError("java.io.IOException", "only calls in protobuf are spoken here", 12)
         call, at = _read(pb.MethodCall, frame, at)
@@ -344,13 +363,15 @@ class Connection:
             self._refuse(header, error)
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # a fault of this server is told to its caller, not to all
+        # A fault of this server is an error for its caller, and no end of the connection.
+        except Exception as error:
             outcome = type(error).__name__
             self._refuse(header, server_error(f"{type(error).__name__}: {error}"))
         finally:
             seconds = asyncio.get_running_loop().time() - began_s
             self._server.observe(known, outcome, seconds)
-        await self._wire.drained()  # the call is over when there is room for its answer
+        # The call is over when there is room for its answer.
+        await self._wire.drained()
 
     async def _list(self, header: Any, method: Method, request: Any) -> None:
         """Answer with a listing: one at a time for each peer, once its last answers have left."""
@@ -367,22 +388,22 @@ class Connection:
     # -- answers -----------------------------------------------------------------------------------
 
     def _answer(self, header: Any, message: Message) -> int:
-        envelope = _envelope(header, SUCCESS)
+        envelope = _envelope(header, SUCCESS_STATE)
         return self._send(_delimited(envelope) + _delimited(message))
 
     def _refuse(self, header: Any, error: HadoopError) -> None:
-        envelope = _envelope(header, ERROR)
+        envelope = _envelope(header, ERROR_STATE)
         envelope.exception_class = error.java_class
-        envelope.error = error.text[:TEXT_MAX]
+        envelope.error = error.text[:ERROR_CHARACTERS_MAX]
         envelope.error_detail = error.detail
         self._send(_delimited(envelope))
 
     def _fatal(self, error: FatalError) -> None:
         envelope = pb.ResponseEnvelope(
             call_id=0xFFFFFFFF,
-            status=FATAL,
+            status=FATAL_STATE,
             server_version=VERSION,
-            error=error.text[:TEXT_MAX],
+            error=error.text[:ERROR_CHARACTERS_MAX],
             exception_class=error.java_class,
             error_detail=error.detail,
         )

@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 REALM = "default"
 _PAIR = re.compile(r'\s*([a-zA-Z-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^,\s]*))\s*(?:,|$)')
-RESPONSE_MAX = 64 * 1024  # characters; a token's identifier is far below 1 kB
+# A token's identifier is far below 1 kB.
+RESPONSE_CHARACTERS_MAX = 64 * 1024
 
 
 class Refused(Exception):
@@ -57,7 +58,7 @@ class DigestServer:
 
 def read_pairs(text: bytes) -> dict[str, str]:
     """Read `key=value` pairs; raises Refused for anything else."""
-    if len(text) > RESPONSE_MAX:
+    if len(text) > RESPONSE_CHARACTERS_MAX:
         raise Refused("the response is too long")
     try:
         rest = text.decode("utf-8")

@@ -13,59 +13,82 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-STAGES_MAX = 1_000  # of one application that are looked at: the newest, as many as Spark keeps
+# The newest stages of an application count, as many as Spark keeps.
+STAGES_MAX = 1_000
 NAME_MAX = 200
-TASKS_MAX = 2**31 - 1  # of a stage: an Int of Spark's
+# Spark counts the tasks of a stage in an Int.
+TASKS_MAX = 2**31 - 1
 OVER = ("COMPLETE", "SKIPPED", "FAILED")
 
 
 class Stage(NamedTuple):
-    """One stage of a running application, as the API tells it."""
+    """One stage of a running application, as the API tells it.
 
-    key: tuple[str, int]  # its name (call site), and how many of that name came before
+    `key` is its name (call site) and how many stages of that name came before. `task_s` is the mean
+    run time of a finished task (0: none finished). `status` is PENDING, ACTIVE, COMPLETE, SKIPPED
+    or FAILED. `began_s` is Unix time (0: not yet), `parents` are numbers of stages (None: unknown),
+    and `profile` is the resource profile, which executors its tasks need.
+    """
+
+    key: tuple[str, int]
     tasks: int
     finished: int
     running: int
-    task_s: float  # mean run time of a finished task; 0: none finished
-    status: str  # PENDING, ACTIVE, COMPLETE, SKIPPED, FAILED
-    began_s: float  # Unix time; 0: not yet
+    task_s: float
+    status: str
+    began_s: float
     ended_s: float
     number: int = -1
-    parents: tuple[int, ...] | None = None  # numbers; None: not told
-    profile: int = 0  # resource profile: which executors its tasks need
+    parents: tuple[int, ...] | None = None
+    profile: int = 0
 
 
 class Known(NamedTuple):
-    """One stage of an application as it ran before."""
+    """One stage of an application as it ran before.
+
+    `parents` are positions smaller than its own.
+    """
 
     key: tuple[str, int]
     tasks: int
     task_s: float
-    parents: tuple[int, ...]  # positions; smaller than its own
+    parents: tuple[int, ...]
     profile: int = 0
 
 
 class Remaining(NamedTuple):
-    """What is left of an application."""
+    """What is left of an application.
 
-    task_s: float  # sum over tasks that did not start of their expected run time
-    path_s: float  # the longest path of stages that are not done, a task's time each
+    `task_s` sums the expected run times of the tasks that did not start; `path_s` is the longest
+    path of stages that are not done, a task's time each.
+    """
+
+    task_s: float
+    path_s: float
 
 
 class Left(NamedTuple):
-    """What is left of one stage."""
+    """What is left of one stage.
+
+    `work_s` is that of its tasks that did not start. Both times count from now, along the longest
+    path to it.
+    """
 
     profile: int
-    work_s: float  # of its tasks that did not start
-    begins_s: float  # from now, along the longest path to it
+    work_s: float
+    begins_s: float
     ends_s: float
 
 
 class Part(NamedTuple):
-    """What is left of the stages that need one kind of executor (a resource profile)."""
+    """What is left of the stages that need one kind of executor (a resource profile).
 
-    task_s: float  # sum over tasks that did not start
-    begins_s: float  # from now until the first of them is due
+    `task_s` sums over the tasks that did not start; `begins_s` is from now until the first of them
+    is due.
+    """
+
+    task_s: float
+    begins_s: float
 
 
 def read_stages(items: Sequence[Mapping[str, Any]]) -> list[Stage]:
@@ -80,8 +103,9 @@ def read_stages(items: Sequence[Mapping[str, Any]]) -> list[Stage]:
         stages = []
         for number in sorted(newest)[-STAGES_MAX:]:
             item = newest[number]
+            # The output of a skipped stage existed, so it did not run.
             if item["status"] == "SKIPPED":
-                continue  # its output existed: no run of it is a run
+                continue
             name = str(item["name"])[:NAME_MAX]
             stages.append(_stage(item, (name, seen[name])))
             seen[name] += 1
@@ -114,7 +138,8 @@ def _stage(item: Mapping[str, Any], key: tuple[str, int]) -> Stage:
 def _unix_s(text: Any) -> float:
     if not text:
         return 0.0
-    if isinstance(text, int | float):  # of the event log, ms
+    # The event log has milliseconds.
+    if isinstance(text, int | float):
         return float(text) / 1000
     return datetime.strptime(
         f"{text}".replace("GMT", "+0000"), "%Y-%m-%dT%H:%M:%S.%f%z"
@@ -192,7 +217,8 @@ def stages_left(stages: Sequence[Stage], before: Sequence[Known] = ()) -> list[L
 def _of_before(stages: Sequence[Stage], before: Sequence[Known]) -> list[Left]:
     """Return what is left of the stages that an earlier run had, by its edges."""
     now = {stage.key: stage for stage in stages}
-    ends_s: list[float] = []  # by position in `before`: from now to its end
+    # From now to the end of each stage of `before`.
+    ends_s: list[float] = []
     left: list[Left] = []
     for known in before:
         stage = now.get(known.key)

@@ -5,7 +5,8 @@ from typing import Any
 from weft.model.job import Job, MasterSpec
 from weft.yarn import launches, translate
 
-TAGS_MAX, TAG_MAX, TYPE_MAX = 100, 100, 20  # YARN's own limits, as its clients keep them
+# YARN's clients keep these limits, too.
+TAGS_MAX, TAG_MAX, TYPE_MAX = 100, 100, 20
 ATTEMPTS_MAX = 255
 PRIORITY_MAX = 2**31 - 1
 

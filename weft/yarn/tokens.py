@@ -25,8 +25,9 @@ from weft.yarn import hadoop_pb2 as pb
 from weft.yarn.sasl import Refused
 
 MASTER, NODE, CONTAINER = "YARN_AM_RM_TOKEN", "NMToken", "ContainerToken"
-KEY_LIFE_S = 24 * 3600.0  # a key makes tokens for so long,
-KEY_GRACE_S = 7 * KEY_LIFE_S  # and its tokens are taken for so much longer
+# A key makes tokens for so long, and they are accepted for so much longer.
+KEY_LIFE_S = 24 * 3600.0
+KEY_GRACE_S = 7 * KEY_LIFE_S
 
 
 class Credential(NamedTuple):
@@ -38,10 +39,11 @@ class Credential(NamedTuple):
     service: str
 
 
+# `made_s` is Unix time.
 @dataclass(slots=True)
 class _Key:
     number: int
-    made_s: float  # Unix time
+    made_s: float
     secret: bytes
 
 

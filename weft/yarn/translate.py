@@ -53,7 +53,7 @@ NODE_STATES = (
     "SHUTDOWN",
 )
 ATTEMPT_STATES = {"ACCEPTED": 3, "RUNNING": 8, "FINISHED": 10, "FAILED": 7, "KILLED": 11}
-COMPLETE, RUNNING = 3, 2  # states of a container
+CONTAINER_COMPLETE, CONTAINER_RUNNING = 3, 2
 # Hadoop's exit statuses that are no exit codes
 RELEASED, PREEMPTED, MEMORY_EXCEEDED, KILLED_BY_MANAGER, KILLED_BY_MASTER = (
     -100,
@@ -64,7 +64,8 @@ RELEASED, PREEMPTED, MEMORY_EXCEEDED, KILLED_BY_MANAGER, KILLED_BY_MASTER = (
 )
 
 
-NAME_MAX = 250  # characters of a name, at most four bytes each
+# A name's characters take at most four bytes each.
+NAME_MAX = 250
 
 
 # -- names -----------------------------------------------------------------------------------------
@@ -177,7 +178,8 @@ def exit_status(end: ContainerEnd, *, released: bool, stopped: bool) -> tuple[in
     if outcome in (Outcome.KILLED, Outcome.RELEASED):
         return KILLED_BY_MANAGER, end.message or "Container killed by the manager"
     code = end.exit_code
-    return (128 - code if code < 0 else code or 1), end.message  # as a shell shows a signal
+    # A shell shows a signal as 128 and its number.
+    return (128 - code if code < 0 else code or 1), end.message
 
 
 def told_status(state: str, exit_code: int, message: str) -> tuple[int, str]:

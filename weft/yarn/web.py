@@ -48,9 +48,10 @@ def launch_application(gateway: Gateway, door: Door) -> web.Application:
             return web.Response(status=400, text=str(error))
         ticket = request.headers.get("X-Weft-Ticket", "")
         node = request.headers.get("X-Weft-Node", "")
+        # The launcher asks again after status 503.
         try:
             data = await gateway.launch(name, number, node, ticket)
-        except WeftError as error:  # the launcher asks again
+        except WeftError as error:
             return web.Response(status=503, text=str(error))
         if data is None:
             return web.Response(status=403, text="no such container, or not with this ticket")
@@ -99,9 +100,10 @@ class Folder:
         if ".." in parts or any("\0" in part for part in parts):
             raise PermissionError("the name leaves the file system")
         path = self.root.joinpath(*parts)
+        # Python before 3.13 raises RuntimeError for links that lead to each other.
         try:
             resolved = path.resolve()
-        except RuntimeError:  # what Python before 3.13 says of links that lead to each other
+        except RuntimeError:
             raise PermissionError("the name is a loop of links") from None
         if resolved != self.root and self.root not in resolved.parents:
             raise PermissionError("the name leaves the file system")
@@ -191,7 +193,8 @@ class Folder:
         if path.is_dir():
             items = []
             for one in sorted(path.iterdir()):
-                with contextlib.suppress(OSError):  # gone meanwhile, or a link to nothing
+                # An entry may be gone meanwhile, or be a link to nothing.
+                with contextlib.suppress(OSError):
                     items.append(self._status_of(one, one.name))
         else:
             items = [self._status_of(path, "")]
@@ -254,7 +257,8 @@ class Folder:
     # -- writing -----------------------------------------------------------------------------------
 
     async def _create(self, request: web.Request, path: Path) -> web.Response:
-        if request.query.get("data") != "true":  # the client sends the bytes in a second request
+        # The client sends the bytes in a second request.
+        if request.query.get("data") != "true":
             where = str(request.url.update_query(data="true"))
             if request.query.get("noredirect", "").lower() == "true":
                 return web.json_response({"Location": where})
@@ -354,7 +358,8 @@ def _must_be_file(path: Path) -> None:
         raise FileNotFoundError(21, "is a folder")
     if not path.exists():
         raise FileNotFoundError(2, "no such file")
-    if not path.is_file():  # to open a pipe is to wait for its writer
+    # To open a pipe is to wait for its writer.
+    if not path.is_file():
         raise PermissionError("is no regular file")
 
 

@@ -8,10 +8,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-SCRATCH = 4_096  # bytes that are read at once, where less was asked for
-STALE_S = 1.0  # a frame that takes longer may be given up for another one
-UNREAD_S = 10.0  # a peer that takes nothing of its answers for so long is given up
-HIGH_WATER = 64 << 10  # bytes of answers that are not taken yet: then no more are made
+# Where less was asked for, so much is read at once.
+SCRATCH_BYTES = 4_096
+# A frame that takes longer may be given up for another one.
+STALE_FRAME_S = 1.0
+# A peer that takes nothing of its answers for so long is given up.
+UNREAD_TIMEOUT_S = 10.0
+# With so much of its answers not taken by the peer, no more are made.
+UNREAD_BYTES_MAX = 64 << 10
 
 
 class Wire(asyncio.BufferedProtocol):
@@ -21,12 +25,15 @@ class Wire(asyncio.BufferedProtocol):
         self._connected = connected
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
-        self._scratch = bytearray(SCRATCH)
-        self._have = self._taken = 0  # bytes in the scratch, and of those such as were read
-        self._wanted: memoryview | None = None  # what is still to be filled of a long read
+        self._scratch = bytearray(SCRATCH_BYTES)
+        # Bytes in the scratch, and how many of them were read.
+        self._scratch_filled = self._scratch_read = 0
+        # What a long read still has to fill.
+        self._unfilled: memoryview | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._lost = False
-        self._free = asyncio.Event()  # there is room for answers
+        # It is set while there is room for answers.
+        self._free = asyncio.Event()
         self._free.set()
         self._closed = asyncio.Event()
         self._watch: asyncio.TimerHandle | None = None
@@ -36,25 +43,25 @@ class Wire(asyncio.BufferedProtocol):
     def connection_made(self, transport: Any) -> None:
         """Begin: nothing is read before it is asked for."""
         self._transport = transport
-        transport.set_write_buffer_limits(HIGH_WATER)
+        transport.set_write_buffer_limits(UNREAD_BYTES_MAX)
         transport.pause_reading()
         self._connected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where what comes next belongs."""
-        if self._wanted is not None:
-            return self._wanted
-        return memoryview(self._scratch)[self._have :]
+        if self._unfilled is not None:
+            return self._unfilled
+        return memoryview(self._scratch)[self._scratch_filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take note of bytes that came."""
-        if self._wanted is not None:
-            self._wanted = self._wanted[nbytes:]
-            if self._wanted:
+        if self._unfilled is not None:
+            self._unfilled = self._unfilled[nbytes:]
+            if self._unfilled:
                 return
-            self._wanted = None
+            self._unfilled = None
         else:
-            self._have += nbytes
+            self._scratch_filled += nbytes
         self._transport.pause_reading()
         self._wake()
 
@@ -65,7 +72,8 @@ class Wire(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End all waiting."""
         self._lost = True
-        self._wanted = None  # what half a frame would have filled
+        # Half a frame is filled no more.
+        self._unfilled = None
         self._free.set()
         self._closed.set()
         if self._watch is not None:
@@ -75,7 +83,7 @@ class Wire(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """Hold up who makes answers, and the peer to taking some."""
         self._free.clear()
-        self._watch = self._loop.call_later(UNREAD_S, self._look, self.unsent)
+        self._watch = self._loop.call_later(UNREAD_TIMEOUT_S, self._look, self.unsent)
 
     def resume_writing(self) -> None:
         """Go on."""
@@ -87,7 +95,7 @@ class Wire(asyncio.BufferedProtocol):
         if self.unsent >= before:
             self.abort()
         else:
-            self._watch = self._loop.call_later(UNREAD_S, self._look, self.unsent)
+            self._watch = self._loop.call_later(UNREAD_TIMEOUT_S, self._look, self.unsent)
 
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None
@@ -115,23 +123,23 @@ class Wire(asyncio.BufferedProtocol):
     async def read(self, size: int) -> bytearray:
         """Return so many bytes; raises ConnectionError where the peer left before."""
         result = bytearray(size)
-        ready = min(self._have - self._taken, size)
-        result[:ready] = self._scratch[self._taken : self._taken + ready]
-        self._taken += ready
-        if self._taken == self._have:
-            self._taken = self._have = 0
-        if size - ready >= SCRATCH:
-            self._wanted = memoryview(result)[ready:]
+        ready = min(self._scratch_filled - self._scratch_read, size)
+        result[:ready] = self._scratch[self._scratch_read : self._scratch_read + ready]
+        self._scratch_read += ready
+        if self._scratch_read == self._scratch_filled:
+            self._scratch_read = self._scratch_filled = 0
+        if size - ready >= SCRATCH_BYTES:
+            self._unfilled = memoryview(result)[ready:]
             ready = size
             await self._more()
         while ready < size:
             await self._more()
-            piece = min(self._have, size - ready)
+            piece = min(self._scratch_filled, size - ready)
             result[ready : ready + piece] = self._scratch[:piece]
             ready += piece
-            self._taken = piece
-            if self._taken == self._have:
-                self._taken = self._have = 0
+            self._scratch_read = piece
+            if self._scratch_read == self._scratch_filled:
+                self._scratch_read = self._scratch_filled = 0
         return result
 
     async def _more(self) -> None:
@@ -175,31 +183,35 @@ class Budget:
     def __init__(self, most: int) -> None:
         self._most = most
         self._used = 0
-        self._reading: dict[Wire, float] = {}  # since when, the oldest first
+        self._reading_since_s: dict[Wire, float] = {}
         self._changed = asyncio.Event()
 
     async def take(self, wire: Wire, size: int) -> None:
         """Wait for room for a frame that begins."""
         clock = asyncio.get_running_loop().time
         while self._used + size > self._most:
-            oldest = next(iter(self._reading), None)
-            left_s = 0.0 if oldest is None else STALE_S - (clock() - self._reading[oldest])
+            oldest = next(iter(self._reading_since_s), None)
+            left_s = (
+                0.0 if oldest is None else STALE_FRAME_S - (clock() - self._reading_since_s[oldest])
+            )
             if oldest is not None and left_s <= 0:
-                del self._reading[oldest]
+                del self._reading_since_s[oldest]
                 oldest.abort()
-                left_s = STALE_S
+                left_s = STALE_FRAME_S
             changed = self._changed
             try:
-                async with asyncio.timeout(min(STALE_S, max(left_s, 0.01)) if oldest else STALE_S):
+                async with asyncio.timeout(
+                    min(STALE_FRAME_S, max(left_s, 0.01)) if oldest else STALE_FRAME_S
+                ):
                     await changed.wait()
             except TimeoutError:
                 continue
         self._used += size
-        self._reading[wire] = clock()
+        self._reading_since_s[wire] = clock()
 
     def whole(self, wire: Wire) -> None:
         """Note that a frame is whole, or will never be."""
-        self._reading.pop(wire, None)
+        self._reading_since_s.pop(wire, None)
 
     def give_back(self, size: int) -> None:
         """Give room back."""
@@ -209,9 +221,12 @@ class Budget:
 
 
 class Served(Protocol):
-    """A connection as `Turns` knows it."""
+    """A connection as `Turns` knows it.
 
-    spent: float  # what was done for it so far, in bytes
+    `spent` is what was done for it so far, in bytes.
+    """
+
+    spent: float
 
 
 class Turns:
