@@ -72,7 +72,8 @@ def _job(rng: np.random.Generator, cluster: ClusterSpec, job: Job) -> Job:
 def _stage(rng: np.random.Generator, cluster: ClusterSpec, stage: Stage) -> Stage:
     """Return a stage that may be a gang, prefer nodes, have mixed tasks, or many short ones."""
     kind = int(rng.integers(8))
-    if kind == 0:  # few enough to fit beside masters, in any queue, in containers of any size
+    if kind == 0:
+        # So few tasks fit beside masters, in any queue, in containers of any size.
         most = len(cluster.nodes) - 1
         return replace(stage, gang=True, tasks=min(stage.tasks, most))
     if kind == 1:

@@ -22,11 +22,16 @@ from weft.policies.presets import choose
 from weft.protocol.buggify import Buggify
 from weft.protocol.messages import MANAGER
 
-BAD_S = 900.0  # links stay bad and rare paths are taken for so long;
-CALM_S = 300.0  # a job that has not ended by so much later hangs
-REST_S = 60.0  # after the last end and the last fault: then nothing may be left
-CHECK_EVERY = 40  # events between two looks of a core at its own books
-EVENTS_MAX = 400_000  # more for a few dozen tasks is a storm
+# Links stay bad and rare paths are taken for so long.
+FAULTS_S = 900.0
+# A job that has not ended by so much later hangs.
+CALM_S = 300.0
+# So long after the last end and the last fault nothing may be left.
+REST_S = 60.0
+# A core checks its own books once in so many events.
+EVENTS_PER_CHECK = 40
+# More events for a few dozen tasks are a storm.
+EVENTS_MAX = 400_000
 MANAGER_SETTINGS = {
     "node_expiry_s": 10.0,
     "master_expiry_s": 12.0,
@@ -39,13 +44,16 @@ MASTER_SETTINGS = {"node_failures_max": 50, "node_ends_max": 0}
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a run showed; an empty `problem` is none."""
+    """What a run showed; an empty `problem` is none.
+
+    `repeated` counts successes of tasks that had succeeded before.
+    """
 
     problem: str
     at_s: float
     events: int
     tasks: int
-    repeated: int  # successes of tasks that had succeeded before
+    repeated: int
 
     @property
     def kind(self) -> str:
@@ -62,12 +70,12 @@ def settings_of(case: Case) -> SimSettings:
         seed=case.seed,
         prompt=case.prompt,
         checks=True,
-        check_every=CHECK_EVERY,
+        check_every=EVENTS_PER_CHECK,
         faults=case.faults,
         node=NodeSettings(tombstone_s=120.0, buggify=chance),
         manager={**MANAGER_SETTINGS, **case.manager, "buggify": chance},
         master={**MASTER_SETTINGS, **case.master, "buggify": chance},
-        until_s=BAD_S,
+        until_s=FAULTS_S,
         skip_idle=False,
         events_max=EVENTS_MAX,
     )
@@ -96,14 +104,16 @@ def prove(simulation: Simulation) -> str:
     problem = ""
     try:
         simulation.run()
-        if _unfinished(simulation):  # bad enough links let no master live for long
+        # Bad enough links let no master live for long.
+        if _unfinished(simulation):
             _calm_down(simulation)
             simulation.go_on(simulation.settings.until_s + CALM_S)
         problem = _unfinished(simulation)
         if not problem:
             rest(simulation)
             problem = next(leftovers(simulation), "")
-    except Exception as error:  # whatever a core raises ends its process: that is the finding
+    # Whatever a core raises ends its process: that is the finding.
+    except Exception as error:
         problem = f"{type(error).__name__}: {error}"
     return " ".join(problem.split())
 
@@ -114,8 +124,9 @@ def _unfinished(simulation: Simulation) -> str:
             return f"a job hangs [{row.job.name}: {row.state}]"
         if row.state == "KILLED" and row.job.lifetime_s:
             continue
+        # It was never accepted: an empty cluster could not hold the gang beside its master.
         if row.state == "REFUSED" and any(stage.gang for stage in row.job.stages):
-            continue  # it was never accepted: an empty cluster could not hold it beside its master
+            continue
         if row.state != "FINISHED":
             return f"a job ended {row.state} [{row.job.name}: {row.diagnostics}]"
     return ""
@@ -158,8 +169,9 @@ def leftovers(simulation: Simulation) -> Iterator[str]:
         "ends to be journalled": dict(books.unsaved_tasks),
     }
     for node in books.node_at:
+        # A hostile sender made this node up.
         if node.node_id not in names:
-            continue  # somebody made it up
+            continue
         if not node.present and node.state.name != "DECOMMISSIONED":
             yield f"a node did not come back [{node.node_id}: {node.state.name}]"
         kept[f"orders to a node [{node.node_id}]"] = node.outbox.owes

@@ -19,13 +19,18 @@ from weft.model.job import Edge, EdgeKind, Job, Stage
 from weft.model.json_types import Table
 from weft.policies.presets import PRESETS, PROMISING
 
-HORIZON_S = 45.0  # faults begin before
-IN_NO_PRESET, OWN_ASKER = "reuse", 0.08  # the asker of this part of the seeds
+# All faults begin before.
+HORIZON_S = 45.0
+# No preset has this asker, so this share of the seeds does.
+ASKER_IN_NO_PRESET, OWN_ASKER_SHARE = "reuse", 0.08
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run of the search: everything follows from it."""
+    """One run of the search: everything follows from it.
+
+    `asker` is another than the preset's, `manager` and `master` are settings of this seed.
+    """
 
     seed: int
     preset: str
@@ -33,8 +38,8 @@ class Case:
     cluster: ClusterSpec
     jobs: tuple[Job, ...]
     faults: Faults
-    asker: str = ""  # another than the preset's
-    manager: Table = field(default_factory=dict)  # settings of this seed
+    asker: str = ""
+    manager: Table = field(default_factory=dict)
     master: Table = field(default_factory=dict)
 
 
@@ -59,8 +64,8 @@ def case(
     cluster = _cluster(rng)
     jobs = _jobs(rng)
     chosen = preset or own
-    if not preset and not asker and np.random.default_rng([seed, 26]).random() < OWN_ASKER:
-        asker = IN_NO_PRESET
+    if not preset and not asker and np.random.default_rng([seed, 26]).random() < OWN_ASKER_SHARE:
+        asker = ASKER_IN_NO_PRESET
     if faults is None:
         nodes = [spec.node_id for spec in cluster.nodes]
         faults = swarm(np.random.default_rng([seed, 22]), nodes, len(jobs))
@@ -152,7 +157,8 @@ def swarm(rng: np.random.Generator, nodes: Sequence[str], jobs: int) -> Faults:
     delay_s = float(rng.choice([0.0, 0.05, 0.5, 3.0], p=[0.4, 0.3, 0.2, 0.1]))
     rare = float(rng.choice([0.0, 0.01, 0.1], p=[0.5, 0.3, 0.2]))
     links = LinkSettings(0.0, delay_s, loss, twice)
-    if rng.random() < 0.25:  # last, so that older seeds break what they broke
+    # This draw comes last, so that older seeds break what they broke.
+    if rng.random() < 0.25:
         for _ in range(int(rng.integers(1, 3))):
             at_s = float(rng.random() * HORIZON_S)
             script.append(_fault(rng, FaultKind.UNHEALTHY, at_s, nodes, jobs))
@@ -190,7 +196,8 @@ def _inside(rng: np.random.Generator, nodes: Sequence[str], jobs: int) -> list[F
     at_s = first.at_s + float(rng.random()) * first.for_s * 0.6
     second = _fault(rng, kind, at_s, nodes, jobs)
     left_s = first.at_s + first.for_s - at_s
-    for_s = max(0.05, round(float(rng.random()) * left_s, 3))  # 0: it would never end
+    # A fault of 0 s would never end.
+    for_s = max(0.05, round(float(rng.random()) * left_s, 3))
     return [first, replace(second, for_s=for_s, effect=-1)]
 
 
@@ -202,7 +209,8 @@ def _fault(
         count = 1 if rng.random() < 0.7 else int(rng.integers(1, len(nodes) + 1))
         some = tuple(nodes[int(i)] for i in sorted(rng.choice(len(nodes), count, replace=False)))
     if kind is FaultKind.CLOCK and rng.random() < 0.3:
-        some = ()  # the manager's
+        # No node is named, so it is the manager's clock.
+        some = ()
     effect = int(rng.integers(0, 4)) if rng.random() < 0.5 else -1
     amid = kind in (FaultKind.CRASH, FaultKind.LOSE_MASTER, FaultKind.RESTART_MANAGER)
     return Fault(

@@ -17,7 +17,8 @@ from rm.match.yarn.books import Machine, Request
 from rm.match.yarn.decisions import Taken
 from rm.match.yarn.matcher import YarnMatcher
 
-Decision = tuple[str, int, int]  # "granted" or "reserved", application, priority
+# "granted" or "reserved", application, priority.
+Decision = tuple[str, int, int]
 
 
 @dataclass(slots=True)
@@ -112,12 +113,15 @@ class LedMatcher(YarnMatcher):
 
 @dataclass(slots=True)
 class Told:
-    """What YARN did at one heartbeat."""
+    """What YARN did at one heartbeat.
+
+    `reserved` are those of this heartbeat, `kept` is the reservation after it.
+    """
 
     grants: list[tuple[int, int]] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
-    reserved: list[tuple[int, int]] = field(default_factory=list)  # newly
-    kept: tuple[int, int] | None = None  # afterwards
+    reserved: list[tuple[int, int]] = field(default_factory=list)
+    kept: tuple[int, int] | None = None
     freed: list[tuple[str, int, int]] = field(default_factory=list)
 
 

@@ -153,7 +153,8 @@ class Loop:
             app = told["id"]
             if app in self._attempts and self._registered(app):
                 self._up.add(app)
-            elif app in self._attempts:  # there the scheduler is asked for its master's container
+            # YARN asks the scheduler for the headroom at this point, for its master's container.
+            elif app in self._attempts:
                 slot = self.manager.books.apps[app_of_attempt(self._attempts[app])].slot
                 self.matcher.headroom(self.manager.books.view, slot)
         for told in self.case.data["applications"]:

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 
 Row = tuple[int, ...]
-_TRIES = 12  # rows that are made for each that is taken
+_CANDIDATES_PER_ROW = 12
 
 
 def covering(sizes: Sequence[int], strength: int, seed: int = 0) -> list[Row]:
@@ -23,7 +23,7 @@ def covering(sizes: Sequence[int], strength: int, seed: int = 0) -> list[Row]:
     }
     rows: list[Row] = []
     while any(cells.any() for cells in left.values()):
-        made = [_row(sizes, left, rng) for _ in range(_TRIES)]
+        made = [_row(sizes, left, rng) for _ in range(_CANDIDATES_PER_ROW)]
         best = max(made, key=lambda row: sum(left[g][tuple(row[d] for d in g)] for g in left))
         for group, cells in left.items():
             cells[tuple(best[d] for d in group)] = False

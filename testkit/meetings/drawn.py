@@ -15,7 +15,8 @@ from weft.model.recording import Asked, Recording, Request
 from weft.policies.presets import PRESETS, choose
 
 CORES, MEMORY_MB, MBPS = 8.0, 8192.0, 1000.0
-PATIENCE_S = 10.0  # `reserve_after_s`: short, so that a search need not wait
+# The matchers' `reserve_after_s` is short, so that a search need not wait.
+PATIENCE_S = 10.0
 HEARTBEAT_S = 1.0
 UNTIL_S = 600.0
 EVENTS_MAX = 400_000
@@ -42,7 +43,8 @@ class Meeting:
         matcher = row["matcher"]
         base = matcher if matcher in PRESETS else "capacity"
         scheduler = choose(base, matcher=matcher, planner=row["planner"], asker=row["asker"])
-        if row["planner"] == "optimal":  # which is for small jobs, and would think for a minute
+        # The optimal planner is for small jobs, and would think for a minute.
+        if row["planner"] == "optimal":
             scheduler = replace(scheduler, planner_options={"effort": 0.02})
         return SimSettings(
             scheduler,
@@ -95,7 +97,8 @@ def _cluster(chance: random.Random, row: Row) -> ClusterSpec:
     nodes = []
     for number in range(count):
         node: Json = {"count": 1, "capacity": capacity, "rack": f"r{number % 2 + 1}"}
-        if row["nodes"] == "unlike":  # neither is the smaller one
+        # Of two unlike nodes neither is the smaller one.
+        if row["nodes"] == "unlike":
             wide = number % 2 == 0
             more = {"vcores": 8.0 if wide else 10.0, "memory_mb": 12288.0 if wide else 7168.0}
             node["capacity"] = {**capacity, **more}
@@ -215,7 +218,8 @@ def _demand(chance: random.Random, row: Row, number: int) -> dict[str, float]:
     large = {"vcores": float(chance.choice([3, 5, 7])), "memory_mb": 2048.0}
     part = {"small": 0.0, "large": 0.8, "mixed": 0.4, "unlike": 0.0}[row["sizes"]]
     demand = large if chance.random() < part else small
-    if row["sizes"] == "unlike":  # by queue: cores or memory
+    # A queue's jobs are large in either cores or memory.
+    if row["sizes"] == "unlike":
         last = number % len(_LEAVES[row["tree"]]) == len(_LEAVES[row["tree"]]) - 1
         demand = (
             {"vcores": 0.1, "memory_mb": 1024.0} if last else {"vcores": 1.0, "memory_mb": 64.0}
@@ -246,7 +250,8 @@ def _crowd(chance: random.Random, row: Row, first: int) -> list[Job]:
         small["network_mbps"] = 50.0
     label = "gpu" if row["label"] == "one" else ""
     jobs = []
-    if row["maximum"] == "queue":  # it is full for long
+    # The queue is full for long.
+    if row["maximum"] == "queue":
         held = _one_stage(chance, first, 2, 240.0, {"vcores": 7.0, "memory_mb": 512.0}, 0.0, "")
         jobs.append(replace(held, queue=leaves[0]))
     step_s = 0.1 if row["maximum"] == "queue" else 8.0

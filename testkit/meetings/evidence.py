@@ -19,10 +19,13 @@ class Kept(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a job ended, or where it was when the run did."""
+    """How a job ended, or where it was when the run did.
+
+    `app` is 0 where the job was never accepted.
+    """
 
     job: Job
-    app: AppId  # 0: never accepted
+    app: AppId
     state: str
     finish_s: float
     diagnostics: str
@@ -42,18 +45,24 @@ class Start(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """One run. `events` are facts, messages to the manager, and `Kept`, each with its time, s."""
+    """One run. `events` are facts, messages to the manager, and `Kept`, each with its time, s.
+
+    After `patience_s` a node may be kept for an ask that starves. `intra_queue` is whether priority
+    preempts within a queue, `overbooked` are the resources that the matcher may promise more than
+    once, and `numbers` are those of the jobs in the results. A run that ended by itself had nothing
+    left to happen; any other ended at a limit of time.
+    """
 
     cluster: ClusterSpec
     matcher: str
     pace: str
     heartbeat_s: float
-    patience_s: float  # after which a node may be kept for who starves
+    patience_s: float
     events: Sequence[tuple[float, object]]
     jobs: Sequence[Ended]
     starts: Sequence[Start]
-    intra_queue: bool = False  # whether priority preempts within a queue
-    overbooked: tuple[str, ...] = ()  # resources that the matcher may promise more than once
+    intra_queue: bool = False
+    overbooked: tuple[str, ...] = ()
     overbook_limit: float = 1.25
-    numbers: Sequence[int] = ()  # of the jobs in the results
-    ended_by_itself: bool = True  # and not at a limit of time, with nothing left to happen
+    numbers: Sequence[int] = ()
+    ended_by_itself: bool = True

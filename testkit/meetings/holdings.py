@@ -11,23 +11,28 @@ from weft.model.resources import Vector
 from weft.protocol.messages import Ask
 
 SLACK = 1e-6
-MARGIN = 0.02  # of the cluster: what masters may hold beside what asks do
+# So much of the cluster masters may hold beside what asks do.
+MASTERS_SHARE = 0.02
 
 
 @dataclass(slots=True)
 class Row:
-    """An ask as the manager knows it, and how its wait went."""
+    """An ask as the manager knows it, and how its wait went.
+
+    `told_s` is when its total was sent last. Since `waits_s` it got nothing though limits would let
+    it, `ahead` large ones waited when that began, and `beside` has since when each node has room.
+    """
 
     app: AppId
     attempt: AttemptId
     ask: Ask
     asked_s: float
-    told_s: float = 0.0  # when its total was said last
+    told_s: float = 0.0
     granted: int = 0
-    waits_s: float = 0.0  # since when it got nothing though limits would let it
+    waits_s: float = 0.0
     overtaken: int = 0
-    ahead: int = 0  # large ones that waited when it began to
-    beside: dict[NodeId, float] = field(default_factory=dict)  # since when there is room
+    ahead: int = 0
+    beside: dict[NodeId, float] = field(default_factory=dict)
 
     @property
     def pending(self) -> int:
@@ -48,18 +53,21 @@ class Holdings:
         self.job: dict[AppId, Job] = {end.app: end.job for end in seen.jobs if end.app}
         self.queue = {app: cluster.leaf(job.queue) for app, job in self.job.items()}
         self.rows: dict[tuple[AttemptId, int], Row] = {}
-        self.live: dict[tuple[AttemptId, int], Row] = {}  # that want something
+        self.pending_rows: dict[tuple[AttemptId, int], Row] = {}
         self.avoided: dict[AttemptId, tuple[float, frozenset[NodeId]]] = {}
         self.held: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(self.total))
         self.user_held: dict[tuple[str, str], list[float]] = defaultdict(
             lambda: [0.0] * len(self.total)
         )
-        self.boxes: Counter[str] = Counter()  # containers by queue
+        self.containers_by_queue: Counter[str] = Counter()
         self.placed: dict[ContainerId, tuple[NodeId, AppId, Vector]] = {}
         self.masters: dict[ContainerId, tuple[NodeId, AppId, Vector]] = {}
-        self.apps: dict[AppId, str] = {}  # state of those that are not over
-        self.chosen: tuple[float, set[ContainerId]] = (0.0, set())  # in the last round
-        self.share: dict[str, tuple[float, float]] = {}  # guarantee and most, of the cluster
+        # The states of applications that are not over.
+        self.live_app_states: dict[AppId, str] = {}
+        # The time of the last round, and what it chose.
+        self.chosen: tuple[float, set[ContainerId]] = (0.0, set())
+        # Guarantee and maximum of each queue, as shares of the cluster.
+        self.share: dict[str, tuple[float, float]] = {}
         self.limits = dict(cluster.queues.walk())
         for path, spec in self.limits.items():
             above = self.share.get(path.rpartition(".")[0], (1.0, 1.0))
@@ -75,7 +83,7 @@ class Holdings:
         while above:
             for r, amount in enumerate(demand):
                 self.held[above][r] += sign * amount
-            self.boxes[above] += int(sign)
+            self.containers_by_queue[above] += int(sign)
             above = above.rpartition(".")[0]
 
     def closed(self, container: ContainerId) -> None:
@@ -94,9 +102,11 @@ class Holdings:
         `lenient`: as much as it can be, counting users who wait only; else as little.
         """
         spec, guarantee = self.limits[leaf], self.share[leaf][0]
-        users = {self.job[row.app].user for row in self.live.values() if self.leaf(row) == leaf}
+        users = {
+            self.job[row.app].user for row in self.pending_rows.values() if self.leaf(row) == leaf
+        }
         if not lenient:
-            here = {*self.apps, *(app for _, app, _ in self.masters.values())}
+            here = {*self.live_app_states, *(app for _, app, _ in self.masters.values())}
             users |= {self.job[app].user for app in here if self.queue.get(app) == leaf}
         infinite = [float("inf")] * len(self.total)
         parts = infinite
@@ -155,7 +165,7 @@ class Holdings:
     def may_hold(self, row: Row) -> bool:
         """Return whether limits surely let it have one more, whatever is counted how."""
         demand, path, leaf = row.ask.demand, self.leaf(row), self.leaf(row)
-        margin = [MARGIN * c for c in self.total]
+        margin = [MASTERS_SHARE * c for c in self.total]
         for _, app, own in self.masters.values():
             if self.queue.get(app) == leaf:
                 margin = [m + more for m, more in zip(margin, own, strict=True)]

@@ -25,13 +25,16 @@ from weft.protocol.facts import AppChanged, Closed, Placed, PreemptionChosen, Ta
 from weft.protocol.messages import AskType, ContainersAsked
 
 SAME_S = 1e-6
-BEATS = 2.0  # heartbeats that an eligible ask may wait beside room
-IDLE_S = 45.0  # for so long nothing may run while somebody asks: more than patience, twice
-OVERTAKEN = 10  # grants to later ones from which on a wait is starvation
+# An eligible ask may wait so many heartbeats beside room.
+WAIT_HEARTBEATS_MAX = 2.0
+# For so long nothing may run while an ask waits: it is more than twice the patience.
+IDLE_MAX_S = 45.0
+# A wait in which later asks got so many grants is starvation.
+STARVING_GRANTS = 10
 # policies that owe the head of their line nothing but a node in the end
 BY_WORK = ("sjf", "tetris", "graphene", "carbyne", "fair", "drf")
 _BEFORE_MASTER = ("NEW", "SUBMITTED", "ACCEPTED")
-DELAYS = ("capacity", "fair")  # wait for preferred nodes
+DELAY_SCHEDULERS = ("capacity", "fair")
 
 
 class Judge(Holdings):
@@ -52,7 +55,7 @@ class Judge(Holdings):
         self.bound_s = seen.patience_s + 6 * max(usual_s, 8.0) + 10.0
         # by leaf that is owed: since when, and how many others were served
         self.below: dict[str, tuple[float, int]] = {}
-        self.gangs: dict[tuple[AppId, int], float] = {}  # when one was granted last
+        self.gang_granted_s: dict[tuple[AppId, int], float] = {}
         self.ran: dict[tuple[AppId, int], list[float]] = defaultdict(list)
 
     def problems(self) -> Iterator[str]:
@@ -78,10 +81,12 @@ class Judge(Holdings):
         elif isinstance(event, PreemptionChosen):
             yield from self._chosen(now, event)
         elif isinstance(event, AppChanged):
-            self.apps[event.app] = event.state
+            self.live_app_states[event.app] = event.state
             if event.final_status != "UNDEFINED":
-                del self.apps[event.app]
-                self.live = {key: row for key, row in self.live.items() if row.app != event.app}
+                del self.live_app_states[event.app]
+                self.pending_rows = {
+                    key: row for key, row in self.pending_rows.items() if row.app != event.app
+                }
         elif isinstance(event, Kept):
             self.kept_before, self.kept = self.kept, event.nodes
 
@@ -97,12 +102,12 @@ class Judge(Holdings):
                 row.overtaken = 0
             row.ask, row.told_s = ask, now
             if row.pending > 0 and app in self.job:
-                if key not in self.live:
-                    large = [one for one in self.live.values() if self.is_large(one)]
+                if key not in self.pending_rows:
+                    large = [one for one in self.pending_rows.values() if self.is_large(one)]
                     row.ahead = sum(one.pending for one in large)
-                self.live[key] = row
+                self.pending_rows[key] = row
             else:
-                self.live.pop(key, None)
+                self.pending_rows.pop(key, None)
         if event.blacklist is not None:
             self.avoided[event.attempt_id] = (now, frozenset(event.blacklist))
 
@@ -115,21 +120,22 @@ class Judge(Holdings):
             return
         if row is not None:
             yield from self._fits_what_was_asked(now, event, row)
-            began_s = self.gangs.get((app, event.stage), -1.0)
+            began_s = self.gang_granted_s.get((app, event.stage), -1.0)
             if row.ask.gang:
-                self.gangs[app, event.stage] = now
-            if not row.ask.gang or began_s < now:  # of a gang the first, which brings the others
+                self.gang_granted_s[app, event.stage] = now
+            # The first container of a gang brings the others.
+            if not row.ask.gang or began_s < now:
                 yield from self._within_limits(event, app)
                 yield from self._in_turn(now, event, row)
             self._overtakes(now, event, app)
             self._serves(event)
             row.granted += 1
             row.beside.clear()
-            for other in self.live.values():
+            for other in self.pending_rows.values():
                 if other.app == app:
                     other.waits_s, other.overtaken = now, 0
             if row.pending <= 0:
-                self.live.pop(key, None)
+                self.pending_rows.pop(key, None)
         yield from self._hold(event.container, event.node, app, event.demand)
 
     def _hold(
@@ -147,7 +153,8 @@ class Judge(Holdings):
     def _started(self, now: float, event: TaskStarted) -> Iterator[str]:
         app = app_of_container(event.container)
         if event.stage < 0:
-            if event.container not in self.placed:  # a master, of no ask
+            # A master is of no ask.
+            if event.container not in self.placed:
                 self.masters[event.container] = (event.node, app, event.demand)
                 for r, amount in enumerate(event.demand):
                     self.free[event.node][r] -= amount
@@ -175,7 +182,8 @@ class Judge(Holdings):
             yield f"a container is on a node of the black list {where}"
         if event.demand != ask.demand:
             yield f"a container has another size than its ask {where}"
-        if row.pending <= 0 and row.told_s < now:  # else the word is on its way
+        # Otherwise the new total is on its way.
+        if row.pending <= 0 and row.told_s < now:
             yield f"more containers than were asked for {where}"
 
     def _within_limits(self, event: Placed, app: AppId) -> Iterator[str]:
@@ -199,13 +207,14 @@ class Judge(Holdings):
     def _in_turn(self, now: float, event: Placed, row: Row) -> Iterator[str]:
         """Yield who is served above its guarantee though one below asks for this very room."""
         matcher = self.seen.matcher
+        # Graphene bounds the unfairness by counters.
         if matcher == "graphene" and not row.ask.gang:
-            return  # bounds the unfairness by counters
+            return
         if event.node in self.kept or event.node in self.kept_before or prefers(row.ask):
             return
         if event.kind is AskType.ALTRUISTIC:
             return
-        for other in self.live.values():
+        for other in self.pending_rows.values():
             if other.asked_s >= now - SAME_S or other.ask.gang or prefers(other.ask):
                 continue
             if other.ask.kind is AskType.ALTRUISTIC:
@@ -223,13 +232,17 @@ class Judge(Holdings):
             return False
         if self.dominant(theirs, other.ask.demand) > below - SLACK:
             return False
-        if self.seen.matcher == "fair":  # counts containers
+        # The fair matcher counts containers.
+        if self.seen.matcher == "fair":
             weights = max(above, 1e-9), max(below, 1e-9)
-            return self.boxes[mine] / weights[0] > (self.boxes[theirs] + 1) / weights[1]
+            return (
+                self.containers_by_queue[mine] / weights[0]
+                > (self.containers_by_queue[theirs] + 1) / weights[1]
+            )
         return True
 
     def _overtakes(self, now: float, event: Placed, app: AppId) -> None:
-        for row in self.live.values():
+        for row in self.pending_rows.values():
             if row.app == app or not self.able(row, event.node):
                 continue
             if not self.may_hold(row):
@@ -245,7 +258,7 @@ class Judge(Holdings):
         mine = self._order(row.app)
         return all(
             self._order(other.app) >= mine or self.leaf(other) != self.leaf(row)
-            for other in self.live.values()
+            for other in self.pending_rows.values()
         )
 
     def _serves(self, event: Placed) -> None:
@@ -260,7 +273,7 @@ class Judge(Holdings):
         """Leaves that hold much less than their guarantee while they ask, and may."""
         return {
             self.leaf(row)
-            for row in self.live.values()
+            for row in self.pending_rows.values()
             if not row.ask.gang
             and not prefers(row.ask)
             and not row.ask.label
@@ -288,7 +301,8 @@ class Judge(Holdings):
 
     def _chosen(self, now: float, event: PreemptionChosen) -> Iterator[str]:
         """Only what is above its guarantee gives, and somebody who cannot start elsewhere takes."""
-        if self.chosen[0] < now:  # what was chosen before may not be needed any more
+        # What was chosen before may not be needed any more.
+        if self.chosen[0] < now:
             self.chosen = now, set()
         if not self.seen.intra_queue and event.queue in self.share:
             held = list(self.held[event.queue])
@@ -302,12 +316,12 @@ class Judge(Holdings):
             guarantee = self.share[event.queue][0]
             if all(h <= guarantee * c * (1 + SLACK) for h, c in zip(held, self.total, strict=True)):
                 yield f"a container is taken from a queue within its guarantee [{event.queue}]"
-            if not any(state in _BEFORE_MASTER for state in self.apps.values()):
+            if not any(state in _BEFORE_MASTER for state in self.live_app_states.values()):
                 yield from self._taken_for_nobody(event)
         self.chosen[1].add(event.container)
 
     def _taken_for_nobody(self, event: PreemptionChosen) -> Iterator[str]:
-        for row in self.live.values():
+        for row in self.pending_rows.values():
             guarantee = self.share[self.leaf(row)][0]
             if self.leaf(row) == event.queue or not self.able(row, event.node):
                 continue
@@ -325,9 +339,9 @@ class Judge(Holdings):
         owed = self._owed() if self.seen.matcher == "drf" else set()
         self.below = {leaf: self.below.get(leaf, (now, 0)) for leaf in owed}
         running = any(app in self.job for _, app, _ in self.placed.values())
-        if running or not self.live:
+        if running or not self.pending_rows:
             self.idle_s = now
-        for row in self.live.values():
+        for row in self.pending_rows.values():
             if self._is_exempt(row):
                 row.beside.clear()
                 continue
@@ -341,33 +355,35 @@ class Judge(Holdings):
         """Whether it may be let wait beside room by its policy, or as a part of a gang."""
         if row.ask.gang:
             return True
-        if self.seen.matcher in DELAYS and prefers(row.ask):
+        if self.seen.matcher in DELAY_SCHEDULERS and prefers(row.ask):
             return True
         if self.seen.matcher == "fifo":
-            return any(other is not row for other in self.live.values())
+            return any(other is not row for other in self.pending_rows.values())
         return False
 
     def _over_time(self, now: float) -> Iterator[str]:
         """Judge the time until now, in which nothing changed."""
-        for row in self.live.values():
+        for row in self.pending_rows.values():
             wait_s = max((now - since for since in row.beside.values()), default=0.0)
-            if wait_s > BEATS * self.seen.heartbeat_s + SLACK:
+            if wait_s > WAIT_HEARTBEATS_MAX * self.seen.heartbeat_s + SLACK:
                 name = min(row.beside, key=lambda one: row.beside[one])
                 yield f"an ask waits beside room [{self.job[row.app].name} {name} {wait_s:.1f} s]"
                 row.beside.clear()
-            if row.overtaken >= OVERTAKEN and now - row.waits_s > self.bound_s * (1 + row.ahead):
+            if row.overtaken >= STARVING_GRANTS and now - row.waits_s > self.bound_s * (
+                1 + row.ahead
+            ):
                 yield (
                     f"an ask starves [{self.job[row.app].name} {now - row.waits_s:.0f} s, "
                     f"{row.overtaken} others served]"
                 )
                 row.overtaken = -(10**9)
         for leaf, (since_s, others) in self.below.items():
-            if now - since_s > self.bound_s and others >= 3 * OVERTAKEN:
+            if now - since_s > self.bound_s and others >= 3 * STARVING_GRANTS:
                 yield f"a queue stays below its guarantee [{leaf} for {now - since_s:.0f} s]"
                 self.below = {}
                 break
-        if self.live and now - self.idle_s > IDLE_S:
-            names = sorted({self.job[row.app].name for row in self.live.values()})
+        if self.pending_rows and now - self.idle_s > IDLE_MAX_S:
+            names = sorted({self.job[row.app].name for row in self.pending_rows.values()})
             yield f"nothing runs though somebody asks [{names} for {now - self.idle_s:.0f} s]"
             self.idle_s = float("inf")
 

@@ -8,7 +8,7 @@ from am.plan.registry import QUICK, PlanRequest, planned
 from testkit.meetings.drawn import Meeting
 from weft.model.dag import dag_of_job
 
-TASKS_MAX = 60  # of a job that is planned
+PLANNED_TASKS_MAX = 60
 
 
 def problems(meeting: Meeting) -> Iterator[str]:
@@ -18,7 +18,7 @@ def problems(meeting: Meeting) -> Iterator[str]:
         return
     machines = meeting.cluster.machines()
     for job in meeting.jobs[:2]:
-        if job.master is not None or job.task_count > TASKS_MAX:
+        if job.master is not None or job.task_count > PLANNED_TASKS_MAX:
             continue
         dag = dag_of_job(job, meeting.cluster.types)
 

@@ -13,9 +13,11 @@ from weft.model.job import Job, MasterSpec, Preference, Stage
 from weft.model.recording import Recording
 from weft.model.resources import Vector
 
-FACTOR = 1024.0  # a power of two, so that no digit changes
-LONGER, LONGER_S = 2.0, 120.0  # a wait may be so many times as long, and so much, s
-MEAN, MEAN_S = 1.25, 6.0  # all of them on average, that is
+# A power of two changes no digit.
+FACTOR = 1024.0
+# One wait may grow by the first factor and so many seconds; on average all may by the second.
+LONGER_FACTOR, LONGER_S = 2.0, 120.0
+MEAN_FACTOR, MEAN_LONGER_S = 1.25, 6.0
 
 
 class Relation(NamedTuple):
@@ -38,10 +40,10 @@ def compare(name: str, one: Evidence, other: Evidence) -> str:
         before_s, after_s = (each.finish_s - each.job.arrival_s for each in (end, later))
         if later.state != "FINISHED":
             return f"a job does not end any more [{end.job.name}: {later.state}]"
-        if after_s > LONGER * before_s + LONGER_S:
+        if after_s > LONGER_FACTOR * before_s + LONGER_S:
             return f"a job waits much longer [{end.job.name}: {before_s:.0f} s, now {after_s:.0f}]"
         sums[0], sums[1] = sums[0] + before_s, sums[1] + after_s
-    if sums[1] > MEAN * sums[0] + MEAN_S * len(one.jobs):
+    if sums[1] > MEAN_FACTOR * sums[0] + MEAN_LONGER_S * len(one.jobs):
         return f"jobs wait longer [{sums[0]:.0f} s in sum, now {sums[1]:.0f}]"
     return ""
 

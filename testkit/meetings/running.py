@@ -71,7 +71,8 @@ def run(meeting: Meeting, *, watched: bool = True) -> Ran:
         simulation = Simulation(meeting.cluster, meeting.jobs, quick, Recorder())
         try:
             simulation.run()
-        except Exception as error:  # as of the watched run: it is the finding
+        # What a core raises is the finding, as in a run that is watched.
+        except Exception as error:
             return Ran(_evidence(meeting, simulation, []), f"{type(error).__name__}: {error}")
         return Ran(_evidence(meeting, simulation, []), "")
     simulation = Simulation(meeting.cluster, meeting.jobs, meeting.settings, Recorder())

@@ -10,7 +10,8 @@ from testkit.meetings.features import PLAIN, Row, text_of
 from testkit.meetings.judge import Judge
 from testkit.meetings.running import run
 
-RELATIONS_MAX = 2  # of a row, so that all pairs take a minute
+# With more relations for each row, all pairs would take longer than a minute.
+RELATIONS_MAX = 2
 _NO_DIGITS = str.maketrans("", "", "0123456789")
 
 
@@ -63,8 +64,9 @@ def _problems(meeting: Meeting, only: str, relations_max: int) -> Iterator[str]:
         yield from plans.problems(meeting)
     if ran.problem and (ends or meeting.row["faults"] != "none"):
         yield ran.problem
+    # Two runs that do not end have no times to compare.
     if ran.problem or not ends:
-        return  # two runs that do not end have no times to compare
+        return
     chosen = list(relations.others(meeting))
     if len(chosen) > relations_max:
         chosen = (chosen * 2)[meeting.seed % len(chosen) :][:relations_max]
