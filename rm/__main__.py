@@ -22,8 +22,8 @@ from rm.process.service import ManagerService
 from rm.process.state import State, from_folder
 from rm.process.warm import warm
 from rm.settings import ManagerSettings
-from weft.model.cluster import DEFAULT_QUEUES, QueueSpec
 from weft.model.errors import WeftError
+from weft.model.queues import DEFAULT_QUEUES, QueueSpec
 from weft.model.resources import DEFAULT_RESOURCE_TYPES, ResourceTypes
 from weft.policies.presets import Preset, choose, with_options
 from weft.runtime.process import Process, run

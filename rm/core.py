@@ -15,8 +15,8 @@ from rm.settings import ManagerSettings
 from rm.state.books import Books, Handler
 from rm.state.invariants import check
 from rm.state.lifecycle import AttemptState
-from weft.model.cluster import QueueSpec
 from weft.model.errors import InvariantError
+from weft.model.queues import QueueSpec
 from weft.model.resources import ResourceTypes
 from weft.protocol.effects import (
     ClientRequested,

@@ -7,8 +7,8 @@ import numpy as np
 from rm.core import ResourceManager
 from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
-from weft.model.cluster import QueueSpec
 from weft.model.json_types import Options
+from weft.model.queues import QueueSpec
 from weft.model.resources import ResourceTypes
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from weft.model.cluster import ClusterSpec, QueueSpec
+from weft.model.cluster import ClusterSpec
 from weft.model.job import Job, Preference, Stage, TaskOverride
 from weft.model.json_types import Json, Table
+from weft.model.queues import QueueSpec
 
 _QUEUES = ("a", "b")
 

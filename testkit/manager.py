@@ -21,9 +21,9 @@ from testkit.builders import (
     stage,
     timers,
 )
-from weft.model.cluster import DEFAULT_QUEUES, QueueSpec
 from weft.model.ids import attempt_id
 from weft.model.job import Job
+from weft.model.queues import DEFAULT_QUEUES, QueueSpec
 from weft.model.resources import ResourceTypes
 from weft.protocol.effects import ClientRequested, Effect, Recovered, Send, TimerFired
 from weft.protocol.event_unions import ManagerTold

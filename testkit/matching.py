@@ -12,7 +12,7 @@ from rm.ledger.running import RunningByEnd
 from rm.ledger.view import View
 from rm.match.protocol import Match, Matcher
 from rm.match.registry import MATCHERS, make_matcher
-from weft.model.cluster import QueueSpec
+from weft.model.queues import QueueSpec
 from weft.model.resources import Kind, ResourceType, ResourceTypes, Vector
 from weft.protocol.messages import Ask
 

@@ -29,7 +29,6 @@ from rm.core import ResourceManager
 from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
 from weft.model import job
-from weft.model.cluster import DEFAULT_QUEUES
 from weft.model.ids import (
     app_of_attempt,
     app_of_container,
@@ -41,6 +40,7 @@ from weft.model.ids import (
 )
 from weft.model.job import Job
 from weft.model.plan import Plan
+from weft.model.queues import DEFAULT_QUEUES
 from weft.model.resources import DEFAULT_RESOURCE_TYPES, ResourceTypes
 from weft.protocol import effects, facts, messages, requests
 

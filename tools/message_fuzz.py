@@ -28,8 +28,8 @@ from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
 from testkit.mutations import Pool, broken, make
 from tools.live_fuzz import FACES, FuzzError, tell_live
-from weft.model.cluster import DEFAULT_QUEUES
 from weft.model.job import Job, Stage
+from weft.model.queues import DEFAULT_QUEUES
 from weft.model.resources import DEFAULT_RESOURCE_TYPES as TYPES
 from weft.protocol import messages, requests
 from weft.protocol.effects import (

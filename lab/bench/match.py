@@ -18,9 +18,10 @@ from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
 from sim.cluster import Simulation
 from sim.settings import SimSettings
-from weft.model.cluster import DEFAULT_QUEUES, cluster_from_text
+from weft.model.cluster import cluster_from_text
 from weft.model.ids import attempt_id, attempt_of_container
 from weft.model.job import Job, Stage
+from weft.model.queues import DEFAULT_QUEUES
 from weft.model.resources import DEFAULT_RESOURCE_TYPES
 from weft.policies.presets import preset
 from weft.protocol.effects import ClientRequested, Recovered, Send

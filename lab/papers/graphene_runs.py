@@ -15,7 +15,7 @@ from lab.studies.runs import finished, machines, picked_jobs, spread
 from lab.studies.trials import Rows, Trial, interval
 from sim.reshape import fit, misestimate
 from sim.results import dominant_shares, jain_index, jct_s, makespan_s
-from weft.model.cluster import QueueSpec
+from weft.model.queues import QueueSpec
 
 # The paper has 120 jobs and 200 machines; SCALE divides the tasks as well.
 JOBS, NODES = 20, 6

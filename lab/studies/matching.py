@@ -23,9 +23,10 @@ from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.results import Run, dominant_shares, jain, jain_index, jct_s, makespan_s
 from sim.settings import SimSettings
-from weft.model.cluster import DEFAULT_QUEUES, ClusterSpec, NodeSpec, QueueSpec
+from weft.model.cluster import ClusterSpec, NodeSpec
 from weft.model.dag import Floats
 from weft.model.job import Edge, Job, Stage
+from weft.model.queues import DEFAULT_QUEUES, QueueSpec
 from weft.model.resources import DEFAULT_RESOURCE_TYPES, Kind, ResourceType, ResourceTypes
 from weft.policies.presets import choose, with_options
 from weft.protocol.facts import Placed

@@ -15,8 +15,9 @@ from lab.inputs import public_files
 from sim.cluster import Simulation
 from sim.results import Run, jct_s, makespan_s
 from sim.settings import SimSettings
-from weft.model.cluster import DEFAULT_QUEUES, ClusterSpec, NodeSpec
+from weft.model.cluster import ClusterSpec, NodeSpec
 from weft.model.job import Job
+from weft.model.queues import DEFAULT_QUEUES
 from weft.model.resources import Kind, ResourceType, ResourceTypes
 from weft.policies.presets import PRESETS, preset
 from weft.workloads.imported import Imported

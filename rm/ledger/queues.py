@@ -6,9 +6,9 @@ root and parents come before their children.
 
 import numpy as np
 
-from weft.model.cluster import QueueSpec
 from weft.model.dag import Floats, Ints
 from weft.model.errors import InputError
+from weft.model.queues import QueueSpec
 
 
 class QueueTree:

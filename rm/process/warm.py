@@ -13,9 +13,9 @@ from rm.placing.allocation import match_all
 from rm.placing.feasible import room_for
 from rm.placing.reserve import look_again
 from rm.settings import ManagerSettings
-from weft.model.cluster import DEFAULT_QUEUES
 from weft.model.ids import attempt_id
 from weft.model.job import Job, Stage
+from weft.model.queues import DEFAULT_QUEUES
 from weft.model.resources import ResourceTypes
 from weft.protocol.effects import ClientRequested, Recovered, Send
 from weft.protocol.messages import (

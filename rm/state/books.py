@@ -20,12 +20,12 @@ from rm.match.limit_kernels import headroom
 from rm.match.protocol import BaseMatcher, Matcher
 from rm.settings import ManagerSettings
 from rm.state.records import App, Attempt, Holdings, MatchState, Node
-from weft.model.cluster import QueueSpec
 from weft.model.dag import Floats
 from weft.model.errors import InputError
 from weft.model.ids import AppId, AttemptId, ContainerId, NodeId, first_number
 from weft.model.job import Job
 from weft.model.json_types import Table
+from weft.model.queues import QueueSpec
 from weft.model.resources import TOLERANCE, ResourceTypes, Vector
 from weft.policies.compiled import steady
 from weft.policies.plugins import kind_of

@@ -20,9 +20,10 @@ from am.plan.registry import planner_parameters
 from rm.match.registry import matcher_parameters
 from sim.request import Request
 from sim.settings import SimSettings, manager_settings, master_settings
-from weft.model.cluster import ClusterSpec, QueueSpec
+from weft.model.cluster import ClusterSpec
 from weft.model.job import Job
 from weft.model.json_types import Json, Table
+from weft.model.queues import QueueSpec
 from weft.model.resources import Vector
 
 BLOCK = 1 << 20

@@ -20,10 +20,11 @@ from sim.replay.recorded_delays import Delays, MeasuredSimulation
 from sim.replay.verify import Core
 from sim.replay.whatif import Jct, recorded_s
 from sim.settings import SimSettings, manager_settings
-from weft.model.cluster import ClusterSpec, QueueSpec
+from weft.model.cluster import ClusterSpec
 from weft.model.errors import InputError
 from weft.model.ids import AppId, ContainerId, app_of_container
 from weft.model.job import Job
+from weft.model.queues import QueueSpec
 from weft.protocol.effects import Kill, Launch, ProcessEnded, Started, StopRequested
 from weft.protocol.messages import (
     MANAGER,

@@ -14,10 +14,11 @@ from rm.making import ManagerParts
 from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.settings import SimSettings
-from weft.model.cluster import ClusterSpec, QueueSpec
+from weft.model.cluster import ClusterSpec
 from weft.model.errors import WeftError
 from weft.model.ids import AppId
 from weft.model.job import Job
+from weft.model.queues import QueueSpec
 from weft.model.resources import ResourceTypes
 from weft.protocol.effects import Effect, TimerFired
 from weft.protocol.event_unions import ManagerTold

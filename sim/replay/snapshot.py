@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from weft.model.cluster import ClusterSpec, NodeSpec, QueueSpec
+from weft.model.cluster import ClusterSpec, NodeSpec
 from weft.model.errors import InputError
 from weft.model.ids import AppId, NodeId
 from weft.model.job import Job
+from weft.model.queues import QueueSpec
 from weft.model.resources import ResourceType, ResourceTypes, guess_kind
 from weft.protocol.requests import (
     ApplicationReport,

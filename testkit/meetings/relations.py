@@ -8,8 +8,9 @@ from typing import NamedTuple
 from testkit.meetings.drawn import Meeting
 from testkit.meetings.evidence import Evidence
 from testkit.meetings.features import Row
-from weft.model.cluster import ClusterSpec, NodeSpec, QueueSpec
+from weft.model.cluster import ClusterSpec, NodeSpec
 from weft.model.job import Job, MasterSpec, Preference, Stage
+from weft.model.queues import QueueSpec
 from weft.model.recording import Recording
 from weft.model.resources import Vector
 

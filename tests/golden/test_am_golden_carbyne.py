@@ -13,8 +13,9 @@ from sim.results import jct_s
 from sim.settings import SimSettings
 from testkit.examples import Table, examples, reading
 from testkit.master import accepted, work_of
-from weft.model.cluster import DEFAULT_QUEUES, ClusterSpec, NodeSpec
+from weft.model.cluster import ClusterSpec, NodeSpec
 from weft.model.job import Edge, Job, Stage
+from weft.model.queues import DEFAULT_QUEUES
 from weft.model.resources import Kind, ResourceType, ResourceTypes
 from weft.policies.presets import preset
 from weft.protocol.facts import Placed

@@ -19,9 +19,10 @@ from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.results import Run, jct_s
 from sim.settings import SimSettings
-from weft.model.cluster import ClusterSpec, NodeSpec, QueueSpec
+from weft.model.cluster import ClusterSpec, NodeSpec
 from weft.model.dag import Dag, Link, Machines, StageEdge
 from weft.model.job import Edge, EdgeKind, Job, Preference, Stage
+from weft.model.queues import QueueSpec
 from weft.model.resources import DEFAULT_RESOURCE_TYPES
 from weft.policies.presets import PRESETS, preset, with_options
 

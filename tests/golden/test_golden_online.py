@@ -19,8 +19,8 @@ from rm.match.protocol import Match, Placement
 from sim.results import jain
 from testkit.examples import Table, examples, read_types, reading
 from testkit.matching import MatcherHarness
-from weft.model.cluster import QueueSpec
 from weft.model.job import Edge, Job, Stage
+from weft.model.queues import QueueSpec
 from weft.protocol.messages import Ask, AskType
 
 PLAIN = {"overbook": "", "eta_m": 0.0, "kappa": -1.0}

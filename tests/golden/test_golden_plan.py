@@ -19,9 +19,9 @@ from am.plan.subsets import divided
 from am.plan.validate import violations
 from testkit.examples import Table, examples, read_dag, read_machines, read_types, reading
 from testkit.matching import MatcherHarness
-from weft.model.cluster import QueueSpec
 from weft.model.dag import Dag, Machines
 from weft.model.plan import Plan, plan_of_starts, pri_scores
+from weft.model.queues import QueueSpec
 from weft.protocol.messages import Ask, AskType
 
 BOUNDS = {"CPLen": "cp_len_s", "TWork": "t_work_s", "ModCP": "mod_cp_s", "NewLB": "new_lb_s"}

@@ -13,8 +13,9 @@ from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.settings import SimSettings
 from testkit.matching import VIEWING, MatcherHarness
-from weft.model.cluster import ClusterSpec, NodeSpec, QueueSpec
+from weft.model.cluster import ClusterSpec, NodeSpec
 from weft.model.job import Job, Stage
+from weft.model.queues import QueueSpec
 from weft.model.resources import DEFAULT_RESOURCE_TYPES
 from weft.policies.presets import preset, with_options
 from weft.protocol.messages import Ask, AskType

@@ -15,7 +15,7 @@ from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
 from testkit.builders import TWO_TYPES, FakeMaster, FakeNode, ask, job, node_registered, stage
 from testkit.matching import VIEWING
-from weft.model.cluster import QueueSpec
+from weft.model.queues import QueueSpec
 from weft.protocol.effects import ClientRequested, Recovered, Send, TimerFired
 from weft.protocol.messages import (
     AttemptFinished,

@@ -13,9 +13,10 @@ from sim.recorder import Recorder
 from sim.results import Run, node_rows, task_rows
 from sim.settings import SimSettings
 from testkit.matching import VIEWING
-from weft.model.cluster import QueueSpec, cluster_from_text
+from weft.model.cluster import cluster_from_text
 from weft.model.ids import attempt_id, container_id
 from weft.model.job import Job, Stage
+from weft.model.queues import QueueSpec
 from weft.policies.presets import PRESETS, Preset, choose, preset
 from weft.protocol.facts import Closed, Placed, TaskStopped
 from weft.protocol.messages import ContainersAsked, Outcome

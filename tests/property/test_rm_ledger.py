@@ -12,9 +12,9 @@ from rm.ledger.asks import AskEntry, AskRows
 from rm.ledger.ledger import Ledger
 from rm.ledger.queues import QueueTree
 from testkit.builders import TWO_TYPES, ask
-from weft.model.cluster import QueueSpec
 from weft.model.dag import Floats
 from weft.model.errors import InvariantError
+from weft.model.queues import QueueSpec
 from weft.model.resources import ResourceTypes
 
 TREE = QueueTree(

@@ -20,9 +20,9 @@ from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
 from testkit.builders import TWO_TYPES, ask, job, stage
 from testkit.matching import VIEWING
-from weft.model.cluster import QueueSpec
 from weft.model.ids import attempt_of_container
 from weft.model.job import Job
+from weft.model.queues import QueueSpec
 from weft.protocol.effects import ClientRequested, Persist, Recovered, Send, SetTimer, TimerFired
 from weft.protocol.messages import (
     AttemptAccepted,

@@ -4,8 +4,8 @@ import pytest
 
 from rm.match.registry import make_matcher
 from testkit.matching import MatcherHarness
-from weft.model.cluster import QueueSpec
 from weft.model.errors import InputError
+from weft.model.queues import QueueSpec
 from weft.protocol.messages import Ask, AskType
 
 

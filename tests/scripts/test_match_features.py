@@ -17,8 +17,9 @@ from testkit.builders import ask, job, noted, stage, succeeded
 from testkit.manager import Rig
 from testkit.master import stage as plain_stage
 from testkit.matching import VIEWING
-from weft.model.cluster import DEFAULT_QUEUES, ClusterSpec, NodeSpec, QueueSpec
+from weft.model.cluster import ClusterSpec, NodeSpec
 from weft.model.job import Job, Preference, Stage
+from weft.model.queues import DEFAULT_QUEUES, QueueSpec
 from weft.model.resources import DEFAULT_RESOURCE_TYPES
 from weft.policies.presets import preset
 from weft.protocol.effects import Started

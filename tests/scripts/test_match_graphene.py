@@ -8,7 +8,7 @@ import pytest
 
 from rm.match.deficit_kernels import TIME_UNIT_S
 from testkit.matching import MatcherHarness
-from weft.model.cluster import QueueSpec
+from weft.model.queues import QueueSpec
 from weft.protocol.messages import Ask, AskType
 
 PLAIN = {"overbook": "", "kappa": -1}

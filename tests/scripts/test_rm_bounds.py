@@ -15,8 +15,8 @@ from rm.settings import ManagerSettings
 from testkit.builders import job
 from testkit.manager import Rig
 from testkit.matching import VIEWING
-from weft.model.cluster import QueueSpec
 from weft.model.errors import InputError
+from weft.model.queues import QueueSpec
 from weft.protocol.facts import (
     ClosedRun,
     Fact,

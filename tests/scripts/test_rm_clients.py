@@ -10,9 +10,9 @@ from rm.report.pages import PAGE_BYTES_MAX
 from rm.settings import ManagerSettings
 from testkit.builders import ask, chain, job, stage, succeeded
 from testkit.manager import Rig
-from weft.model.cluster import QueueSpec
 from weft.model.errors import InputError
 from weft.model.job import Job, Preference, TaskOverride
+from weft.model.queues import QueueSpec
 from weft.model.resources import ResourceType, ResourceTypes, guess_kind
 from weft.protocol.requests import (
     ApplicationAccepted,

@@ -8,8 +8,8 @@ from rm.placing import gangs
 from rm.settings import ManagerSettings
 from testkit.builders import FakeMaster, ask, job, noted, stage, succeeded
 from testkit.manager import Rig
-from weft.model.cluster import QueueSpec
 from weft.model.job import TaskOverride
+from weft.model.queues import QueueSpec
 from weft.protocol.facts import Placed
 from weft.protocol.requests import Explain, Refused, SubmitApplication
 

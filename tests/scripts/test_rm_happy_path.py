@@ -20,8 +20,8 @@ from testkit.builders import (
     succeeded,
     timers,
 )
-from weft.model.cluster import DEFAULT_QUEUES
 from weft.model.ids import attempt_id, number_of_container
+from weft.model.queues import DEFAULT_QUEUES
 from weft.protocol.effects import ClientRequested, Effect, Recovered, TimerFired
 from weft.protocol.facts import AppChanged, Placed
 from weft.protocol.messages import (

@@ -5,7 +5,7 @@ import pytest
 from rm.settings import ManagerSettings
 from testkit.builders import ask, job, sent, stage
 from testkit.manager import Rig
-from weft.model.cluster import QueueSpec
+from weft.model.queues import QueueSpec
 from weft.protocol.messages import ContainersGranted
 
 TREE = QueueSpec(

@@ -197,7 +197,7 @@ def test_a_read_that_raises_answers_internal_and_changes_nothing(
 def test_no_kernel_is_entered_with_amounts_of_another_length() -> None:
     """A1: they would write beyond the columns, onto other nodes."""
     from rm.ledger.queues import QueueTree
-    from weft.model.cluster import DEFAULT_QUEUES
+    from weft.model.queues import DEFAULT_QUEUES
 
     ledger = Ledger(TWO_TYPES, QueueTree(DEFAULT_QUEUES))
     slots = [ledger.add_node() for _ in range(2)]

@@ -9,8 +9,8 @@ from rm.settings import ManagerSettings
 from testkit import builders
 from testkit.builders import FakeMaster, job, noted, sent, stage, timers
 from testkit.manager import Rig
-from weft.model.cluster import QueueSpec
 from weft.model.ids import app_of_attempt
+from weft.model.queues import QueueSpec
 from weft.protocol.effects import TimerFired
 from weft.protocol.facts import Placed, PreemptionChosen
 from weft.protocol.messages import (

@@ -23,8 +23,8 @@ from rm.match.limit_kernels import keep_guarantees
 from rm.match.protocol import Match, Placement
 from rm.match.registry import make_matcher, matcher_parameters
 from testkit.matching import MatcherHarness
-from weft.model.cluster import QueueSpec
 from weft.model.errors import InputError
+from weft.model.queues import QueueSpec
 from weft.model.resources import TOLERANCE
 from weft.protocol.messages import Ask, AskType
 

@@ -18,10 +18,11 @@ from sim.replay.foreign import Foreign, is_foreign, played
 from sim.replay.recorded_delays import Delays
 from sim.settings import SimSettings
 from testkit.builders import TWO_TYPES, chain
-from weft.model.cluster import ClusterSpec, NodeSpec, QueueSpec
+from weft.model.cluster import ClusterSpec, NodeSpec
 from weft.model.errors import InputError
 from weft.model.job import Job, MasterSpec
 from weft.model.jobfile import job_from_dict, job_to_dict
+from weft.model.queues import QueueSpec
 from weft.model.recording import Asked, Recording, Request, Told
 from weft.policies.presets import preset
 from weft.protocol.effects import ClientRequested

@@ -18,9 +18,9 @@ from rm.match.choice_kernels import FEATURES
 from sim.cluster import Simulation
 from sim.recorder import Recorder
 from sim.settings import SimSettings
-from weft.model.cluster import QueueSpec
 from weft.model.errors import InputError
 from weft.model.job import Job, Stage
+from weft.model.queues import QueueSpec
 from weft.policies.presets import choose, with_options
 from weft.workloads.cluster_file import load_cluster
 

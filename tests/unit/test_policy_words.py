@@ -12,9 +12,9 @@ from am.plan.search import prepared_parts, search
 from rm.ledger.queues import QueueTree
 from testkit.builders import ask
 from testkit.matching import MatcherHarness
-from weft.model.cluster import QueueSpec
 from weft.model.dag import Dag, Link, Machines, StageEdge
 from weft.model.errors import InputError, InvariantError
+from weft.model.queues import QueueSpec
 from weft.protocol.messages import AskType
 
 ONE = (1.0, 512.0, 0.0)

@@ -4,7 +4,7 @@ from rm.ledger.queues import QueueTree
 from rm.match.yarn.amounts import single
 from rm.match.yarn.books import InPartition, Leaf, Queue
 from rm.match.yarn.rules import Rules
-from weft.model.cluster import QueueSpec
+from weft.model.queues import QueueSpec
 
 
 def queues_of(tree: QueueTree, rules: Rules) -> list[Queue]:

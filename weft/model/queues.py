@@ -1,0 +1,265 @@
+"""The queues of a cluster: who may use how much, as a cluster file or a client says it.
+
+`queues_from_dict` is the only reader of a tree, so its rules hold wherever one comes from, and
+`queues_to_dict` writes what it reads.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+
+from weft.model.errors import InputError
+from weft.model.json_types import Json, Table
+from weft.model.reading import read_integer, read_name, read_table, read_text
+from weft.model.resources import read_amount
+
+QUEUES_MAX = 10_000
+# Queues may lie so deep below each other.
+DEPTH_MAX = 50
+RUNNING, STOPPED = "RUNNING", "STOPPED"
+_QUEUE_KEYS = {
+    "capacity",
+    "max_capacity",
+    "user_limit",
+    "user_limit_factor",
+    "max_applications",
+    "max_user_applications",
+    "max_am_share",
+    "default_lifetime_s",
+    "max_lifetime_s",
+    "submit",
+    "administer",
+    "priority",
+    "order",
+    "labels",
+    "user_weights",
+    "default_label",
+    "state",
+}
+_ORDERS = ("", "utilization", "priority", "fair", "weighted")
+_APPLICATIONS_MAX = 2**31 - 1
+_PRIORITY_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSpec:
+    """A queue; `capacity` (guaranteed) and `max_capacity` are fractions of the parent's.
+
+    With n active users each may hold max(1/n, user_limit) of the queue, and none more than
+    user_limit_factor times its capacity (YARN's minimum-user-limit-percent, user-limit-factor).
+    It and those below it take `max_applications` that have not ended (0: any number) and refuse
+    more, and of a user `max_user_applications` (-1: any number); their masters hold `max_am_share`
+    of its guarantee at most, but one may always run: the others wait (YARN's maximum-applications,
+    maximum-am-resource-percent).
+    Applications that say no lifetime have the default, s, and none has more than the most (YARN's
+    default- and maximum-application-lifetime); 0: as the queue above says, at the root without end.
+    `administer` names the users who may do everything with the applications here and below, and
+    `submit` those who may submit besides (None: as the queue above says, at the root everybody);
+    "*" is everybody. Both hold where callers are known.
+    One whose `state` is STOPPED, and all below it, take no applications; those there go on.
+    The matcher `yarn` alone goes by the rest: `priority` among queues whose parent has the `order`
+    "priority" (YARN's priority-utilization; "" is as above, "utilization" without); the `order` of
+    a leaf's applications, "fair" (least used first) or "weighted" (over the logarithm of what they
+    want) instead of by submission; (capacity, max_capacity) of nodes with a label; how much more
+    than others a user may hold; the label that asks without one need.
+    """
+
+    name: str
+    capacity: float = 1.0
+    max_capacity: float = 1.0
+    user_limit: float = 1.0
+    user_limit_factor: float = math.inf
+    max_applications: int = 0
+    max_user_applications: int = -1
+    max_am_share: float = 1.0
+    default_lifetime_s: float = 0.0
+    max_lifetime_s: float = 0.0
+    submit: tuple[str, ...] | None = None
+    administer: tuple[str, ...] = ()
+    priority: int = 0
+    order: str = ""
+    labels: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    user_weights: Mapping[str, float] = field(default_factory=dict)
+    default_label: str = ""
+    state: str = RUNNING
+    children: tuple["QueueSpec", ...] = ()
+
+    def walk(self, above: str = "") -> Iterator[tuple[str, "QueueSpec"]]:
+        """Yield every queue with its path (`root.prod`), parents first."""
+        path = f"{above}.{self.name}" if above else self.name
+        yield path, self
+        for child in self.children:
+            yield from child.walk(path)
+
+    def leaves(self) -> Iterator[tuple[str, "QueueSpec"]]:
+        """Return the queues that take jobs, with their paths, in file order."""
+        return ((path, queue) for path, queue in self.walk() if not queue.children)
+
+
+DEFAULT_QUEUES = QueueSpec("root", children=(QueueSpec("default"),))
+
+
+def check_leaves(root: QueueSpec) -> None:
+    """Raise InputError where two leaf queues have one name, by which jobs could not tell them."""
+    leaves: set[str] = set()
+    for path, queue in root.leaves():
+        if queue.name in leaves:
+            raise InputError(f"queues.{path}", f"leaf queue {queue.name!r} occurs twice")
+        leaves.add(queue.name)
+
+
+def queues_from_dict(value: object, place: str = "queues") -> QueueSpec:
+    """Read a tree of queues, `{root: {...}}`; raises InputError with the place of a problem."""
+    table = read_table(value, place)
+    if list(table) != ["root"]:
+        raise InputError(place, "expected one queue at the top, named root")
+    root = _Reader().queue("root", table["root"], 1.0, f"{place}.root", 0)
+    check_leaves(root)
+    return root
+
+
+def queues_to_dict(root: QueueSpec) -> Json:
+    """Return the data that `queues_from_dict` reads as this tree."""
+    return {root.name: _queue_to_dict(root)}
+
+
+def _queue_to_dict(queue: QueueSpec) -> Json:
+    found: Json = {}
+    for name, usual in _USUAL.items():
+        value = getattr(queue, name)
+        # What a queue without a capacity gets depends on those beside it.
+        if value != usual or name == "capacity":
+            found[name] = list(value) if isinstance(value, tuple) else value
+    if queue.labels:
+        found["labels"] = {
+            label: {"capacity": least, "max_capacity": most}
+            for label, (least, most) in queue.labels.items()
+        }
+    if queue.user_weights:
+        found["user_weights"] = dict(queue.user_weights)
+    return found | {child.name: _queue_to_dict(child) for child in queue.children}
+
+
+_OWN = {"name", "children", "labels", "user_weights"}
+_USUAL = {one.name: one.default for one in fields(QueueSpec) if one.name not in _OWN}
+
+
+def _lifetime(table: Table, key: str, place: str) -> float:
+    return read_amount(table.get(key, 0.0), f"{place}.{key}")
+
+
+def _users(value: object, place: str) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise InputError(place, "expected a list of users, or of * for everybody")
+    return tuple(read_text(user, f"{place}[{i}]") for i, user in enumerate(value))
+
+
+class _Reader:
+    """Reads queues one by one; what refers to itself, as YAML may, ends at the bounds."""
+
+    def __init__(self) -> None:
+        self._left = QUEUES_MAX
+
+    def queue(self, name: str, value: object, share: float, place: str, depth: int) -> QueueSpec:
+        """Return a queue; `share` is its capacity where it says none."""
+        self._left -= 1
+        if self._left < 0:
+            raise InputError(place, f"a cluster has at most {QUEUES_MAX} queues")
+        if depth > DEPTH_MAX:
+            raise InputError(place[:100], f"lies more than {DEPTH_MAX} queues below root")
+        table = {} if value is None else read_table(value, place)
+        below = {key: entry for key, entry in table.items() if key not in _QUEUE_KEYS}
+        for key, entry in below.items():
+            if entry is not None and not isinstance(entry, Mapping):
+                known = ", ".join(sorted(_QUEUE_KEYS))
+                raise InputError(f"{place}.{key}", f"neither a queue nor a setting; known: {known}")
+            if "." in key or not key:
+                raise InputError(f"{place}.{key}", "a queue's name has no dot and is not empty")
+            read_name(key, place)
+        capacity = _fraction(table, "capacity", share, place)
+        max_capacity = _fraction(table, "max_capacity", 1.0, place)
+        if max_capacity < capacity:
+            raise InputError(
+                f"{place}.max_capacity", f"{max_capacity:g} is below the capacity {capacity:g}"
+            )
+        factor = table.get("user_limit_factor", math.inf)
+        if factor != math.inf:
+            factor = read_amount(factor, f"{place}.user_limit_factor", positive=True)
+        return QueueSpec(
+            name=name,
+            capacity=capacity,
+            max_capacity=max_capacity,
+            user_limit=_fraction(table, "user_limit", 1.0, place),
+            user_limit_factor=factor,
+            max_applications=read_integer(
+                table.get("max_applications", 0), f"{place}.max_applications", 0, _APPLICATIONS_MAX
+            ),
+            max_user_applications=read_integer(
+                table.get("max_user_applications", -1),
+                f"{place}.max_user_applications",
+                -1,
+                _APPLICATIONS_MAX,
+            ),
+            max_am_share=_fraction(table, "max_am_share", 1.0, place),
+            default_lifetime_s=_lifetime(table, "default_lifetime_s", place),
+            max_lifetime_s=_lifetime(table, "max_lifetime_s", place),
+            submit=_users(table["submit"], f"{place}.submit") if "submit" in table else None,
+            administer=_users(table.get("administer", []), f"{place}.administer"),
+            priority=read_integer(
+                table.get("priority", 0), f"{place}.priority", -_PRIORITY_MAX, _PRIORITY_MAX
+            ),
+            order=_one_of(table, "order", "", _ORDERS, place),
+            labels=_labels(table.get("labels", {}), f"{place}.labels"),
+            user_weights=_weights(table.get("user_weights", {}), f"{place}.user_weights"),
+            default_label=read_text(table.get("default_label", ""), place, empty=True),
+            state=_one_of(table, "state", RUNNING, (RUNNING, STOPPED), place),
+            children=self._children(below, place, depth),
+        )
+
+    def _children(self, below: Table, place: str, depth: int) -> tuple[QueueSpec, ...]:
+        """Return child queues; those that say no capacity share what the others leave of 1."""
+        said = {
+            key: _fraction(entry, "capacity", 0.0, f"{place}.{key}")
+            for key, entry in below.items()
+            if entry and "capacity" in entry
+        }
+        taken, silent = sum(said.values()), len(below) - len(said)
+        if taken > 1 + 1e-9:
+            raise InputError(place, f"the capacities of its queues sum to {taken:g}, more than 1")
+        share = max(0.0, 1.0 - taken) / silent if silent else 0.0
+        return tuple(
+            self.queue(key, entry, share, f"{place}.{key}", depth + 1)
+            for key, entry in below.items()
+        )
+
+
+def _one_of(table: Table, key: str, usual: str, known: tuple[str, ...], place: str) -> str:
+    word = table.get(key, usual)
+    if not isinstance(word, str) or word not in known:
+        raise InputError(f"{place}.{key}", f"expected one of {', '.join(filter(None, known))}")
+    return word
+
+
+def _labels(value: object, place: str) -> dict[str, tuple[float, float]]:
+    """Return what a queue may use of the nodes of each label: guaranteed, at most."""
+    found: dict[str, tuple[float, float]] = {}
+    for label, entry in read_table(value, place).items():
+        table = read_table(entry, f"{place}.{label}", {"capacity", "max_capacity"})
+        least = _fraction(table, "capacity", 0.0, f"{place}.{label}")
+        found[label] = (least, _fraction(table, "max_capacity", 1.0, f"{place}.{label}"))
+    return found
+
+
+def _weights(value: object, place: str) -> dict[str, float]:
+    table = read_table(value, place)
+    return {
+        user: read_amount(weight, f"{place}.{user}", positive=True)
+        for user, weight in table.items()
+    }
+
+
+def _fraction(table: Table, key: str, default: float, place: str) -> float:
+    number = read_amount(table.get(key, default), f"{place}.{key}")
+    if number > 1:
+        raise InputError(f"{place}.{key}", f"expected a fraction from 0 to 1, got {number:g}")
+    return number
