@@ -7,7 +7,13 @@ that says anything, and whoever administers a queue may submit to it.
 from rm.state.books import Books
 from rm.state.records import App
 from weft.protocol.access import Caller, Who, may
-from weft.protocol.requests import ClientRequest, MoveApplication, Refused, SubmitApplication
+from weft.protocol.requests import (
+    ClientRequest,
+    MoveApplication,
+    Refused,
+    SetQueues,
+    SubmitApplication,
+)
 
 
 def problem(books: Books, request: ClientRequest, caller: Caller) -> Refused | None:
@@ -19,6 +25,10 @@ def problem(books: Books, request: ClientRequest, caller: Caller) -> Refused | N
     kind, user = type(request).__name__, caller.user
     if isinstance(request, SubmitApplication):
         return _submit(books, request, user)
+    if isinstance(request, SetQueues):
+        if administers(books, 0, user):
+            return None
+        return _denied("", f"{user!r} administers neither the cluster nor its root queue")
     number = getattr(request, "app_id", None)
     app = None if number is None else books.apps.get(number)
     if app is None:

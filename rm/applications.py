@@ -39,7 +39,7 @@ def move_app(books: Books, app: App, event: AppEvent, diagnostics: str = "") -> 
     if diagnostics:
         app.diagnostics = diagnostics
     if app.state is not before:
-        path = books.queues.paths[app.queue]
+        path = books.queue_of(app)
         status = app.final_status
         books.note(AppChanged(app.app_id, app.job.name, path, app.state.name, diagnostics, status))
 

@@ -2,7 +2,8 @@
 
 Kinds: `start` (of the manager), `app`, `attempt` (its master got a container), `failed` (an
 attempt), `tasks` (finished: [stage, task, run_s]), `move`, `priority`, `final`; `node` (it leaves,
-or left, or is in service again: an empty state).
+or left, or is in service again: an empty state); `queues` (the
+tree that a client set last).
 
 What is not among them comes back by itself: what runs is told by nodes, what is wanted by masters,
 each when it registers. So the journal grows with applications and finished tasks, not with grants.
@@ -17,8 +18,10 @@ import numpy as np
 
 from rm.applications import move_app, move_attempt, new_attempt, open_app, schedule_attempt
 from rm.forgetting import ENDED_WHOLE_MAX, remember
+from rm.ledger.queues import QueueTree
 from rm.lifetime import limit
 from rm.nodes.registering import recover_leaving
+from rm.queue_changes import change_queues
 from rm.state.books import Books
 from rm.state.lifecycle import AppEvent, AttemptEvent
 from rm.state.records import App
@@ -27,6 +30,7 @@ from weft.model.ids import number_of_attempt
 from weft.model.job import Job, Stage
 from weft.model.jobfile import TASKS_MAX, job_from_dict
 from weft.model.json_types import Json, Table
+from weft.model.queues import queues_from_dict
 from weft.protocol.effects import Recovered
 from weft.protocol.facts import Remark
 
@@ -45,6 +49,7 @@ KINDS = frozenset(
         "final",
         "node",
         "next",
+        "queues",
     }
 )
 _FINAL = {
@@ -68,6 +73,8 @@ def recover(books: Books, event: Recovered) -> None:
             recover_leaving(
                 books, str(record["node"]), str(record["state"]), float(record["until_s"])
             )
+        elif record["kind"] == "queues":
+            _recover_queues(books, record["queues"])
         elif record["kind"] != "start":
             by_app.setdefault(int(record["app"]), []).append(record)
     for number, found in by_app.items():
@@ -82,6 +89,7 @@ def compact(records: Iterable[Record], apps_max: int = 10_000) -> list[Record]:
     Of ended applications the journal goes, and the oldest beyond `apps_max` go altogether.
     """
     starts, newest = 0, 0
+    queues: list[Record] = []
     nodes: dict[str, Record] = {}
     apps: dict[int, Json] = {}
     for record in records:
@@ -90,6 +98,9 @@ def compact(records: Iterable[Record], apps_max: int = 10_000) -> list[Record]:
             raise ValueError(f"kind {kind!r} is unknown")
         if kind == "start":
             starts += int(record.get("count", 1))
+            continue
+        if kind == "queues":
+            queues = [record]
             continue
         if kind == "node":
             nodes.pop(str(record["node"]), None)
@@ -112,6 +123,7 @@ def compact(records: Iterable[Record], apps_max: int = 10_000) -> list[Record]:
             known[kind] = record
     out: list[Record] = [{"kind": "start", "count": starts}] if starts else []
     out.append({"kind": "next", "app": newest + 1})
+    out.extend(queues)
     out.extend(nodes.values())
     ended = [number for number, known in apps.items() if "final" in known]
     for number in ended[: max(0, len(ended) - apps_max)]:
@@ -158,6 +170,15 @@ def _shortened(record: Record) -> Record:
     return {**record, "whole": False, "job": {**rest, "stages": [stage]}}
 
 
+def _recover_queues(books: Books, data: object) -> None:
+    """Let the queues hold that a client set, whatever the settings say by now."""
+    settings, found = books.queues.root, queues_from_dict(data)
+    change_queues(books, QueueTree(found))
+    if found != settings:
+        text = "the queues are those that were set last, not those of the settings: set them anew"
+        books.note(Remark("info", text))
+
+
 def _recover_app(books: Books, number: int, found: list[Record]) -> None:
     first = found[0]
     by_kind = {record["kind"]: record for record in found}
@@ -183,7 +204,7 @@ def _recover_app(books: Books, number: int, found: list[Record]) -> None:
         books.submissions[app.submission_id] = number
     app.whole = bool(first.get("whole", True))
     if "final" in by_kind:
-        _recover_ended(books, app, by_kind["final"])
+        _recover_ended(books, app, by_kind["final"], str(first["queue"]))
         return
     for stage, task, run_s in by_kind.get("tasks", {"tasks": ()})["tasks"]:
         app.finished[int(stage)][int(task)] = float(run_s)
@@ -233,7 +254,9 @@ def _refused(books: Books, number: int, why: str) -> Record:
     }
 
 
-def _recover_ended(books: Books, app: App, record: Record) -> None:
+def _recover_ended(books: Books, app: App, record: Record, queue: str) -> None:
+    app.queue = books.queues.nearest(queue)
+    app.left_queue = queue if queue != books.queues.paths[app.queue] else ""
     app.final_status = str(record["status"])
     app.sizes = []
     app.started_s = float(record["started_s"])

@@ -13,7 +13,15 @@ from weft.model.errors import InvariantError
 from weft.model.ids import AppId, ContainerId, NodeId, app_of_container
 from weft.model.job import EdgeKind, Job
 from weft.model.resources import Vector
-from weft.protocol.facts import Closed, Fact, NodeChanged, Placed, TaskStarted, TaskStopped
+from weft.protocol.facts import (
+    Closed,
+    Fact,
+    NodeChanged,
+    Placed,
+    QueueChanged,
+    TaskStarted,
+    TaskStopped,
+)
 from weft.protocol.messages import Outcome
 
 SLACK = 1e-6
@@ -44,11 +52,14 @@ class Checkers:
         self._done: dict[AppId, dict[int, Counter[int]]] = {}
         self._held: dict[str, list[float]] = {}
         self._limits = _queue_limits(cluster)
+        # They cannot be checked where something happened that no fact tells.
+        self._limits_hold = True
         # The state of each node that is out of service.
         self._out_of_service: dict[NodeId, str] = {}
         self._watch: Mapping[type, Callable[[Any], None]] = {
             Placed: self._on_placed,
             NodeChanged: self._on_node_changed,
+            QueueChanged: self._on_queue_changed,
             Closed: self._on_closed,
             TaskStarted: self._on_started,
             TaskStopped: self._on_stopped,
@@ -63,9 +74,8 @@ class Checkers:
     def restarted(self) -> None:
         """Note that the Resource Manager starts again: it may hear of the same ends once more."""
         self._restarted = True
-        # No fact tells of what ended while the manager was away, so limits can no longer be
-        # checked.
-        self._limits = {}
+        # No fact tells of what ended while the manager was away.
+        self._limits_hold = False
 
     def crashed(self, node: NodeId) -> None:
         """Note that all that ran on a node is gone, unreported."""
@@ -98,11 +108,17 @@ class Checkers:
     def _on_node_changed(self, fact: NodeChanged) -> None:
         if fact.node not in self._capacity:
             # Somebody made the node up, and queues may have a part of it, too.
-            self._limits = {}
+            self._limits_hold = False
         if fact.state == "RUNNING":
             self._out_of_service.pop(fact.node, None)
         else:
             self._out_of_service[fact.node] = fact.state
+
+    def _on_queue_changed(self, fact: QueueChanged) -> None:
+        self._limits.pop(fact.queue, None)
+        if fact.change != "removed" and fact.max_capacity < 1:
+            most = tuple(fact.max_capacity * amount for amount in self._cluster.total)
+            self._limits[fact.queue] = most
 
     def _on_placed(self, fact: Placed) -> None:
         if fact.node in self._out_of_service:
@@ -112,11 +128,11 @@ class Checkers:
             raise InvariantError(f"container {fact.container} was placed twice")
         self._placed[fact.container] = fact
         limit = self._limits.get(fact.queue)
-        if limit is None:
-            return
         held = self._held.setdefault(fact.queue, [0.0] * len(fact.demand))
         for r, amount in enumerate(fact.demand):
             held[r] += amount
+            if limit is None or not self._limits_hold:
+                continue
             # A queue may pass its limit by one container, as in YARN.
             if held[r] - amount > limit[r] * (1 + SLACK):
                 raise InvariantError(f"queue {fact.queue} holds {held[r]} over its limit {limit}")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from weft.model.job import Edge, EdgeKind, Job, Preference, Stage, TaskOverride, TaskPairs
 from weft.model.plan import Plan, pri_scores
+from weft.model.queues import RUNNING, STOPPED, QueueSpec
 from weft.model.resources import Kind, ResourceType, ResourceTypes
 from weft.protocol import requests
 from weft.tape.records import hints_of
@@ -89,6 +90,35 @@ def plans(draw: st.DrawFn) -> Plan:
     return Plan(draw(NAME), machine, start_s, start_s + 1.0, order, pri_scores(start_s))
 
 
+@st.composite
+def queue_trees(draw: st.DrawFn) -> QueueSpec:
+    """Draw trees of one or two floors, with a setting of each kind."""
+
+    def queue(name: str, part: float, below: bool) -> QueueSpec:
+        children: list[QueueSpec] = []
+        if below:
+            names = draw(st.lists(NAME, max_size=3, unique=True))
+            children = [queue(f"{name}{one}", 1 / len(names), False) for one in names]
+        return QueueSpec(
+            name,
+            part,
+            draw(st.floats(part, 1)),
+            user_limit=draw(st.floats(0, 1)),
+            user_limit_factor=draw(st.just(float("inf")) | st.floats(0.1, 9)),
+            max_user_applications=draw(st.integers(-1, 9)),
+            submit=draw(st.none() | st.lists(NAME, max_size=2).map(tuple)),
+            administer=draw(st.lists(NAME, max_size=2).map(tuple)),
+            priority=draw(SIGNED.filter(lambda number: number > -(2**31))),
+            order=draw(st.sampled_from(["", "fair", "priority"])),
+            labels=draw(st.dictionaries(NAME, st.tuples(st.floats(0, 1), st.floats(0, 1)))),
+            user_weights=draw(st.dictionaries(NAME, st.floats(0.1, 9), max_size=2)),
+            state=draw(st.sampled_from([RUNNING, STOPPED])),
+            children=tuple(children),
+        )
+
+    return queue("root", 1.0, True)
+
+
 TYPES = st.lists(
     st.builds(ResourceType, NAME, st.sampled_from(list(Kind))),
     min_size=1,
@@ -103,6 +133,8 @@ def strategy(kind: Any, name: str = "") -> st.SearchStrategy[Any]:  # noqa: C901
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Job:
         return jobs()
+    if kind is QueueSpec:
+        return queue_trees()
     if kind is ResourceTypes:
         return TYPES
     if origin in (types.UnionType, typing.Union):

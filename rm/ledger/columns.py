@@ -27,6 +27,11 @@ class Columns:
         if slots > self.room:
             self._resize(max(slots, 2 * self.room))
 
+    def begin_anew(self, slots: int) -> None:
+        """Have so many slots, all of them zero. Arrays move."""
+        self.room = 0
+        self._resize(slots)
+
     def _resize(self, room: int) -> None:
         for name, (kind, width) in self._spec.items():
             if width and self._number_by_number:

@@ -340,6 +340,34 @@ class Ledger:
         """Add containers that were asked for; negative for those granted or withdrawn."""
         self._await(slot, count)
 
+    def change_queues(self, tree: QueueTree, now_at: Ints) -> None:
+        """Take another tree; `now_at` (queues before,) says where each queue is in it, else -1.
+
+        Whoever is in a queue that is not in it holds and asks nothing, and is nobody any more.
+        """
+        self.queues = tree
+        now_at = np.maximum(now_at, 0)
+        n, apps, users = self.app_slots, self.apps.w, self.users.w
+        apps["queue"][:n] = now_at[apps["queue"][:n]]
+        users["queue"][:] = now_at[users["queue"]]
+        self._user_keys = {
+            at: (int(now_at[queue]), user) for at, (queue, user) in self._user_keys.items()
+        }
+        self.user_slots = {key: at for at, key in self._user_keys.items()}
+        self.by_queue.begin_anew(len(tree))
+        summed = self.by_queue.w
+        for queue, _ in self.user_slots:
+            summed["users"][queue] += 1
+        for slot in np.flatnonzero(apps["active"][:n]).tolist():
+            for above in tree.chains[apps["queue"][slot]]:
+                summed["apps"][above] += 1
+                for name in ("held", "containers", "masters", "pending"):
+                    summed[name][above] += apps[name][slot]
+        # The kernels are bound to the tables of before.
+        self._bound_rooms = (0, 0, 0)
+        self.freed += 1
+        self._grown()
+
     # -- containers --------------------------------------------------------------------------------
 
     def book(

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.model.dag import Floats, Ints
 from weft.model.errors import InputError
-from weft.model.queues import QueueSpec
+from weft.model.queues import STOPPED, QueueSpec
 
 
 class QueueTree:
@@ -16,6 +16,7 @@ class QueueTree:
 
     __slots__ = (
         "_leaves",
+        "_slots",
         "administer",
         "capacity",
         "chains",
@@ -34,6 +35,7 @@ class QueueTree:
         "paths",
         "several",
         "specs",
+        "stopped",
         "submit",
         "user_limit",
         "user_limit_factor",
@@ -44,7 +46,7 @@ class QueueTree:
         self.specs: tuple[tuple[str, QueueSpec], ...] = tuple(found)
         self.paths: tuple[str, ...] = tuple(path for path, _ in found)
         self.names: tuple[str, ...] = tuple(queue.name for _, queue in found)
-        slots = {path: slot for slot, path in enumerate(self.paths)}
+        self._slots = slots = {path: slot for slot, path in enumerate(self.paths)}
         above = [slots.get(path.rpartition(".")[0], -1) for path in self.paths]
         self.parent: Ints = np.array(above, dtype=np.int64)
         self.capacity: Floats = np.array([queue.capacity for _, queue in found])
@@ -85,12 +87,21 @@ class QueueTree:
         self.chains: tuple[tuple[int, ...], ...] = tuple(
             self._chain(slot) for slot in range(len(above))
         )
+        # A queue is stopped where it or one above it is.
+        self.stopped: tuple[bool, ...] = tuple(
+            any(found[at][1].state == STOPPED for at in chain) for chain in self.chains
+        )
         self._leaves: dict[str, int] = {}
         for slot, path in enumerate(self.paths):
             if self.is_leaf[slot]:
                 below_root = path.partition(".")[2]
                 for name in (self.names[slot], path, below_root or path):
                     self._leaves[name] = slot
+
+    @property
+    def root(self) -> QueueSpec:
+        """The tree as it was said."""
+        return self.specs[0][1]
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -104,6 +115,19 @@ class QueueTree:
             raise InputError(place, f"queue {name!r} has queues below it; jobs go to a leaf queue")
         known = ", ".join(self.names[slot] for slot in np.flatnonzero(self.is_leaf))
         raise InputError(place, f"unknown queue {name!r}; known: {known}")
+
+    def slot_of(self, path: str) -> int:
+        """Return the slot of a queue, leaf or not, by its path; -1: there is none."""
+        return self._slots.get(path, -1)
+
+    def nearest(self, path: str) -> int:
+        """Return the slot of a queue or, where it is gone, of the first one above it that is not.
+
+        The root, where there is none.
+        """
+        while path and path not in self._slots:
+            path = path.rpartition(".")[0]
+        return self._slots.get(path, 0)
 
     def _chain(self, slot: int) -> tuple[int, ...]:
         chain = [slot]

@@ -39,6 +39,10 @@ class FifoMatcher(BaseMatcher):
         self._room = _room_for(0, 0)
         self._last_line: Line | None = None
 
+    def queues_changed(self, view: View, now_at: Ints) -> None:
+        """Look at the limits of the new tree."""
+        self._last_line = None
+
     def match(self, view: View, node: int, now: float) -> Match:
         """Grant the head of the line for as long as it fits."""
         asks = asks_of(view, node)

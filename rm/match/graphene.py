@@ -332,6 +332,23 @@ class GrapheneMatcher(BaseMatcher):
         owed = "another application" if self.by_app else f"queue {view.queues.paths[top]}"
         return f"held by fairness: {owed} is owed more than the bound"
 
+    def queues_changed(self, view: View, now_at: Ints) -> None:
+        """Keep the counters of leaf queues that stay; the others' go to all leaf queues.
+
+        They are shared out by guarantee, as that of an application that leaves.
+        """
+        if self.by_app:
+            return
+        before, tree = self._counters, view.queues
+        self._counters = np.zeros(len(tree))
+        leaves: Floats = np.where(tree.is_leaf, tree.capacity, 0.0)
+        for queue, deficit in enumerate(before.tolist()):
+            at = int(now_at[queue])
+            if at >= 0 and tree.is_leaf[at]:
+                self._counters[at] += deficit
+            elif deficit and leaves.any():
+                self._counters += deficit * leaves / leaves.sum()
+
     def app_joined(self, view: View, app: int, now: float) -> None:
         """Start a new application's counter at 0, whoever had its slot before."""
         if self.by_app:

@@ -32,7 +32,7 @@ import numpy as np
 
 from rm.ledger.view import View
 from rm.match.limit_kernels import guarantees
-from weft.model.dag import Floats
+from weft.model.dag import Floats, Ints
 from weft.model.resources import ResourceTypes, Vector
 from weft.policies.compiled import mypyc_attr, steady
 from weft.protocol.record import record
@@ -129,6 +129,12 @@ class Matcher(Protocol):
     def app_changed(self, view: View, app: int) -> None:
         """Learn that an application has another priority or queue."""
 
+    def queues_changed(self, view: View, now_at: Ints) -> None:
+        """Learn that the tree of queues is another.
+
+        `now_at` (queues before,) says which queue each one is in `view.queues`; -1: it is gone.
+        """
+
     def banned(self, view: View, node: int, app: int, on: bool) -> None:
         """Learn that an application must not use a node, or may again."""
 
@@ -171,6 +177,9 @@ class BaseMatcher:
         """Do nothing: masters are placed before others."""
 
     def app_changed(self, view: View, app: int) -> None:
+        """Do nothing: the view shows it."""
+
+    def queues_changed(self, view: View, now_at: Ints) -> None:
         """Do nothing: the view shows it."""
 
     def banned(self, view: View, node: int, app: int, on: bool) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
+from rm.ledger.queues import QueueTree
 from rm.match.filter_kernels import (
     NO_ROOM,
     OPEN,
@@ -105,9 +106,11 @@ def fits_empty(demand: Floats, vector: Vector) -> bool:
     return fits(demand, capacity, capacity)
 
 
-def within_maximum(books: Books, queue: int, demand: Vector, place: str, what: str) -> None:
+def within_maximum(
+    books: Books, tree: QueueTree, queue: int, demand: Vector, place: str, what: str
+) -> None:
     """Raise NoRoomError where a demand alone passes the maximum of a queue or of one above it."""
-    tree, total = books.queues, books.ledger.total
+    total = books.ledger.total
     for at in tree.chains[queue]:
         for r, most in enumerate((tree.most[at] * total).tolist()):
             if demand[r] > most * (1 + TOLERANCE):

@@ -12,6 +12,7 @@ import numpy as np
 
 from rm.ledger.asks import NODE_LOCAL, RACK_LOCAL, REMOTE
 from rm.ledger.columns import Bools
+from rm.ledger.queues import QueueTree
 from rm.match.filter_kernels import copies_on
 from rm.placing.feasible import NoRoomError, labelled
 from rm.placing.hosting import NodeClass, hosts
@@ -46,7 +47,7 @@ class Need(NamedTuple):
 # -- when a job is submitted, and where its master goes --------------------------------------------
 
 
-def check_gangs(books: Books, job: Job, queue: int) -> None:
+def check_gangs(books: Books, job: Job, tree: QueueTree, queue: int) -> None:
     """Raise NoRoomError for a gang that could not start on the empty cluster beside its master."""
     if not books.classes:
         return
@@ -65,7 +66,7 @@ def check_gangs(books: Books, job: Job, queue: int) -> None:
                 f"the {stage.tasks} tasks of stage {stage.name!r} start together, and beside its "
                 f"master even an empty cluster could not hold them: it has {room}",
             )
-        _check_queue(books, queue, need.total + books.master_demand, place, stage)
+        _check_queue(books, tree, queue, need.total + books.master_demand, place, stage)
     if needs and next(_classes_left_room(books, needs), None) is None:
         raise NoRoomError("stages", "no node could hold the job's master beside each of its gangs")
 
@@ -114,9 +115,11 @@ def _need_of_stage(books: Books, stage: Stage) -> Need:
     )
 
 
-def _check_queue(books: Books, queue: int, demand: Floats, place: str, stage: Stage) -> None:
+def _check_queue(
+    books: Books, tree: QueueTree, queue: int, demand: Floats, place: str, stage: Stage
+) -> None:
     """Raise unless a gang stays, with its master, within its queues' and its user's limits."""
-    tree, total = books.queues, books.ledger.total
+    total = books.ledger.total
     for at in tree.chains[queue]:
         most = np.full(len(total), np.inf)
         if tree.max_capacity[at] < 1:

@@ -61,6 +61,12 @@ def forget_served(books: Books) -> None:
         _clear(books)
 
 
+def release_all(books: Books) -> None:
+    """Keep no node for anybody: who is owed one is another question now."""
+    for serial in list(books.matching.reserved):
+        _release(books, serial)
+
+
 def look_again(books: Books) -> None:
     """Look for starving asks as if there had been grants in their wait, and keep nothing."""
     rows = books.rows

@@ -253,7 +253,7 @@ def _apps(books: Books) -> Callable[[], Families]:
             (
                 ("app", format_app(cluster_ts, app.app_id)),
                 ("name", app.job.name),
-                ("queue", books.queues.paths[app.queue]),
+                ("queue", books.queue_of(app)),
             ),
             float(columns.containers[app.slot]),
             float(columns.pending[app.slot]),

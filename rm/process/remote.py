@@ -8,6 +8,7 @@ import structlog
 from rm.ledger.view import View
 from rm.match.choices import Choices
 from rm.match.protocol import NOTHING, BaseMatcher, Match
+from weft.model.dag import Ints
 from weft.model.errors import InputError, PolicyError, WeftError
 from weft.protocol.record import changed
 from weft.wire.matching import MatcherChannel, Offer, Offers
@@ -80,6 +81,10 @@ class RemoteMatcher(BaseMatcher):
                     break
         self._refused += refused
         return changed(choices.match(), settled=not choices.count)
+
+    def queues_changed(self, view: View, now_at: Ints) -> None:
+        """Describe the cluster anew before the next question."""
+        self._known = False
 
     def troubles(self) -> tuple[int, int]:
         """Return (decisions without an answer, picks that broke a rule) since the last call."""

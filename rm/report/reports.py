@@ -23,6 +23,7 @@ from rm.state.lifecycle import AppState, reported
 from rm.state.records import ENDED_SHOWN_MAX, App, Holding, Node
 from weft.model.dag import Floats
 from weft.model.ids import ContainerId
+from weft.model.queues import RUNNING, STOPPED
 from weft.protocol.access import TRUSTED, Caller
 from weft.protocol.messages import ContainerEnd, ends_of
 from weft.protocol.requests import (
@@ -52,7 +53,7 @@ def application(books: Books, app: App, *, stages: bool = False) -> ApplicationR
         app_id=app.app_id,
         name=app.job.name,
         user=app.job.user,
-        queue=books.queues.paths[app.queue],
+        queue=books.queue_of(app),
         priority=app.priority,
         state=reported(app.state),
         final_status=app.final_status,
@@ -113,12 +114,12 @@ def applications(
 
     It tells a caller of no application that it may not see.
     """
-    paths, names = books.queues.paths, books.queues.names
 
     def wanted(app: App) -> bool:
+        path = books.queue_of(app)
         return (
             (not request.states or reported(app.state) in request.states)
-            and (not request.queue or request.queue in (paths[app.queue], names[app.queue]))
+            and (not request.queue or request.queue in (path, path.rpartition(".")[2]))
             and (not request.user or request.user == app.job.user)
             and (caller.everything or sees(books, app, caller))
         )
@@ -194,7 +195,7 @@ def _queue(
         capacity=float(tree.capacity[slot]),
         max_capacity=float(tree.max_capacity[slot]),
         used=dominant(columns.held[slot], books.ledger.total),
-        state="RUNNING",
+        state=_state(books, slot),
         running_apps=counts[slot, True],
         pending_apps=counts[slot, False],
         allocated=books.types.mapping(columns.held[slot].tolist()),
@@ -204,6 +205,13 @@ def _queue(
         max_am_share=float(tree.max_am_share[slot]),
         children=tuple(_queue(books, child, counts, deficits) for child in tree.children[slot]),
     )
+
+
+def _state(books: Books, slot: int) -> str:
+    """Return a queue's state; a stopped one drains as long as applications are there."""
+    if not books.queues.stopped[slot]:
+        return RUNNING
+    return "DRAINING" if books.ledger.by_queue.apps[slot] else STOPPED
 
 
 def _most_apps(books: Books, slot: int) -> int:

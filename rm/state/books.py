@@ -238,6 +238,10 @@ class Books:
         self.hears_matches = _hears(matcher, "matched")
         self.hears_ends = _hears(matcher, "ended")
 
+    def queue_of(self, app: App) -> str:
+        """Return the path of an application's queue, of an ended one also where that is gone."""
+        return app.left_queue or self.queues.paths[app.queue]
+
     def owe_node(self, node: Node) -> None:
         """Note that the next answer to a node has something for it."""
         self.dirty_nodes[node.node_id] = node

@@ -7,6 +7,7 @@ import numpy as np
 from rm.state.books import Books
 from rm.state.lifecycle import LEAVING, AttemptState, RmNodeState
 from rm.state.records import Node
+from weft.model.dag import Ints
 from weft.model.errors import InvariantError
 
 
@@ -15,6 +16,7 @@ def check(books: Books) -> None:
     _check_containers(books)
     _check_rows(books)
     _check_apps(books)
+    _check_queues(books)
     classes: Counter[object] = Counter()
     for node in books.node_at:
         _check_node(books, node)
@@ -78,6 +80,34 @@ def _check_rows(books: Books) -> None:
             raise InvariantError(f"row {row} and ask {entry.ask.ask_id} differ")
     if live != rows.live or rows.count != len(rows.entries):
         raise InvariantError(f"{live} rows are in use, {rows.live} are counted")
+
+
+def _check_queues(books: Books) -> None:
+    """Raise unless the books of queues count what is in them, under the one tree that holds."""
+    tree, ledger = books.queues, books.ledger
+    if ledger.queues is not tree or books.view.queues is not tree:
+        raise InvariantError("the books, the ledger and the view go by different trees of queues")
+    counted: dict[str, Ints] = {
+        name: np.zeros(len(tree), np.int64) for name in ("apps", "containers", "pending", "users")
+    }
+    users: set[tuple[int, str]] = set()
+    for slot, app in enumerate(books.app_at):
+        if app is None:
+            continue
+        if not tree.is_leaf[app.queue] or ledger.apps.queue[slot] != app.queue:
+            raise InvariantError(f"application {app.app_id} is not in its leaf queue {app.queue}")
+        users.add((app.queue, app.job.user))
+        chain = list(tree.chains[app.queue])
+        counted["apps"][chain] += 1
+        counted["containers"][chain] += ledger.apps.containers[slot]
+        counted["pending"][chain] += ledger.apps.pending[slot]
+    for queue, _ in users:
+        counted["users"][queue] += 1
+    if users != set(ledger.user_slots):
+        raise InvariantError("the users of leaf queues are not those of the applications there")
+    for name, numbers in counted.items():
+        if (numbers != getattr(ledger.by_queue, name)[: len(tree)]).any():
+            raise InvariantError(f"the books of queues do not count their {name}")
 
 
 def _check_apps(books: Books) -> None:

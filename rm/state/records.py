@@ -321,6 +321,7 @@ class App:
         "held_on",
         "held_s",
         "job",
+        "left_queue",
         "nodes",
         "preempted",
         "preempted_amounts",
@@ -347,6 +348,8 @@ class App:
         self.job = job
         self.submission_id = submission_id
         self.queue = queue
+        # The queue that it was in when it ended, where that is gone; `queue` is one above it then.
+        self.left_queue = ""
         self.priority = job.priority
         self.whole = True
         self.state = AppState.NEW

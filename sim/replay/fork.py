@@ -24,7 +24,6 @@ from weft.model.cluster import ClusterSpec
 from weft.model.errors import InputError
 from weft.model.ids import AppId, ContainerId, app_of_container
 from weft.model.job import Job
-from weft.model.queues import QueueSpec
 from weft.protocol.effects import Kill, Launch, ProcessEnded, Started, StopRequested
 from weft.protocol.messages import (
     MANAGER,
@@ -75,7 +74,7 @@ class ForkedSimulation(MeasuredSimulation):
         jobs: list[Job] = [*(books.apps[app].job for app in self.open), *later]
         if not jobs:
             raise InputError("--at", "no job was there at that time, and none came later")
-        own = ClusterSpec(books.types, tuple(cut.seen.nodes.values()), _queues(cut))
+        own = ClusterSpec(books.types, tuple(cut.seen.nodes.values()), books.queues.root)
         super().__init__(own, jobs, settings, cut.delays if delays is None else delays, Recorder())
 
     def _start(self) -> None:
@@ -231,11 +230,6 @@ class ForkedSimulation(MeasuredSimulation):
             actor = self.actors.get(node_address(name))
             if actor is not None and name not in keeps:
                 self.engine.soon(actor, StopRequested())
-
-
-def _queues(cut: Cut) -> QueueSpec:
-    assert cut.seen.parts is not None
-    return cut.seen.parts.queues
 
 
 def endings(forked: ForkedSimulation) -> list[tuple[AppId, str, float]]:

@@ -128,7 +128,7 @@ class _Maker:
                     "app": number,
                     "name": app.job.name,
                     "user": app.job.user,
-                    "queue": manager.books.queues.paths[app.queue],
+                    "queue": manager.books.queue_of(app),
                     "priority": app.priority,
                     "submitted": _s(app.submitted_s),
                     "finished": -1.0,

@@ -2,8 +2,9 @@
 
 A random walk over a small cluster: nodes that remember what they run, masters that ask as
 `weft.protocol.messages` says, a network that loses, doubles and reorders, nodes and masters and the
-manager itself that die and come back. After every event `check()`; and no node ever really runs
-more of a rigid resource than it has, counted on the nodes, not in the manager's books.
+manager itself that die and come back, and queues that change all the while. After every event
+`check()`; and no node ever really runs more of a rigid resource than it has, counted on the nodes,
+not in the manager's books.
 """
 
 import os
@@ -18,6 +19,7 @@ from rm.ledger.view import View
 from rm.match.protocol import Match
 from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
+from sim.queue_cases import other_queues
 from testkit.builders import TWO_TYPES, ask, job, stage
 from testkit.matching import VIEWING
 from weft.model.ids import attempt_of_container
@@ -48,6 +50,8 @@ from weft.protocol.requests import (
     ApplicationReport,
     GetApplication,
     KillApplication,
+    QueuesSet,
+    SetQueues,
     SubmitApplication,
 )
 
@@ -302,7 +306,8 @@ class World:
         self.masters: dict[int, Master] = {}
         self.by_container: dict[int, int] = {}
         self.reports: dict[str, Any] = {}
-        self.restarts = -1
+        self.restarts, self.changes = -1, 0
+        self.queues_change = False
         self.hosts = {f"n{i}": Host(self, f"n{i}", f"r{i % 2}") for i in range(4)}
         self.boot()
 
@@ -364,6 +369,9 @@ class World:
         to, message = self.mail.pop(at)
         if to in ("rm", "timer"):
             self.handle(message)
+        elif to == "client:queues":
+            assert isinstance(message, QueuesSet), message
+            self.changes += 1
         elif to.startswith("client:"):
             self.reports[to] = message
         elif to.startswith("am:"):
@@ -392,6 +400,9 @@ class World:
             host.tick()
         for master in list(self.masters.values()):
             master.tick()
+        if self.queues_change and self.rng.random() < 0.15:
+            wanted = SetQueues(other_queues(self.rng, QUEUES))
+            self.handle(ClientRequested("queues", wanted))
         if self.faults:
             self.break_something()
         for _ in range(int(self.rng.integers(0, 2 * len(self.mail) + 20))):
@@ -447,6 +458,7 @@ def some_job(rng: np.random.Generator, number: int) -> Job:
 
 def run(seed: int, matcher: str, prompt: bool, faults: bool, steps: int) -> World:
     world = World(seed, matcher, prompt, faults)
+    world.queues_change = True
     for number in range(1, 6):
         request = SubmitApplication(some_job(world.rng, number), f"s{number}")
         world.handle(ClientRequested(f"c{number}", request))
@@ -477,6 +489,7 @@ def test_no_job_starves_and_each_task_runs_once_when_nothing_is_lost(
         assert (report.state, report.final_status) == ("FINISHED", "SUCCEEDED")
         assert report.finished_tasks == report.tasks
     assert set(world.ran.values()) == {1}
+    assert world.changes
 
 
 @pytest.mark.slow

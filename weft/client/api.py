@@ -19,6 +19,7 @@ from typing import Any, Self, TypeVar
 from weft.client.calls import DEFAULT_ADDRESS, DRAIN_S, ENDED, AsyncClient, RefusedError
 from weft.model.ids import AppId, NodeId
 from weft.model.job import Job
+from weft.model.queues import QueueSpec
 from weft.protocol.requests import (
     ApplicationReport,
     ClusterMetrics,
@@ -27,6 +28,7 @@ from weft.protocol.requests import (
     ManagerReport,
     NodeReport,
     QueueReport,
+    QueuesSet,
 )
 
 __all__ = ["DEFAULT_ADDRESS", "DRAIN_S", "ENDED", "AsyncClient", "Client", "RefusedError"]
@@ -146,6 +148,13 @@ class Client:
     def queues(self) -> QueueReport:
         """Return the tree of queues."""
         return self._run(self._client.queues())
+
+    def set_queues(self, queues: QueueSpec, *, dry_run: bool = False) -> QueuesSet:
+        """Take another tree of queues while the cluster runs; return what changes.
+
+        Raises RefusedError where a queue that goes is in use. `dry_run`: nothing changes.
+        """
+        return self._run(self._client.set_queues(queues, dry_run=dry_run))
 
     def metrics(self) -> ClusterMetrics:
         """Return counts over the whole cluster."""

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 from weft.model.errors import InputError, WeftError
 from weft.model.ids import AppId, NodeId
 from weft.model.job import Job
+from weft.model.queues import QueueSpec
 from weft.protocol.requests import (
     ApplicationAccepted,
     ApplicationJob,
@@ -37,10 +38,12 @@ from weft.protocol.requests import (
     NodeReport,
     Page,
     QueueReport,
+    QueuesSet,
     RecommissionNode,
     Refused,
     SetExpiry,
     SetPriority,
+    SetQueues,
     SubmitApplication,
 )
 
@@ -204,6 +207,13 @@ class AsyncClient:
     async def queues(self) -> QueueReport:
         """Return the tree of queues."""
         return await self._ask(ListQueues(), QueueReport)
+
+    async def set_queues(self, queues: QueueSpec, *, dry_run: bool = False) -> QueuesSet:
+        """Take another tree of queues while the cluster runs; return what changes.
+
+        Raises RefusedError where a queue that goes is in use. `dry_run`: nothing changes.
+        """
+        return await self._ask(SetQueues(queues, dry_run), QueuesSet)
 
     async def metrics(self) -> ClusterMetrics:
         """Return counts over the whole cluster."""

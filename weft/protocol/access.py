@@ -65,7 +65,8 @@ _OWNERS = _OPERATORS | {Who.OWNER, Who.QUEUE_ADMIN}
 _USERS = _OWNERS | {Who.OTHER}
 _MASTERS = frozenset({Who.MASTER, Who.GATEWAY})
 # An application is submitted in the caller's own name to a queue where the caller may submit, and
-# moved only to such a queue; listings tell of the applications that the caller may see.
+# moved only to such a queue; queues are set by who administers the root; listings tell of the
+# applications that the caller may see.
 CLIENT_SERVICE = "/weft.ResourceManagerClient/"
 TABLE: Mapping[str, frozenset[Who]] = {
     f"{CLIENT_SERVICE}NewApplication": _USERS,
@@ -81,6 +82,7 @@ TABLE: Mapping[str, frozenset[Who]] = {
     f"{CLIENT_SERVICE}DecommissionNode": _OPERATORS,
     f"{CLIENT_SERVICE}RecommissionNode": _OPERATORS,
     f"{CLIENT_SERVICE}ListQueues": _USERS,
+    f"{CLIENT_SERVICE}SetQueues": _OPERATORS | {Who.QUEUE_ADMIN},
     f"{CLIENT_SERVICE}GetMetrics": _USERS,
     f"{CLIENT_SERVICE}GetManager": _USERS,
     f"{CLIENT_SERVICE}Explain": _OWNERS,

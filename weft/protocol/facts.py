@@ -47,6 +47,19 @@ class NodeChanged:
 
 
 @record
+class QueueChanged:
+    """A queue is another than before: added, changed, stopped, started or removed.
+
+    `capacity` and `max_capacity` are fractions of the cluster.
+    """
+
+    queue: str
+    change: str
+    capacity: float = 0.0
+    max_capacity: float = 0.0
+
+
+@record
 class Placed:
     """The decision: a container was granted on a node. `scores` are the matcher's own terms."""
 
@@ -219,6 +232,7 @@ Fact = (
     AppChanged
     | AttemptChanged
     | NodeChanged
+    | QueueChanged
     | Placed
     | Closed
     | PreemptionChosen

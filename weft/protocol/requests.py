@@ -5,6 +5,7 @@ from typing import Generic, TypeVar
 
 from weft.model.ids import AppId, AttemptId, ContainerId, NodeId
 from weft.model.job import Job
+from weft.model.queues import QueueSpec
 
 # -- requests --------------------------------------------------------------------------------------
 
@@ -126,6 +127,18 @@ class ListQueues:
 
 
 @dataclass(frozen=True, slots=True)
+class SetQueues:
+    """Take another tree of queues while the cluster runs; `dry_run`: only tell what would change.
+
+    Queues are known by their paths. One that is gone has to be empty; containers keep running, and
+    limits hold from then on.
+    """
+
+    queues: QueueSpec
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class GetMetrics:
     """Counts over the whole cluster."""
 
@@ -168,6 +181,7 @@ ClientRequest = (
     | DecommissionNode
     | RecommissionNode
     | ListQueues
+    | SetQueues
     | GetMetrics
     | GetManager
     | Explain
@@ -345,6 +359,36 @@ class QueueReport:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueChange:
+    """What is new about a queue: `change` is added, changed, stopped, started or removed.
+
+    `text` tells which of its settings had and have which value.
+    """
+
+    queue: str
+    change: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NeverHeld:
+    """An application that waits without end, as a new limit of its queue can never hold it."""
+
+    app_id: AppId
+    queue: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesSet:
+    """The queues are as wanted, or would be; `cluster_ts` is for the ids' strings."""
+
+    changes: tuple[QueueChange, ...]
+    never_held: tuple[NeverHeld, ...] = ()
+    cluster_ts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterMetrics:
     """Counts over the whole cluster.
 
@@ -457,6 +501,7 @@ ClientAnswer = (
     | Page[ApplicationReport]
     | Page[NodeReport]
     | QueueReport
+    | QueuesSet
     | ClusterMetrics
     | ManagerReport
     | Explanation

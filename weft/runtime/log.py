@@ -14,6 +14,7 @@ from weft.protocol.facts import (
     MasterPlanned,
     NodeChanged,
     Placed,
+    QueueChanged,
     Remark,
     RunFact,
     TaskStarted,
@@ -23,7 +24,7 @@ from weft.runtime.factlines import fact_to_dict
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 # The other facts come once or more for every task: they are metrics, and lines of the event log.
-_LOGGED = (AppChanged, AttemptChanged, NodeChanged, MasterPlanned)
+_LOGGED = (AppChanged, AttemptChanged, NodeChanged, QueueChanged, MasterPlanned)
 _OF_TASKS = {Placed, Closed, TaskStarted, TaskStopped, *get_args(RunFact)}
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from weft.model.job import Job
 from weft.model.jobfile import job_from_dict, job_to_dict
 from weft.model.plan import Plan
+from weft.model.queues import QueueSpec, queues_from_dict, queues_to_dict
 from weft.model.resources import Kind, ResourceType, ResourceTypes
 from weft.protocol.effects import ClientRequested
 from weft.protocol.messages import AskType, Outcome
@@ -412,6 +413,21 @@ class _JobCodec:
         return job_from_dict(data)
 
 
+class _QueuesCodec:
+    """A tree of queues as a cluster file says it."""
+
+    zero: Any = None
+
+    def __init__(self) -> None:
+        self._blob = BlobColumn()
+
+    def put(self, out: bytearray, queues: QueueSpec) -> None:
+        self._blob.put(out, queues_to_dict(queues))
+
+    def get(self, source: Source) -> QueueSpec:
+        return queues_from_dict(self._blob.get(source))
+
+
 def _planes(numbers: np.ndarray) -> bytes:
     return numbers.view(np.uint8).reshape(-1, 4).T.tobytes()
 
@@ -435,5 +451,6 @@ _SPECIAL: dict[Any, Callable[[], Codec]] = {
     type(None): NothingColumn,
     Plan: _Plan,
     Job: _JobCodec,
+    QueueSpec: _QueuesCodec,
     ResourceTypes: lambda: PlainColumn(_types_to_data, types_from_data),
 }

@@ -126,7 +126,7 @@ class History:
             self._track(int(fact["app"]), fact["now_s"])
         elif kind == "AttemptChanged":
             self._track(app_of_attempt(int(fact["attempt"])), fact["now_s"])
-        elif kind != "NodeChanged":
+        elif kind not in ("NodeChanged", "QueueChanged"):
             return
         self.version += 1
 

@@ -790,6 +790,115 @@ class QueueReport(_message.Message):
 Global___QueueReport: _TypeAlias = QueueReport  # noqa: Y015
 
 @_typing.final
+class SetQueuesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUES_JSON_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    queues_json: _builtins.bytes
+    """the `queues` of a cluster file, JSON, UTF-8"""
+    dry_run: _builtins.bool
+    """only tell what would change"""
+    def __init__(
+        self,
+        *,
+        queues_json: _builtins.bytes = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "queues_json", b"queues_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetQueuesRequest: _TypeAlias = SetQueuesRequest  # noqa: Y015
+
+@_typing.final
+class QueueChange(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    queue: _builtins.str
+    """the full path"""
+    change: _builtins.str
+    """added, changed, stopped, started or removed"""
+    text: _builtins.str
+    """which settings had and have which value"""
+    def __init__(
+        self,
+        *,
+        queue: _builtins.str = ...,
+        change: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "queue", b"queue", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueChange: _TypeAlias = QueueChange  # noqa: Y015
+
+@_typing.final
+class NeverHeld(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APP_ID_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    app_id: _builtins.int
+    queue: _builtins.str
+    """the full path"""
+    text: _builtins.str
+    """what it needs, and what its queue may hold"""
+    def __init__(
+        self,
+        *,
+        app_id: _builtins.int = ...,
+        queue: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_id", b"app_id", "queue", b"queue", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NeverHeld: _TypeAlias = NeverHeld  # noqa: Y015
+
+@_typing.final
+class QueuesSet(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGES_FIELD_NUMBER: _builtins.int
+    NEVER_HELD_FIELD_NUMBER: _builtins.int
+    CLUSTER_TS_FIELD_NUMBER: _builtins.int
+    cluster_ts: _builtins.int
+    """start of the cluster, ms since the epoch"""
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueChange]: ...
+    @_builtins.property
+    def never_held(self) -> _containers.RepeatedCompositeFieldContainer[Global___NeverHeld]:
+        """applications that wait without end under these limits"""
+
+    def __init__(
+        self,
+        *,
+        changes: _abc.Iterable[Global___QueueChange] | None = ...,
+        never_held: _abc.Iterable[Global___NeverHeld] | None = ...,
+        cluster_ts: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "cluster_ts", b"cluster_ts", "never_held", b"never_held"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueuesSet: _TypeAlias = QueuesSet  # noqa: Y015
+
+@_typing.final
 class Count(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -100,6 +100,11 @@ class ResourceManagerClientStub:
                 request_serializer=words__pb2.Nothing.SerializeToString,
                 response_deserializer=client__pb2.QueueReport.FromString,
                 _registered_method=True)
+        self.SetQueues = channel.unary_unary(
+                '/weft.ResourceManagerClient/SetQueues',
+                request_serializer=client__pb2.SetQueuesRequest.SerializeToString,
+                response_deserializer=client__pb2.QueuesSet.FromString,
+                _registered_method=True)
         self.GetMetrics = channel.unary_unary(
                 '/weft.ResourceManagerClient/GetMetrics',
                 request_serializer=words__pb2.Nothing.SerializeToString,
@@ -220,6 +225,13 @@ class ResourceManagerClientServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetQueues(self, request, context):
+        """Take another tree of queues while the cluster runs; queues that go have to be empty.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetMetrics(self, request, context):
         """Counts over the whole cluster.
         """
@@ -322,6 +334,11 @@ def add_ResourceManagerClientServicer_to_server(servicer, server):
                     servicer.ListQueues,
                     request_deserializer=words__pb2.Nothing.FromString,
                     response_serializer=client__pb2.QueueReport.SerializeToString,
+            ),
+            'SetQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetQueues,
+                    request_deserializer=client__pb2.SetQueuesRequest.FromString,
+                    response_serializer=client__pb2.QueuesSet.SerializeToString,
             ),
             'GetMetrics': grpc.unary_unary_rpc_method_handler(
                     servicer.GetMetrics,
@@ -700,6 +717,33 @@ class ResourceManagerClient:
             '/weft.ResourceManagerClient/ListQueues',
             words__pb2.Nothing.SerializeToString,
             client__pb2.QueueReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.ResourceManagerClient/SetQueues',
+            client__pb2.SetQueuesRequest.SerializeToString,
+            client__pb2.QueuesSet.FromString,
             options,
             channel_credentials,
             insecure,

@@ -62,6 +62,8 @@ class ResourceManagerClientStub:
     """Put a node back into service; answered with the node's state."""
     ListQueues: _grpc.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.QueueReport]
     """The tree of queues from the root."""
+    SetQueues: _grpc.UnaryUnaryMultiCallable[_client_pb2.SetQueuesRequest, _client_pb2.QueuesSet]
+    """Take another tree of queues while the cluster runs; queues that go have to be empty."""
     GetMetrics: _grpc.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.ClusterMetrics]
     """Counts over the whole cluster."""
     GetManager: _grpc.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.ManagerReport]
@@ -101,6 +103,8 @@ class ResourceManagerClientAsyncStub(ResourceManagerClientStub):
     """Put a node back into service; answered with the node's state."""
     ListQueues: _aio.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.QueueReport]  # type: ignore[assignment]
     """The tree of queues from the root."""
+    SetQueues: _aio.UnaryUnaryMultiCallable[_client_pb2.SetQueuesRequest, _client_pb2.QueuesSet]  # type: ignore[assignment]
+    """Take another tree of queues while the cluster runs; queues that go have to be empty."""
     GetMetrics: _aio.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.ClusterMetrics]  # type: ignore[assignment]
     """Counts over the whole cluster."""
     GetManager: _aio.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.ManagerReport]  # type: ignore[assignment]
@@ -215,6 +219,14 @@ class ResourceManagerClientServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_client_pb2.QueueReport, _abc.Awaitable[_client_pb2.QueueReport]]:
         """The tree of queues from the root."""
+
+    @_abc_1.abstractmethod
+    def SetQueues(
+        self,
+        request: _client_pb2.SetQueuesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_client_pb2.QueuesSet, _abc.Awaitable[_client_pb2.QueuesSet]]:
+        """Take another tree of queues while the cluster runs; queues that go have to be empty."""
 
     @_abc_1.abstractmethod
     def GetMetrics(

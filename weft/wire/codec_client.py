@@ -1,7 +1,7 @@
 """Client requests and answers to and from `proto/client.proto`; one row of CALLS per RPC.
 
-Requests and answers have the fields of their messages (`weft.wire.plain`), but for jobs, which
-travel as JSON.
+Requests and answers have the fields of their messages (`weft.wire.plain`), but for jobs and
+queues, which travel as JSON.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,14 +36,16 @@ from weft.protocol.requests import (
     NodeReport,
     Page,
     QueueReport,
+    QueuesSet,
     RecommissionNode,
     SetExpiry,
     SetPriority,
+    SetQueues,
     SubmitApplication,
 )
 from weft.wire import client_pb2 as pb
 from weft.wire import words_pb2 as words
-from weft.wire.codec_job import decode_job, encode_job
+from weft.wire.codec_job import decode_job, decode_queues, encode_job, encode_queues
 from weft.wire.plain import Codec, codec_of, page_of
 
 
@@ -72,6 +74,12 @@ _SUBMISSION = Codec(
     lambda item: SubmitApplication(
         job=decode_job(item.job_json), submission_id=item.submission_id, app_id=item.app_id
     ),
+)
+_QUEUES = Codec(
+    lambda request: pb.SetQueuesRequest(
+        queues_json=encode_queues(request.queues), dry_run=request.dry_run
+    ),
+    lambda item: SetQueues(queues=decode_queues(item.queues_json), dry_run=item.dry_run),
 )
 _JOB = Codec(
     lambda answer: pb.GetJobResponse(job_json=encode_job(answer.job)),
@@ -116,6 +124,7 @@ CALLS: Mapping[type, Call] = dict(
         _call(DecommissionNode, pb.DecommissionNodeRequest, Done, pb.Done),
         _call(RecommissionNode, pb.RecommissionNodeRequest, Done, pb.Done),
         _call(ListQueues, words.Nothing, QueueReport, pb.QueueReport),
+        _call(SetQueues, pb.SetQueuesRequest, QueuesSet, pb.QueuesSet, _QUEUES),
         _call(GetMetrics, words.Nothing, ClusterMetrics, pb.ClusterMetrics),
         _call(GetManager, words.Nothing, ManagerReport, pb.ManagerReport),
         _call(Explain, pb.ExplainRequest, Explanation, pb.Explanation),

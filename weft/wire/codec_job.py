@@ -1,4 +1,4 @@
-"""A job travels as the JSON of the job file: one format to check, and one that people can read."""
+"""Jobs and queues travel as the JSON of their files: formats to check, and that people can read."""
 
 import json
 from collections import OrderedDict
@@ -6,9 +6,11 @@ from collections import OrderedDict
 from weft.model.errors import InputError
 from weft.model.job import Job
 from weft.model.jobfile import job_from_dict, job_to_dict
+from weft.model.queues import QueueSpec, queues_from_dict, queues_to_dict
 
 # A job must fit into an answer, together with what is known of its tasks.
 JOB_BYTES_MAX = 32 * 1024 * 1024
+QUEUES_BYTES_MAX = 8 * 1024 * 1024
 # Our JSON of a job may be so many times as long as a client's: 1e15 becomes 18 characters.
 _JSON_GROWTH_MAX = 8
 # Encoded jobs are kept for attempts that get the same job again.
@@ -31,26 +33,41 @@ def encode_job(job: Job) -> bytes:
 
 def decode_job(data: bytes) -> Job:
     """Read and check one job; raises InputError with the place of the first problem."""
-    _check_size(len(data))
-    try:
-        table = json.loads(data.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise InputError("job", f"invalid UTF-8 at byte {error.start}") from None
-    except json.JSONDecodeError as error:
-        raise InputError("job", f"invalid JSON: {error}") from None
-    except ValueError:
-        # Python reads no integer of thousands of digits.
-        raise InputError("job", "invalid JSON: a number has too many digits") from None
-    except RecursionError:
-        raise InputError("job", "nested too deeply") from None
-    job = job_from_dict(table)
+    job = job_from_dict(decode_json(data, "job", JOB_BYTES_MAX))
     if len(data) > JOB_BYTES_MAX // _JSON_GROWTH_MAX:
         # It will be sent on in Weft's own JSON.
-        _check_size(len(encode_job(job)))
+        _check_size(len(encode_job(job)), "job", JOB_BYTES_MAX)
     return job
 
 
-def _check_size(size: int) -> None:
-    if size > JOB_BYTES_MAX:
-        said, limit = size / 1e6, JOB_BYTES_MAX / 1e6
-        raise InputError("job", f"{said:.1f} MB are more than the {limit:.0f} MB of a job")
+def encode_queues(queues: QueueSpec) -> bytes:
+    """Return UTF-8 JSON of a tree of queues, as the section of a cluster file has it."""
+    return json.dumps(queues_to_dict(queues), separators=(",", ":")).encode()
+
+
+def decode_queues(data: bytes) -> QueueSpec:
+    """Read and check a tree of queues; raises InputError with the place of the first problem."""
+    return queues_from_dict(decode_json(data, "queues", QUEUES_BYTES_MAX))
+
+
+def decode_json(data: bytes, what: str, bytes_max: int) -> object:
+    """Return the data of UTF-8 JSON; raises InputError that names `what` where it is none."""
+    _check_size(len(data), what, bytes_max)
+    try:
+        found: object = json.loads(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise InputError(what, f"invalid UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise InputError(what, f"invalid JSON: {error}") from None
+    except ValueError:
+        # Python reads no integer of thousands of digits.
+        raise InputError(what, "invalid JSON: a number has too many digits") from None
+    except RecursionError:
+        raise InputError(what, "nested too deeply") from None
+    return found
+
+
+def _check_size(size: int, what: str, bytes_max: int) -> None:
+    if size > bytes_max:
+        said, limit = size / 1e6, bytes_max / 1e6
+        raise InputError(what, f"{said:.1f} MB are more than the {limit:.0f} MB of a {what}")

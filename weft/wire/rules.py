@@ -485,6 +485,8 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     requests.DecommissionNode: {"node_id": NAME, "timeout_s": NUMBER},
     requests.RecommissionNode: {"node_id": NAME},
     requests.ListQueues: {},
+    # A tree is checked where it is read (`weft.model.queues`).
+    requests.SetQueues: {"queues": GIVEN, "dry_run": GIVEN},
     requests.GetMetrics: {},
     requests.GetManager: {},
     requests.Explain: {"app_id": APP},

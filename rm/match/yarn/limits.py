@@ -1,5 +1,7 @@
 """Limits of users, masters and queues: UsersManager, AbstractLeafQueue and CSQueueUtils."""
 
+import math
+
 from rm.match.yarn.amounts import Amount, single
 from rm.match.yarn.books import Application, InPartition, Leaf, Partition, Queue, User
 from rm.match.yarn.rules import Rules
@@ -43,7 +45,9 @@ def _user_limit(rules: Rules, leaf: Leaf, partition: Partition, *, respects: boo
     capacity = part.guaranteed
     if calc.compare(total, capacity, least) < 0:
         capacity = least
-    consumed = calc.part_up(total, leaf.ratio[partition.at], least)
+    ratio = leaf.ratio[partition.at]
+    # What is used of no nodes at all is 0 there: Java casts the NaN of 0 x infinity to that.
+    consumed = calc.none if math.isinf(ratio) else calc.part_up(total, ratio, least)
     current = capacity
     if calc.compare(total, consumed, capacity) >= 0:
         current = calc.add(consumed, least)

@@ -7,6 +7,7 @@ Asks of one application are served strictly by `pri_score`, as requests are by Y
 
 from collections import deque
 from copy import deepcopy
+from functools import partial
 
 from rm.ledger.asks import AskEntry
 from rm.ledger.view import View
@@ -17,9 +18,9 @@ from rm.match.yarn.books import NONE, Application, Leaf, Machine, Request
 from rm.match.yarn.decisions import Taken
 from rm.match.yarn.rules import Rules
 from rm.match.yarn.state import State
-from rm.match.yarn.tree import queues_of
+from rm.match.yarn.tree import labels_of, queues_of
 from rm.match.yarn.walk import Walk
-from weft.model.dag import Floats
+from weft.model.dag import Floats, Ints
 from weft.model.errors import InputError
 from weft.model.resources import ResourceTypes, Vector
 
@@ -272,6 +273,20 @@ class YarnMatcher(BaseMatcher):
             if request.entry is None:
                 state.set_count(request, 0)
 
+    def queues_changed(self, view: View, now_at: Ints) -> None:
+        """Go on with other queues; who asks without a label needs the default one of its queue."""
+        state = self._ready(view)
+        for label in labels_of(view.queues):
+            state.partition(label).exclusive = label not in self._shared
+        labels = [partition.label for partition in state.partitions[1:]]
+        queues = queues_of(view.queues, state.rules, labels)
+        state.change_queues(queues, now_at, partial(_weight_of, view))
+        self._answered = None
+        for request in state.of_ask.values():
+            if request.entry is not None and request.entry.ask.label != request.partition:
+                request.written = None
+                self._write(view, state, request, request.entry)
+
     def banned(self, view: View, node: int, app: int, on: bool) -> None:
         """Note whether an application must not use a node."""
         known = self._ready(view).apps.get(app)
@@ -380,8 +395,8 @@ class YarnMatcher(BaseMatcher):
         )
         for name, value in self._settings.items():
             setattr(rules, name, value)
-        queues = queues_of(view.queues, rules)
-        names = sorted({label for _, spec in view.queues.specs for label in spec.labels})
+        names = labels_of(view.queues)
+        queues = queues_of(view.queues, rules, names)
         labels = {name: name not in self._shared for name in names}
         self._state = State(rules, queues, labels)
         self._walk = Walk(self._state)
@@ -409,7 +424,7 @@ class YarnMatcher(BaseMatcher):
         queue = self._state.queues[int(view.apps.queue[slot])]
         assert isinstance(queue, Leaf)
         user = view.user_name(slot)
-        weight = view.queues.specs[queue.slot][1].user_weights.get(user, 1.0)
+        weight = _weight_of(view, queue, user)
         return self._state.open_app(
             slot, queue, user, weight, int(view.apps.priority[slot]), int(view.apps.order[slot])
         )
@@ -423,6 +438,10 @@ class YarnMatcher(BaseMatcher):
         total = self._amount(view.types, tuple(nodes.capacity[slot].tolist()))
         free = self._amount(view.types, tuple(nodes.available[slot].tolist()))
         state.set_capacity(machine, total, free, up=bool(nodes.up[slot]))
+
+
+def _weight_of(view: View, leaf: Leaf, user: str) -> float:
+    return view.queues.specs[leaf.slot][1].user_weights.get(user, 1.0)
 
 
 _NOTHING = Match([], settled=False)

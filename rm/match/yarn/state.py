@@ -1,5 +1,7 @@
 """How the walk's books change: nodes and applications come and go, amounts are used and freed."""
 
+from collections.abc import Callable
+
 from rm.match.yarn import limits
 from rm.match.yarn.amounts import Amount, single
 from rm.match.yarn.books import (
@@ -15,6 +17,9 @@ from rm.match.yarn.books import (
     User,
 )
 from rm.match.yarn.rules import Rules
+from weft.model.dag import Ints
+
+WeightOf = Callable[[Leaf, str], float]
 
 
 class State:
@@ -33,11 +38,52 @@ class State:
         self.machines: dict[int, Machine] = {}
         self.apps: dict[int, Application] = {}
         self.of_ask: dict[int, Request] = {}
+        self._set_out(queues)
+
+    def _set_out(self, queues: list[Queue]) -> None:
+        """Let leaf queues begin with nothing in them."""
+        none = self.rules.calculator.none
         for queue in queues:
             if isinstance(queue, Leaf):
                 queue.active_used = [none] * len(self.partitions)
                 queue.ratio = [0.0] * len(self.partitions)
                 queue.current_limit = queue.headroom_limit = none
+
+    def change_queues(self, queues: list[Queue], now_at: Ints, weight_of: WeightOf) -> None:
+        """Go on with other queues (CapacityScheduler.reinitialize): what is in them stays there.
+
+        `now_at` (queues before,) says which of them each one is now, -1: it is gone, and empty.
+        `weight_of` answers a user's weight in a leaf queue.
+        """
+        self._set_out(queues)
+        before, self.queues = self.queues, queues
+        for old in before:
+            new = queues[int(now_at[old.slot])]
+            if now_at[old.slot] < 0 or not isinstance(old, Leaf) or not isinstance(new, Leaf):
+                continue
+            new.users, new.active, new.waiting = old.users, old.active, old.waiting
+            new.active_used, new.ratio = old.active_used, old.ratio
+            new.version, new.only_pending = old.version + 1, old.only_pending
+            for user in new.users.values():
+                user.weight = weight_of(new, user.name)
+            for app in (*new.active, *new.waiting):
+                app.leaf, app.unordered = new, True
+            self._weigh(new)
+            self._carry(old, new)
+        self._spread()
+
+    def _carry(self, old: Leaf, new: Leaf) -> None:
+        """Count what an earlier form of a leaf queue held in this one, and in those above it."""
+        calc = self.rules.calculator
+        for at, was in enumerate(old.by):
+            new.by[at].am_used = was.am_used
+            queue: Queue | None = new
+            while queue is not None:
+                part = queue.by[at]
+                part.used = calc.add(part.used, was.used)
+                part.reserved = calc.add(part.reserved, was.reserved)
+                part.pending = calc.add(part.pending, was.pending)
+                queue = queue.parent
 
     def partition(self, label: str) -> Partition:
         """Return the partition of a label; one that no queue names is open to all of them."""

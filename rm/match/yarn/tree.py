@@ -1,5 +1,7 @@
 """The queues of a cluster as the walk keeps them: fractions in single precision, as in YARN."""
 
+from collections.abc import Sequence
+
 from rm.ledger.queues import QueueTree
 from rm.match.yarn.amounts import single
 from rm.match.yarn.books import InPartition, Leaf, Queue
@@ -7,27 +9,38 @@ from rm.match.yarn.rules import Rules
 from weft.model.queues import QueueSpec
 
 
-def queues_of(tree: QueueTree, rules: Rules) -> list[Queue]:
-    """Return the queues of a tree by slot, parents first."""
-    labels = sorted({label for _, spec in tree.specs for label in spec.labels})
+def labels_of(tree: QueueTree) -> list[str]:
+    """Return the labels that queues of a tree name, in order."""
+    return sorted({label for _, spec in tree.specs for label in spec.labels})
+
+
+def queues_of(tree: QueueTree, rules: Rules, labels: Sequence[str]) -> list[Queue]:
+    """Return the queues of a tree by slot, parents first; `labels` are those of the partitions.
+
+    One that no queue names is open to all of them.
+    """
+    named = frozenset(labels_of(tree))
     made: list[Queue] = []
     for slot, (path, spec) in enumerate(tree.specs):
         above = int(tree.parent[slot])
         parent = made[above] if above >= 0 else None
         queue = Queue(slot, path, parent) if spec.children else Leaf(slot, path, parent)
-        _describe(queue, spec, rules, labels)
+        _describe(queue, spec, rules, labels, named)
         made.append(queue)
     return made
 
 
-def _describe(queue: Queue, spec: QueueSpec, rules: Rules, labels: list[str]) -> None:
+def _describe(
+    queue: Queue, spec: QueueSpec, rules: Rules, labels: Sequence[str], named: frozenset[str]
+) -> None:
     none = rules.calculator.none
     queue.by.append(InPartition(none, _fraction(spec.capacity), _fraction(spec.max_capacity)))
     for label in labels:
-        least, most = (1.0, 1.0) if queue.parent is None else spec.labels.get(label, (0.0, 0.0))
+        usual = (0.0, 0.0) if label in named else (0.0, 1.0)
+        least, most = (1.0, 1.0) if queue.parent is None else spec.labels.get(label, usual)
         queue.by.append(InPartition(none, _fraction(least), _fraction(most)))
     if queue.parent is not None and (spec.labels or queue.parent.labels is not None):
-        queue.labels = frozenset(spec.labels)
+        queue.labels = frozenset(spec.labels) | (frozenset(labels) - named)
     queue.priority = spec.priority
     queue.respects = spec.order == "priority"
     if not spec.order and queue.parent is not None:

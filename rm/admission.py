@@ -1,0 +1,130 @@
+"""What a queue accepts: how many applications, and which jobs could ever run within its limits.
+
+The same functions judge a submission, a move, and what is there already when queues change.
+"""
+
+from rm.ledger.queues import QueueTree
+from rm.masters.asking import ASKS_MIN, OPEN_JOB_ASKED_MAX
+from rm.placing.feasible import NoRoomError, fits_a_class, within_maximum
+from rm.placing.gang_room import check_gangs
+from rm.state.books import Books
+from weft.model.errors import InputError
+from weft.model.job import Job, Stage
+from weft.model.recording import Recording
+from weft.model.resources import Vector
+from weft.protocol.requests import Refused
+
+
+def refusal(books: Books, queue: int, user: str, left: int = -1) -> Refused | None:
+    """Return why a queue takes no application of a user, None where it takes one.
+
+    What an application that leaves the queue `left` is in already takes it whatever their number.
+    """
+    if books.queues.stopped[queue]:
+        text = f"queue {books.queues.paths[queue]} is STOPPED and takes no applications"
+        return Refused("failed_precondition", "queue", text)
+    if text := _full(books, queue, user, left):
+        return Refused("resource_exhausted", "queue", text)
+    return None
+
+
+def _full(books: Books, queue: int, user: str, left: int) -> str:
+    """Return why a queue takes no more applications, of anybody or of this user; empty: it does."""
+    settings, ledger, tree = books.settings, books.ledger, books.queues
+    path, there = tree.paths[queue], tree.chains[left] if left >= 0 else ()
+    for at in tree.chains[queue]:
+        most = int(tree.max_applications[at]) or (settings.queue_apps_max if at == queue else 0)
+        if at not in there and 0 < most <= int(ledger.by_queue.apps[at]):
+            return f"{tree.paths[at]} has {most} applications, the most that it takes"
+    slot = ledger.user_slots.get((queue, user))
+    own, there_now = tree.specs[queue][1].max_user_applications, 0
+    if own >= 0:
+        there_now = 0 if slot is None else int(ledger.users.apps[slot])
+        if there_now >= own:
+            return f"user {user!r} has {there_now} applications in {path}, the most"
+    if slot is not None and 0 < settings.user_apps_max <= int(ledger.users.apps[slot]):
+        return f"user {user!r} has {settings.user_apps_max} applications in {path}, the most"
+    return ""
+
+
+def check_fits(books: Books, job: Job) -> None:
+    """Raise unless every task fits on some node that is up; without nodes, any job passes."""
+    for name in job.resources:
+        books.types.vector({name: 0.0}, "resources")
+    if job.master is not None:
+        vector = books.types.vector(job.master.demand, "master.demand")
+        if books.classes and not fits_a_class(books, vector, job.master.label):
+            raise NoRoomError("master.demand", "the master fits on no node")
+        if job.master.recorded is not None:
+            _check_recording(books, job.master.recorded)
+        return
+    for position, stage in enumerate(job.stages):
+        place = f"stages[{position}].demand"
+        if stage.together and stage.tasks > (most := books.settings.round_grants_max):
+            raise InputError(
+                f"stages[{position}].tasks",
+                f"{stage.tasks} in a gang; at most {most} start together",
+            )
+        for demand in _demands(books, stage, place):
+            if books.classes and not fits_a_class(books, demand, stage.label):
+                what = ", ".join(f"{a:g} {n}" for n, a in books.types.mapping(demand).items() if a)
+                label = f" with label {stage.label!r}" if stage.label else ""
+                raise NoRoomError(
+                    place, f"a task of stage {stage.name!r} ({what}) fits on no node{label}"
+                )
+
+
+def check_limits(books: Books, job: Job, tree: QueueTree, queue: int) -> None:
+    """Raise where a queue, or its users, may never hold what a task or a gang of a job needs."""
+    if tree.limited and books.classes:
+        if job.master is not None and job.master.recorded is not None:
+            for position, request in enumerate(job.master.recorded.requests):
+                place = f"master.recorded.requests[{position}].demand"
+                within_maximum(books, tree, queue, books.types.vector(request.demand), place, "it")
+        for position, stage in enumerate(job.stages if job.master is None else ()):
+            place = f"stages[{position}].demand"
+            for demand in _demands(books, stage, place):
+                what = f"a task of stage {stage.name!r}"
+                within_maximum(books, tree, queue, demand, place, what)
+    check_gangs(books, job, tree, queue)
+
+
+def _check_recording(books: Books, recording: Recording) -> None:
+    """Raise unless all that a recorded master waits for is possible: it would wait without end."""
+    place = "master.recorded.requests"
+    if len(recording.requests) > ASKS_MIN:
+        text = f"{len(recording.requests)} are more than the {ASKS_MIN} that an open job may have"
+        raise InputError(place, text)
+    racks = {node.rack for node in books.nodes.values()}
+    for position, request in enumerate(recording.requests):
+        demand = books.types.vector(request.demand, f"{place}[{position}].demand")
+        if not request.held_s or not books.classes:
+            continue
+        if not fits_a_class(books, demand, request.label):
+            label = f" with label {request.label!r}" if request.label else ""
+            raise NoRoomError(f"{place}[{position}].demand", f"it fits on no node{label}")
+        if request.strict and (request.nodes or request.racks):
+            near = racks.intersection(request.racks)
+            if not near and not any(name in books.nodes for name in request.nodes):
+                raise NoRoomError(f"{place}[{position}].nodes", "none of them is there")
+    pending, asked = 0, [0] * len(recording.requests)
+    # This is of a full cluster, which has granted nothing.
+    for position, ask in enumerate(recording.asks):
+        pending += ask.total - asked[ask.request]
+        asked[ask.request] = ask.total
+        if pending > OPEN_JOB_ASKED_MAX:
+            raise InputError(
+                f"master.recorded.asks[{position}]",
+                f"{pending} containers pending; at most {OPEN_JOB_ASKED_MAX} of an open job",
+            )
+
+
+def _demands(books: Books, stage: Stage, place: str) -> set[Vector]:
+    """Return what a stage's tasks need, and what their containers would be booked with."""
+    wanted = [books.types.vector(stage.demand, place)]
+    for index, override in enumerate(stage.overrides):
+        if override.demand is not None:
+            where = place.replace(".demand", f".tasks[{index}].demand")
+            wanted.append(books.types.vector(override.demand, where))
+    granted = [books.matcher.normalised(books.types, demand) for demand in wanted]
+    return {books.raised(demand) for demand in (*wanted, *granted)}
