@@ -119,6 +119,8 @@ def close_done(books: Books, run: Holding, end: ContainerEnd) -> App:
     first, count, node, attempt = run.container_id, run.count, run.node, run.attempt
     assert attempt is not None
     app, demand, now = attempt.app, run.demand, books.now
+    if run.state is RmContainerState.STOPPING:
+        books.matcher.stopped_ends()
     run.state = _COMPLETED if run.state is _ACQUIRED else CONTAINER.next(run.state, _ENDED)
     if count == 1:
         del books.holdings.by_id[first], node.holdings.by_id[first], attempt.holdings.by_id[first]
@@ -180,6 +182,9 @@ def order_stop(books: Books, holding: Holding) -> None:
     holding.state = CONTAINER.next(holding.state, ContainerEvent.STOP_ORDERED)
     holding.node.outbox.put(holding.container_id, holding.container_id)
     books.owe_node(holding.node)
+    if holding.attempt is not None:
+        app = holding.attempt.app.slot
+        books.matcher.stop_ordered(books.view, holding.node.slot, app, holding.demand)
 
 
 def order_spare(books: Books, holding: Holding) -> None:
@@ -206,6 +211,8 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
         outcome = Outcome.LOST if end.outcome is Outcome.RELEASED else Outcome.KILLED
         code = NODE_ENDED if holding.ended_node and outcome is Outcome.LOST else end.exit_code
         end = changed(end, outcome=outcome, message=holding.stop_reason, exit_code=code)
+    if holding.state is RmContainerState.STOPPING and attempt is not None:
+        books.matcher.stopped_ends()
     holding.state = CONTAINER.next(holding.state, _HOW.get(end.outcome, _ENDED))
     del books.holdings.by_id[number], node.holdings.by_id[number]
     if node.runs is not None:

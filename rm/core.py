@@ -110,7 +110,8 @@ class ResourceManager:
             self._watch()
         if books.settings.prompt and not books.matching.timer_set:
             self._arm()
-        if self._preempting and books.rows.opened != self._opened_at_round and not self._claim_set:
+        fresh = books.rows.opened != self._opened_at_round and not books.matcher.preempts
+        if self._preempting and fresh and not self._claim_set:
             # What arrives together is looked at together.
             self._claim_set = True
             wait_s = books.settings.preemption_interval_s * _CLAIM_DELAY_FRACTION
@@ -171,6 +172,10 @@ class ResourceManager:
         """Make one round of preemption; the next comes when the first of those chosen has to go."""
         books = self.books
         self._opened_at_round, self._claim_set = books.rows.opened, False
+        if books.matcher.preempts:
+            # YARN's monitor looks at its interval, and at nothing else.
+            preempt.ask_policy(books)
+            return
         preempt.look(books)
         due_s = min((by_s for by_s, _ in books.marks.values()), default=-1.0)
         if due_s >= 0 and due_s != self._due_s:

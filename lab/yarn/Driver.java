@@ -58,7 +58,9 @@ import org.apache.hadoop.yarn.server.resourcemanager.rmapp.attempt.RMAppAttemptS
 import org.apache.hadoop.yarn.server.resourcemanager.rmcontainer.ContainerAllocationExpirer;
 import org.apache.hadoop.yarn.server.resourcemanager.rmcontainer.RMContainer;
 import org.apache.hadoop.yarn.server.resourcemanager.rmcontainer.RMContainerImpl;
+import org.apache.hadoop.yarn.server.resourcemanager.rmcontainer.RMContainerState;
 import org.apache.hadoop.yarn.server.resourcemanager.rmnode.RMNode;
+import org.apache.hadoop.yarn.server.resourcemanager.rmnode.RMNodeCleanContainerEvent;
 import org.apache.hadoop.yarn.server.resourcemanager.rmnode.UpdatedContainerInfo;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.AbstractYarnScheduler;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.Allocation;
@@ -397,6 +399,10 @@ public final class Driver {
   private final class ToldFair extends FairScheduler {}
 
   private void preempted(String what, RMContainer container) {
+    if (!container.getState().equals(RMContainerState.ACQUIRED)
+        && !container.getState().equals(RMContainerState.RUNNING)) {
+      return;
+    }
     preemptions.add(row(round, what, container.getAllocatedNode().getHost(),
         container.getApplicationAttemptId().getApplicationId().getId(),
         container.getAllocatedPriority().getPriority()));
@@ -492,9 +498,12 @@ public final class Driver {
       if (priority == 0 && told.has("am") && master == null) {
         master = container.getContainer();
         ((RMContainerImpl) container).setAMContainer(true);
+        machine.runs.add(new Object[] {1 << 30, container.getContainerId()});
+        machine.begins(container.getContainerId());
         return;
       }
       machine.runs.add(new Object[] {round + lasts.get(priority), container.getContainerId()});
+      machine.begins(container.getContainerId());
     }
 
     void beat() {
@@ -519,6 +528,9 @@ public final class Driver {
     final NodeId id;
     final RMNode node;
     final List<Object[]> runs = new ArrayList<>();
+    final Set<ContainerId> stops = new HashSet<>();
+    private final Set<ContainerId> ordered = new HashSet<>();
+    private final List<ContainerStatus> fresh = new ArrayList<>();
     private final List<ContainerStatus> ended = new ArrayList<>();
     private final Set<ContainerId> before = new HashSet<>();
 
@@ -541,9 +553,11 @@ public final class Driver {
           case "getNodeLabels": return labels;
           case "getRMContext": return context;
           case "pullContainerUpdates":
+            List<ContainerStatus> begun = new ArrayList<>(fresh);
             List<ContainerStatus> over = new ArrayList<>(ended);
+            fresh.clear();
             ended.clear();
-            return Collections.singletonList(new UpdatedContainerInfo(new ArrayList<>(), over, new ArrayList<>()));
+            return Collections.singletonList(new UpdatedContainerInfo(begun, over, new ArrayList<>()));
           case "hashCode": return name.hashCode();
           case "equals": return proxy == values[0];
           case "toString": return name;
@@ -552,10 +566,14 @@ public final class Driver {
       });
     }
 
+    void begins(ContainerId container) {
+      fresh.add(ContainerStatus.newInstance(container, ContainerState.RUNNING, "", 0));
+    }
+
     void update() {
       List<Object[]> left = new ArrayList<>();
       for (Object[] run : runs) {
-        if ((int) run[0] <= round) {
+        if ((int) run[0] <= round || ordered.contains(run[1])) {
           ended.add(ContainerStatus.newInstance((ContainerId) run[1], ContainerState.COMPLETE, "", 0));
         } else {
           left.add(run);
@@ -563,6 +581,10 @@ public final class Driver {
       }
       runs.clear();
       runs.addAll(left);
+      // a node hears of what it has to stop in the answer to a heartbeat, and tells with the next
+      ordered.clear();
+      ordered.addAll(stops);
+      stops.clear();
       NodeUpdateSchedulerEvent event = new NodeUpdateSchedulerEvent(node);
       long start = System.nanoTime();
       scheduler.handle(event);
@@ -643,6 +665,9 @@ public final class Driver {
         Event event = waiting.poll();
         if (event instanceof SchedulerEvent) {
           scheduler.handle((SchedulerEvent) event);
+        } else if (event instanceof RMNodeCleanContainerEvent) {
+          RMNodeCleanContainerEvent stop = (RMNodeCleanContainerEvent) event;
+          machines.get(stop.getNodeId().getHost()).stops.add(stop.getContainerId());
         } else if (event instanceof RMAppEvent && event.getType() == RMAppEventType.APP_REJECTED) {
           int number = ((RMAppEvent) event).getApplicationId().getId();
           jobs.get(number).over = true;

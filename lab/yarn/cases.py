@@ -16,6 +16,7 @@ from weft.model.cluster import ClusterSpec, cluster_from_dict
 from weft.model.errors import InputError
 from weft.policies.presets import PRESETS, Preset
 from weft.workloads.yarn_config import read_properties
+from weft.workloads.yarn_properties import PREEMPTION
 
 FORCED = {"yarn.scheduler.capacity.schedule-asynchronously.enable": "false"}
 
@@ -61,6 +62,8 @@ def case_of(name: str, data: Mapping[str, Any]) -> Case:
         }
         for node in data["nodes"]
     ]
+    if any(key.startswith(PREEMPTION) for key in given):
+        given.setdefault("yarn.resourcemanager.scheduler.monitor.enable", "true")
     found = read_properties(given, nodes, data.get("allocations", ""))
     shared = [label for label, exclusive in data.get("labels", {}).items() if not exclusive]
     matcher = dict(found.matcher)

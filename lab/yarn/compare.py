@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +61,20 @@ def same_freely(yarn: dict[str, Any], weft: Answer) -> int:
     return same
 
 
+def in_rounds(rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    """Return what was preempted; of one round in any order, as all of it happens at once."""
+    return sorted(tuple(row) for row in rows)
+
+
 def compare(path: Path, yarn: dict[str, Any]) -> tuple[Tally, str]:
     """Compare one scenario; return the tally and a line about it."""
     case = read_case(path)
     free = Loop(case).run()
     same, most = same_freely(yarn, free), max(len(yarn["grants"]), len(free.grants))
     kept = [tuple(row) for row in yarn["reserved_after"]] == free.reserved_after
-    if same == most and kept:
-        count = most + len(yarn["reservations"])
+    taken = in_rounds(yarn["preemptions"]) == in_rounds(free.preemptions)
+    if same == most and kept and taken:
+        count = most + len(yarn["reservations"]) + len(yarn["preemptions"])
         tally = Tally(count, count)
     elif case.preset.matcher == "yarn":
         led = Led(case, yarn)
@@ -87,7 +94,7 @@ def _keep(files: list[Path], answers: Path, out: Path) -> None:
     for path in files:
         yarn = json.loads((answers / path.name).read_text(encoding="utf-8"))
         if "refused" not in yarn:
-            kept = {key: yarn[key] for key in ("grants", "reserved_after")}
+            kept = {key: yarn[key] for key in ("grants", "reserved_after", "preemptions")}
             rows.append(json.dumps({"name": path.stem, **kept}, separators=(",", ":")))
     out.write_text("\n".join(rows) + "\n", encoding="utf-8")
 

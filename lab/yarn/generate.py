@@ -13,12 +13,16 @@ from typing import Any
 import numpy as np
 
 CAPACITY = "yarn.scheduler.capacity."
+PREEMPTION = "yarn.resourcemanager.monitor.capacity.preemption."
 DOMINANT = "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator"
 Table = dict[str, Any]
 
 
 class _Draw:
     """One scenario under way."""
+
+    longest = 15
+    spread = 2
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng([seed, 43])
@@ -130,7 +134,7 @@ class _Draw:
 
     def applications(self, nodes: list[Table]) -> list[Table]:
         """Draw the applications, numbered as they arrive."""
-        at = np.sort(self.rng.integers(0, max(1, self.rounds // 2), self.apps)).tolist()
+        at = np.sort(self.rng.integers(0, max(1, self.rounds // self.spread), self.apps)).tolist()
         found: list[Table] = []
         for number, when in enumerate(at, 1):
             app: Table = {
@@ -157,7 +161,7 @@ class _Draw:
             "mem": self.one(512, 1024, 1024, 1536, 2048, 3072, 4096, 8192),
             "vcores": int(self.rng.integers(1, 5)),
             "count": count,
-            "dur": int(self.rng.integers(1, 15)),
+            "dur": int(self.rng.integers(1, self.longest)),
         }
         if label:
             made["label"] = "gpu"
@@ -172,13 +176,64 @@ class _Draw:
         return made
 
 
-def scenario(seed: int) -> Table:
+class _Preempting(_Draw):
+    """One in which queues get more than their guarantee, and have to give it back."""
+
+    longest = 80
+    spread = 1
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.rng = np.random.default_rng([seed, 44])
+        self.rounds = int(self.rng.integers(15, 30) if self.large else self.rng.integers(25, 60))
+        self.labelled = bool(self.rng.random() < 0.1)
+
+    def settings(self) -> None:
+        """Draw the monitor's settings, too."""
+        super().settings()
+        given = self.configuration
+        given["yarn.resourcemanager.scheduler.monitor.enable"] = "true"
+        inside = "intra-queue-preemption."
+        for key, values in (
+            ("max_wait_before_kill", (0, 1000, 2000, 5000)),
+            ("natural_termination_factor", (None, 0.5, 1.0)),
+            ("total_preemption_per_round", (None, 0.3, 1.0)),
+            ("max_ignored_over_capacity", (None, 0.0, 0.3)),
+            ("conservative-drf", (None, None, "true")),
+            ("additional_res_balance_based_on_reserved_containers", (None, None, "true")),
+            (inside + "enabled", (None, "true", "true")),
+            (inside + "preemption-order-policy", (None, "priority_first")),
+            (inside + "max-allowable-limit", (None, 0.5, 1.0)),
+            (inside + "minimum-threshold", (None, 0.0, 0.8)),
+            (inside + "conservative-drf", (None, None, "false")),
+            ("observe_only", (None,) * 20 + ("true",)),
+        ):
+            value = self.one(*values)
+            if value is not None:
+                given[PREEMPTION + key] = value
+
+    def leaf(self, prefix: str, name: str) -> None:
+        """Draw who keeps what, too."""
+        super().leaf(prefix, name)
+        given = self.configuration
+        if self.rng.random() < 0.6:
+            given[prefix + "user-limit-factor"] = self.one(4, 10, -1)
+        if self.rng.random() < 0.1:
+            given[prefix + "disable_preemption"] = "true"
+        if self.rng.random() < 0.1:
+            given[prefix + "intra-queue-preemption.disable_preemption"] = "true"
+
+
+def scenario(seed: int, *, preempting: bool = False) -> Table:
     """Return the scenario of a seed."""
-    draw = _Draw(seed)
+    draw = _Preempting(seed) if preempting else _Draw(seed)
     draw.settings()
     draw.queues("root", 1)
     nodes = draw.machines()
-    made: Table = {"name": f"random-{seed}", "configuration": draw.configuration}
+    made: Table = {
+        "name": f"{'preempting' if preempting else 'random'}-{seed}",
+        "configuration": draw.configuration,
+    }
     if draw.labelled:
         made["labels"] = {"gpu": bool(draw.one(True, False))}
         draw.configuration[CAPACITY + "root.accessible-node-labels"] = "gpu"
@@ -192,12 +247,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write random scenarios.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", default="0:1000")
+    parser.add_argument("--kind", choices=("random", "preempting"), default="random")
     chosen = parser.parse_args()
     first, _, end = chosen.seeds.partition(":")
     chosen.folder.mkdir(parents=True, exist_ok=True)
     for seed in range(int(first), int(end)):
-        path = chosen.folder / f"random-{seed:04d}.json"
-        path.write_text(json.dumps(scenario(seed)), encoding="utf-8")
+        path = chosen.folder / f"{chosen.kind}-{seed:04d}.json"
+        made = scenario(seed, preempting=chosen.kind == "preempting")
+        path.write_text(json.dumps(made), encoding="utf-8")
 
 
 if __name__ == "__main__":

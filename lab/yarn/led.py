@@ -5,20 +5,20 @@ answer is compared, and where it differs it is taken back and YARN's is booked i
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from lab.yarn.cases import Case
-from lab.yarn.weft_side import Loop, Row
+from lab.yarn.weft_side import Loop, Row, WatchedMatcher
 from rm.ledger.view import View
-from rm.match.protocol import Match
+from rm.match.protocol import Held, Match, PreemptionTerms
 from rm.match.yarn.books import Machine, Request
 from rm.match.yarn.decisions import Taken
 from rm.match.yarn.matcher import YarnMatcher
 
 # "granted" or "reserved", application, priority.
-Decision = tuple[str, int, int]
+Decision = tuple[Any, ...]
 
 
 @dataclass(slots=True)
@@ -42,10 +42,50 @@ class Tally:
             self.first = self.first or f"{where}: YARN {yarn[same:][:1]}, Weft {weft[same:][:1]}"
 
 
-class LedMatcher(YarnMatcher):
+class LedMatcher(WatchedMatcher):
     """Answers what YARN did, and notes what it would have done itself."""
 
     loop: "Led"
+
+    def preempt(
+        self,
+        view: View,
+        held: Callable[[int], Iterable[Held]],
+        terms: PreemptionTerms,
+        now: float,
+    ) -> tuple[list[int], list[int]]:
+        """Choose, compare, and answer with what YARN chose."""
+        since = dict(self._monitor.since)
+        told, killed = YarnMatcher.preempt(self, view, held, terms, now)
+        theirs = self.loop.compare_preempted(told, killed)
+        if theirs is None:
+            return told, killed
+        self._monitor.since = since
+        runs = self._runs(view, held)
+        found: tuple[list[int], list[int]] = ([], [])
+        for what, *place in theirs:
+            kill = what == "KILL_CONTAINER"
+            fits = [n for at, n in runs if at == tuple(place) and (n in since) == kill]
+            fits = [n for n in fits if n not in (*found[0], *found[1])]
+            if not fits:
+                raise LookupError(f"nothing of {place} is there to be preempted")
+            found[kill].append(fits[0])
+            if kill:
+                del self._monitor.since[fits[0]]
+            else:
+                self._monitor.since[fits[0]] = now
+        return found
+
+    def _runs(
+        self, view: View, held: Callable[[int], Iterable[Held]]
+    ) -> list[tuple[tuple[str, int, int], int]]:
+        """Return all that runs, the latest first, with its node, application and priority."""
+        rows = []
+        for slot, app in self._state.apps.items():
+            for one in held(slot):
+                made = self._live(view, app, one).made
+                rows.append((-made, self.loop.place_of(one.number), one.number))
+        return [(place, number) for _, place, number in sorted(rows)]
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Decide, compare, and answer with YARN's decisions."""
@@ -77,6 +117,7 @@ class LedMatcher(YarnMatcher):
                     state.unreserve(machine.reservation)
                 continue
             state.hold(machine, request.app, calc.sub(calc.none, request.amount))
+            request.app.made.pop()
             names = ((machine.name, machine.rack), (machine.rack,), ())[one.place]
             for name in names:
                 request.places[name] = request.places.get(name, 0) + 1
@@ -100,6 +141,7 @@ class LedMatcher(YarnMatcher):
                 state.unreserve(kept)
             self._walk.count_down(request, machine, place)
             state.hold(machine, request.app, request.amount)
+            state.number(request.app, kept if fulfilled else None)
             taken.append(Taken(request, place, fulfilled=fulfilled))
         kept = machine.reservation
         if kept is not None and told.kept is not None and self.loop.is_of(kept.request, *told.kept):
@@ -141,6 +183,9 @@ class Led(Loop):
             self.told[number, node].reserved.append((app, priority))
         for number, node, app, priority in yarn["reserved_after"]:
             self.told[number, node].kept = (app, priority)
+        self.chosen: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
+        for number, *row in yarn["preemptions"]:
+            self.chosen[number].append(tuple(row))
         self._queues = {a["id"]: a.get("queue", "default") for a in case.data["applications"]}
 
     def make_matcher(self, options: Mapping[str, Any]) -> YarnMatcher:
@@ -168,6 +213,17 @@ class Led(Loop):
         kind = "" if yarn == weft else self._class(yarn, weft)
         self.tally.note(f"round {self.number}, {machine.name}", yarn, weft, kind)
         return None if yarn == weft else told
+
+    def compare_preempted(self, told: list[int], killed: list[int]) -> list[tuple[Any, ...]] | None:
+        """Count a round's preemptions; return YARN's where they differ."""
+        number = int(self.now)
+        yarn = sorted(self.chosen[number])
+        weft = sorted(
+            [("PREEMPT_CONTAINER", *self.place_of(one)) for one in told]
+            + [("KILL_CONTAINER", *self.place_of(one)) for one in killed]
+        )
+        self.tally.note(f"round {number}", yarn, weft, "" if yarn == weft else "preempted")
+        return None if yarn == weft else yarn
 
     def _class(self, yarn: list[Decision], weft: list[Decision]) -> str:
         at = 0

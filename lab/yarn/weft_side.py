@@ -1,15 +1,16 @@
 """Weft's Resource Manager core on a scenario, by its own door: the same loop as the driver's."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from lab.yarn.cases import Case
-from rm.core import ResourceManager
-from rm.match.protocol import Matcher
+from rm.core import PREEMPT_TIMER, ResourceManager
+from rm.ledger.view import View
+from rm.match.protocol import Held, Matcher, PreemptionTerms
 from rm.match.registry import make_matcher
 from rm.match.yarn.books import Request
 from rm.match.yarn.matcher import YarnMatcher
@@ -58,6 +59,24 @@ class Answer:
     rejected: list[Row] = field(default_factory=list)
 
 
+class WatchedMatcher(YarnMatcher):
+    """Decides as it does, and tells of what it preempts."""
+
+    loop: "Loop"
+
+    def preempt(
+        self,
+        view: View,
+        held: Callable[[int], Iterable[Held]],
+        terms: PreemptionTerms,
+        now: float,
+    ) -> tuple[list[int], list[int]]:
+        """Choose, and tell."""
+        told, killed = super().preempt(view, held, terms, now)
+        self.loop.preempted(told, killed)
+        return told, killed
+
+
 class Loop:
     """A closed loop of rounds: applications and asks come, nodes report, masters are answered."""
 
@@ -88,7 +107,23 @@ class Loop:
 
     def make_matcher(self, options: Mapping[str, Any]) -> Matcher:
         """Return the matcher that decides."""
-        return make_matcher(self.case.preset.matcher, options)
+        made = make_matcher(self.case.preset.matcher, options)
+        if isinstance(made, YarnMatcher):
+            made = WatchedMatcher(**dict(options))
+            made.loop = self
+        return made
+
+    def preempted(self, told: list[int], killed: list[int]) -> None:
+        """Note what a round of preemption chose and what it stopped."""
+        for what, numbers in (("PREEMPT_CONTAINER", told), ("KILL_CONTAINER", killed)):
+            for number in numbers:
+                self.answer.preemptions.append((int(self.now), what, *self.place_of(number)))
+
+    def place_of(self, number: int) -> tuple[str, int, int]:
+        """Return a running container's node, the scenario's application, and its priority."""
+        run = self.manager.books.holdings[number]
+        priority = 0 if run.entry is None else run.entry.ask.ask_id - 1
+        return run.node.node_id, self._numbers[attempt_of_container(number)], priority
 
     def run(self) -> Answer:
         """Run all rounds; return what was decided."""
@@ -112,7 +147,9 @@ class Loop:
         """Let applications and asks come that are due."""
         self.now = float(number)
         due = sorted(
-            (at, key) for at, key in self._timers if at <= self.now and isinstance(key, str)
+            (at, key)
+            for at, key in self._timers
+            if at <= self.now and isinstance(key, str) and key != PREEMPT_TIMER
         )
         self._timers = [one for one in self._timers if one[0] > self.now]
         for _, key in due:
@@ -123,12 +160,17 @@ class Loop:
         for told in self.case.data["applications"]:
             if told["id"] in self._up:
                 self._ask(number, told)
+        if self.manager.books.settings.preemption:
+            self._hear(self._tell(TimerFired(PREEMPT_TIMER)))
 
     def heartbeat(self, number: int, node: str) -> None:
         """Let a node report what ended, and be matched."""
-        ended = [c for at, c in self._runs[node] if at <= number]
-        self._runs[node] = [one for one in self._runs[node] if one[0] > number]
-        ends = [ContainerEnd(c, Outcome.SUCCEEDED) for c in ended]
+        stopped = set(self._stops.pop(node, ()))
+        over = [(at, c) for at, c in self._runs[node] if at <= number or c in stopped]
+        self._runs[node] = [one for one in self._runs[node] if one not in over]
+        ends = [
+            ContainerEnd(c, Outcome.SUCCEEDED if at <= number else Outcome.KILLED) for at, c in over
+        ]
         effects = self.tell_beat(self._beat(node, tuple(ends)))
         rows = [
             self._placed(number, node, fact)

@@ -26,10 +26,12 @@ A matcher is one file with one class (usually on `BaseMatcher`) and one row in `
 * An answer may be shared: who wants another one makes a copy (`weft.protocol.record.changed`).
 """
 
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import numpy as np
 
+from rm.ledger.asks import AskEntry
 from rm.ledger.view import View
 from rm.match.limit_kernels import guarantees
 from weft.model.dag import Floats, Ints
@@ -72,11 +74,37 @@ class Match:
 NOTHING = Match([])
 
 
+@record
+class Held:
+    """A container that an application holds, as a policy that `preempts` sees it.
+
+    `nth` counts back from the application's latest, which is 1. `entry` None: a master's.
+    """
+
+    number: int
+    nth: int
+    node: int
+    demand: Vector
+    entry: AskEntry | None
+
+
+@record
+class PreemptionTerms:
+    """What an owner set about preemption (`rm.settings`)."""
+
+    intra_queue: bool
+    natural: float
+    round_max: float
+    dead_zone: float
+    grace_s: float
+
+
 class Matcher(Protocol):
     """The seam; see the module's text for the rules.
 
     If it is `strict`, nothing ever goes before the head of the line. One that `reserves` makes its
-    own reservations, places masters and wants each heartbeat.
+    own reservations, places masters and wants each heartbeat. One that `preempts` chooses itself
+    what is taken back.
     """
 
     name: str
@@ -138,6 +166,26 @@ class Matcher(Protocol):
     def banned(self, view: View, node: int, app: int, on: bool) -> None:
         """Learn that an application must not use a node, or may again."""
 
+    preempts: bool
+
+    def preempt(
+        self,
+        view: View,
+        held: Callable[[int], Iterable[Held]],
+        terms: PreemptionTerms,
+        now: float,
+    ) -> tuple[list[int], list[int]]:
+        """Return the containers whose masters are told that they will go, and those that go now.
+
+        `held` returns what an application slot holds and nobody ordered to stop.
+        """
+
+    def stop_ordered(self, view: View, node: int, app: int, demand: Floats) -> None:
+        """Learn that a container was ordered to stop; its node still runs it."""
+
+    def stopped_ends(self) -> None:
+        """Learn that the container that is freed next was ordered to stop."""
+
     def shares(self, view: View, now: float) -> Floats:
         """Return what each application may count on now, absolute, shape (app_slots, d)."""
 
@@ -157,6 +205,23 @@ class BaseMatcher:
     in_line = False
     strict = False
     reserves = False
+    preempts = False
+
+    def preempt(
+        self,
+        view: View,
+        held: Callable[[int], Iterable[Held]],
+        terms: PreemptionTerms,
+        now: float,
+    ) -> tuple[list[int], list[int]]:
+        """Return nothing: `rm.placing.preempt` chooses."""
+        return [], []
+
+    def stop_ordered(self, view: View, node: int, app: int, demand: Floats) -> None:
+        """Do nothing: what stops is held until it has ended."""
+
+    def stopped_ends(self) -> None:
+        """Do nothing: it is freed as others are."""
 
     def wants(self, view: View, node: int) -> bool:
         """Return False: it reserves nothing."""

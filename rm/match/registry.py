@@ -98,6 +98,24 @@ MATCHERS: dict[str, Row] = {
             ),
             "am_non_exclusive": Parameter(False, "masters on nodes whose label is shared"),
             "shared_labels": Parameter("", "labels, with commas, that are not exclusive"),
+            "preemption_order": Parameter(
+                "userlimit_first",
+                "what preemption within a queue goes by first",
+                choices=("userlimit_first", "priority_first"),
+            ),
+            "preemption_max_allowable_limit": Parameter(
+                0.2, "part of its guarantee that a queue takes back within at a time", 0
+            ),
+            "preemption_minimum_threshold": Parameter(
+                0.5, "part of its guarantee that a queue holds before it takes back within", 0
+            ),
+            "preemption_conservative_drf": Parameter(
+                False, "take a container only while all resources are to be taken back"
+            ),
+            "preemption_intra_queue_conservative_drf": Parameter(True, "the same within queues"),
+            "preemption_based_on_reserved": Parameter(
+                False, "what nodes are reserved for counts as wanted, and nothing ends by itself"
+            ),
         },
     ),
     "fair": Row(

@@ -21,7 +21,7 @@ checkpoint (`Stage.checkpoint_s`), times what it holds. A round goes for `natura
 an ask lacks, at least one container, as some room comes by itself; masters are never taken.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from math import ceil
 
@@ -31,6 +31,7 @@ from rm.containers import count_master, order_stop
 from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
 from rm.match.filter_kernels import fits
+from rm.match.protocol import Held, PreemptionTerms
 from rm.placing import gangs
 from rm.placing.allocation import as_ask
 from rm.placing.feasible import usable
@@ -64,6 +65,48 @@ def look(books: Books) -> None:
             order_stop(books, holding)
             del books.marks[number]
     _keep(books, round_.kept)
+
+
+def ask_policy(books: Books) -> None:
+    """Let a policy choose that preempts by its own rules; tell masters, and stop what goes now."""
+    settings = books.settings
+    terms = PreemptionTerms(
+        settings.preemption_intra_queue,
+        settings.preemption_natural,
+        settings.preemption_round_max,
+        settings.preemption_dead_zone,
+        settings.preemption_grace_s,
+    )
+    told, killed = books.matcher.preempt(books.view, _held_by(books), terms, books.now)
+    for number in told:
+        holding = books.holdings.get(number)
+        if holding is not None:
+            _mark(books, holding, -1)
+    for number in killed:
+        holding = books.holdings.get(number)
+        if holding is not None:
+            holding.preempted = True
+            order_stop(books, holding)
+            books.matching.changed()
+    for number in [n for n in books.marks if n in killed or n not in books.holdings]:
+        del books.marks[number]
+
+
+def _held_by(books: Books) -> Callable[[int], Iterator[Held]]:
+    def held(slot: int) -> Iterator[Held]:
+        app = books.app_at[slot]
+        attempt = None if app is None else app.attempt
+        for run in attempt.holdings.once() if attempt is not None else ():
+            if attempt is None or run.state is RmContainerState.STOPPING:
+                continue
+            entry = None if attempt.master is run else run.entry
+            if entry is None and attempt.master is not run:
+                continue
+            for number in range(run.container_id, run.container_id + run.count):
+                nth = attempt.next_number - (number - attempt.id_before)
+                yield Held(number, nth, run.node.slot, run.vector, entry)
+
+    return held
 
 
 def _spare(books: Books, round_: "_Round") -> None:

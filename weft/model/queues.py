@@ -34,6 +34,8 @@ _QUEUE_KEYS = {
     "labels",
     "user_weights",
     "default_label",
+    "disable_preemption",
+    "disable_intra_queue_preemption",
     "state",
 }
 _ORDERS = ("", "utilization", "priority", "fair", "weighted")
@@ -61,7 +63,8 @@ class QueueSpec:
     "priority" (YARN's priority-utilization; "" is as above, "utilization" without); the `order` of
     a leaf's applications, "fair" (least used first) or "weighted" (over the logarithm of what they
     want) instead of by submission; (capacity, max_capacity) of nodes with a label; how much more
-    than others a user may hold; the label that asks without one need.
+    than others a user may hold; the label that asks without one need; whether preemption takes
+    nothing from it, for other queues or within (None: as the queue above says).
     """
 
     name: str
@@ -81,6 +84,8 @@ class QueueSpec:
     labels: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     user_weights: Mapping[str, float] = field(default_factory=dict)
     default_label: str = ""
+    disable_preemption: bool | None = None
+    disable_intra_queue_preemption: bool | None = None
     state: str = RUNNING
     children: tuple["QueueSpec", ...] = ()
 
@@ -212,6 +217,10 @@ class _Reader:
             labels=_labels(table.get("labels", {}), f"{place}.labels"),
             user_weights=_weights(table.get("user_weights", {}), f"{place}.user_weights"),
             default_label=read_text(table.get("default_label", ""), place, empty=True),
+            disable_preemption=_switch(table, "disable_preemption", place),
+            disable_intra_queue_preemption=_switch(
+                table, "disable_intra_queue_preemption", place
+            ),
             state=_one_of(table, "state", RUNNING, (RUNNING, STOPPED), place),
             children=self._children(below, place, depth),
         )
@@ -231,6 +240,13 @@ class _Reader:
             self.queue(key, entry, share, f"{place}.{key}", depth + 1)
             for key, entry in below.items()
         )
+
+
+def _switch(table: Table, key: str, place: str) -> bool | None:
+    value = table.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise InputError(f"{place}.{key}", f"expected true or false, got {value!r}")
+    return value
 
 
 def _one_of(table: Table, key: str, usual: str, known: tuple[str, ...], place: str) -> str:

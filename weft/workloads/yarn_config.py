@@ -66,6 +66,17 @@ _SWITCHES: Mapping[str, str] = {
     CAPACITY + "per-node-heartbeat.multiple-assignments-enabled": "multiple_assignments_enabled",
     CAPACITY + "reservations-continue-look-all-nodes": "reservations_continue_look_all_nodes",
     "yarn.resourcemanager.node-labels.am.allow-non-exclusive-allocation": "am_non_exclusive",
+    PREEMPTION + "conservative-drf": "preemption_conservative_drf",
+    PREEMPTION + "intra-queue-preemption.conservative-drf": (
+        "preemption_intra_queue_conservative_drf"
+    ),
+    PREEMPTION + "additional_res_balance_based_on_reserved_containers": (
+        "preemption_based_on_reserved"
+    ),
+}
+_PARTS: Mapping[str, str] = {
+    PREEMPTION + "intra-queue-preemption.max-allowable-limit": "preemption_max_allowable_limit",
+    PREEMPTION + "intra-queue-preemption.minimum-threshold": "preemption_minimum_threshold",
 }
 
 
@@ -310,6 +321,9 @@ def _read_settings(given: Mapping[str, str], into: YarnConfig) -> None:
     preempts = preempts or _is_on(given, "yarn.scheduler.fair.preemption")
     if preempts or _MONITOR + "enable" in given:
         into.manager["preemption"] = preempts
+    if preempts:
+        # YARN's monitor looks so often where nobody says otherwise.
+        into.manager.setdefault("preemption_interval_s", 3.0)
     if _INTRA in given:
         into.manager["preemption_intra_queue"] = _is_on(given, _INTRA) and preempts
 
@@ -322,6 +336,11 @@ def _read_matcher(given: Mapping[str, str], into: YarnConfig) -> None:
     for name, to in _SWITCHES.items():
         if name in given:
             into.matcher[to] = _switched(given[name], name)
+    for name, to in _PARTS.items():
+        if name in given:
+            into.matcher[to] = read_number(given[name], name)
+    if order := given.get(PREEMPTION + "intra-queue-preemption.preemption-order-policy", ""):
+        into.matcher["preemption_order"] = order.lower()
     calculator = given.get(CAPACITY + "resource-calculator", "").rpartition(".")[2]
     if calculator:
         dominant = calculator == "DominantResourceCalculator"

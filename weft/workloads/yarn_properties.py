@@ -110,6 +110,28 @@ PROPERTIES: tuple[Property, ...] = (
     Property(PREEMPTION + "max_ignored_over_capacity", "manager.preemption_dead_zone"),
     Property(PREEMPTION + "natural_termination_factor", "manager.preemption_natural"),
     Property(PREEMPTION + "intra-queue-preemption.enabled", "manager.preemption_intra_queue"),
+    Property(
+        PREEMPTION + "intra-queue-preemption.preemption-order-policy", "matcher.preemption_order"
+    ),
+    Property(
+        PREEMPTION + "intra-queue-preemption.max-allowable-limit",
+        "matcher.preemption_max_allowable_limit",
+    ),
+    Property(
+        PREEMPTION + "intra-queue-preemption.minimum-threshold",
+        "matcher.preemption_minimum_threshold",
+    ),
+    Property(
+        PREEMPTION + "intra-queue-preemption.conservative-drf",
+        "matcher.preemption_intra_queue_conservative_drf",
+    ),
+    Property(PREEMPTION + "conservative-drf", "matcher.preemption_conservative_drf"),
+    Property(
+        PREEMPTION + "additional_res_balance_based_on_reserved_containers",
+        "matcher.preemption_based_on_reserved",
+    ),
+    Property(QUEUE + "disable_preemption", "disable_preemption"),
+    Property(QUEUE + "intra-queue-preemption.disable_preemption", "disable_intra_queue_preemption"),
     Property("yarn.scheduler.fair.preemption", "manager.preemption"),
     # -- left out, each with the reason ------------------------------------------------------------
     Property(QUEUE + "max-parallel-apps", why="beyond a limit applications are refused, not kept"),
@@ -133,23 +155,17 @@ PROPERTIES: tuple[Property, ...] = (
         QUEUE + "accessible-node-labels.<label>.maximum-am-resource-percent",
         why="one share of masters for all labels",
     ),
-    Property(QUEUE + "disable_preemption", why="preemption takes back from every queue alike"),
     Property(
-        QUEUE + "intra-queue-preemption.disable_preemption",
-        why="preemption takes back from every queue alike",
+        PREEMPTION + "select_based_on_reserved_containers",
+        why="victims are chosen by queue, not for one node",
     ),
     Property(
-        PREEMPTION + "intra-queue-preemption.*", why="intra-queue preemption goes by priority alone"
+        PREEMPTION + "preemption-to-balance-queue-after-satisfied.*",
+        why="queues that have their guarantee keep what they hold beyond it",
     ),
-    Property(PREEMPTION + "conservative-drf", why="a container is chosen where the ask fits then"),
     Property(
-        PREEMPTION + "cross-queue-preemption.conservative-drf",
-        why="a container is chosen where the ask fits then",
-    ),
-    Property(PREEMPTION + "select_based_on_reserved_containers", why="victims are chosen by queue"),
-    Property(
-        PREEMPTION + "additional_res_balance_based_on_reserved_containers",
-        why="victims are chosen by queue",
+        CAPACITY + "ordering-policy.priority-utilization.underutilized-preemption.*",
+        why="victims are chosen by guarantee, not by a queue's priority",
     ),
     Property(
         CAPACITY + "lazy-preemption-enabled", why="what is chosen goes after the grace period"

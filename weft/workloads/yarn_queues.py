@@ -68,6 +68,10 @@ class _Capacity:
             made |= self._labels(prefix)
         lists = self._lists(prefix, made, above)
         made |= self._lifetimes(prefix)
+        for key in ("disable_preemption", "intra-queue-preemption.disable_preemption"):
+            if said := self.given.get(prefix + key, ""):
+                to = "disable_intra_queue_preemption" if "." in key else key
+                made[to] = said.lower() == "true"
         if priority := int(
             read_number(self.given.get(f"{prefix}priority", 0), f"{prefix}priority")
         ):

@@ -96,6 +96,21 @@ class Calculator(Protocol):
     def floored(self, a: Amount) -> Amount:
         """Return an amount with what is below 0 set to 0."""
 
+    def some_spent(self, a: Amount) -> bool:
+        """Return whether anything of it is 0 or less."""
+
+    def parts(self, a: Amount) -> tuple[int, ...]:
+        """Return its numbers, one for each type that counts."""
+
+    def parts_up(self, a: Amount, by: tuple[float, ...]) -> Amount:
+        """Return a part of each type, rounded up to whole units."""
+
+    def whole(self) -> Amount:
+        """Return one of each type."""
+
+    def owed(self, a: Amount) -> Amount:
+        """Return an amount with -1 for what is 0, so that it counts as more than given."""
+
     def asked(self, a: Amount, least: Amount, most: Amount, step: Amount) -> Amount:
         """Return what is granted for an ask: at least, in whole steps, at most."""
 
@@ -153,6 +168,21 @@ class _Memory:
 
     def floored(self, a: Amount) -> Amount:
         return max(0, a)
+
+    def some_spent(self, a: Amount) -> bool:
+        return bool(a <= 0)
+
+    def parts(self, a: Amount) -> tuple[int, ...]:
+        return (a,)
+
+    def parts_up(self, a: Amount, by: tuple[float, ...]) -> Amount:
+        return int(a * by[0] + 0.5)
+
+    def whole(self) -> Amount:
+        return 1
+
+    def owed(self, a: Amount) -> Amount:
+        return a or -1
 
     def asked(self, a: Amount, least: Amount, most: Amount, step: Amount) -> Amount:
         return min(_up(max(a, least), step), most)
@@ -245,6 +275,21 @@ class _Dominant:
 
     def floored(self, a: Amount) -> Amount:
         return tuple([max(0, x) for x in a])
+
+    def some_spent(self, a: Amount) -> bool:
+        return any(x <= 0 for x in a)
+
+    def parts(self, a: Amount) -> tuple[int, ...]:
+        return tuple(a)
+
+    def parts_up(self, a: Amount, by: tuple[float, ...]) -> Amount:
+        return tuple([math.ceil(x * part) for x, part in zip(a, by, strict=True)])
+
+    def whole(self) -> Amount:
+        return (1,) * len(self.none)
+
+    def owed(self, a: Amount) -> Amount:
+        return tuple([x or -1 for x in a])
 
     def asked(self, a: Amount, least: Amount, most: Amount, step: Amount) -> Amount:
         rows = zip(a, least, most, step, strict=True)

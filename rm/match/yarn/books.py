@@ -86,11 +86,12 @@ class User:
 
 
 class Reservation:
-    """A node that is kept for a request."""
+    """A node that is kept for a request; `made` numbers it among containers."""
 
-    __slots__ = ("amount", "node", "request")
+    __slots__ = ("amount", "made", "node", "request")
 
-    def __init__(self, node: "Machine", request: "Request", amount: Amount) -> None:
+    def __init__(self, node: "Machine", request: "Request", amount: Amount, made: int) -> None:
+        self.made = made
         self.node = node
         self.request = request
         self.amount = amount
@@ -143,13 +144,16 @@ class Application:
     """An application; it takes part once its master may start (`active`).
 
     `banned` are slots of nodes, `partitions` are those ever asked for, `requests` those with
-    something pending, in order. `told` says whether its headroom was ever worked out.
+    something pending, in order. `made` numbers its containers in the order in which they were
+    granted: one that was reserved before has the number of that time. `told` says whether its
+    headroom was ever worked out.
     """
 
     __slots__ = (
         "active",
         "banned",
         "leaf",
+        "made",
         "master",
         "master_partition",
         "number",
@@ -183,6 +187,7 @@ class Application:
         self.unordered = True
         self.partitions: set[int] = set()
         self.told = False
+        self.made: list[int] = []
         self.requests: list[Request] = []
         self.pending: list[Amount] = [none] * partitions
         self.reserved: list[Amount] = [none] * partitions
@@ -193,13 +198,15 @@ class Queue:
     """A queue; leaves are `Leaf`.
 
     It admits `labels`, or all with None. It `respects` the priorities of the queues below or not.
+    It `keeps` what it holds, and `keeps_inside` the queue: preemption takes nothing from it.
     """
 
     __slots__ = (
         "by",
         "children",
+        "keeps",
+        "keeps_inside",
         "labels",
-        "ordered",
         "parent",
         "path",
         "priority",
@@ -216,6 +223,7 @@ class Queue:
         self.labels: frozenset[str] | None = None
         self.priority = 0
         self.respects = False
+        self.keeps = self.keeps_inside = False
         if parent is not None:
             parent.children.append(self)
 

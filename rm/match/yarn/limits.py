@@ -39,7 +39,10 @@ def user_limit(rules: Rules, leaf: Leaf, partition: Partition, *, respects: bool
     return limit
 
 
-def _user_limit(rules: Rules, leaf: Leaf, partition: Partition, *, respects: bool) -> Amount:
+def _user_limit(
+    rules: Rules, leaf: Leaf, partition: Partition, *, respects: bool, weight: float | None = None
+) -> Amount:
+    """Return the limit of active users, or where `weight` is that of all, of all users."""
     calc, total, least = rules.calculator, partition.total, rules.minimum_allocation
     part = leaf.by[partition.at]
     capacity = part.guaranteed
@@ -53,6 +56,8 @@ def _user_limit(rules: Rules, leaf: Leaf, partition: Partition, *, respects: boo
         current = calc.add(consumed, least)
     used = calc.add(leaf.active_used[partition.at], least)
     limit = calc.split(used, leaf.active_weight)
+    if weight is not None:
+        limit = calc.split(current, weight)
     by_percent = calc.split(calc.share(current, leaf.user_limit), 100)
     if calc.compare(total, limit, by_percent) < 0:
         limit = by_percent
@@ -65,6 +70,34 @@ def _user_limit(rules: Rules, leaf: Leaf, partition: Partition, *, respects: boo
     if calc.compare(total, limit, most) > 0:
         limit = most
     return calc.up(limit, least)
+
+
+def limit_for_all(rules: Rules, leaf: Leaf, partition: Partition) -> Amount:
+    """Return what each user of weight 1 may use where all of them count, not the active ones."""
+    weight = 0.0
+    for user in leaf.users.values():
+        weight = single(weight + user.weight)
+    return _user_limit(rules, leaf, partition, respects=True, weight=weight)
+
+
+def in_turn(rules: Rules, leaf: Leaf) -> list[Application]:
+    """Return the applications of a leaf queue in the order of its policy."""
+    if not leaf.fair:
+        return leaf.active
+    calc = rules.calculator
+    for app in leaf.active:
+        if app.unordered:
+            app.unordered = False
+            held: float = sum([calc.memory_of(one) for one in app.used])
+            if held and leaf.fair == "weighted":
+                wanted = held + sum([calc.memory_of(one) for one in app.pending])
+                held /= math.log1p(wanted) / math.log(2.0)
+            app.ordered_by = held
+    return sorted(leaf.active, key=_by_held)
+
+
+def _by_held(app: Application) -> tuple[float, int]:
+    return app.ordered_by, app.number
 
 
 def limit_of(rules: Rules, user: User, limit: Amount) -> Amount:

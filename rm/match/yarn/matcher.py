@@ -6,17 +6,19 @@ Asks of one application are served strictly by `pri_score`, as requests are by Y
 """
 
 from collections import deque
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from functools import partial
 
 from rm.ledger.asks import AskEntry
 from rm.ledger.view import View
-from rm.match.protocol import BaseMatcher, Match, Placement, Scores
+from rm.match.protocol import BaseMatcher, Held, Match, Placement, PreemptionTerms, Scores
 from rm.match.yarn import limits
 from rm.match.yarn.amounts import Amount, dominant, memory
 from rm.match.yarn.books import NONE, Application, Leaf, Machine, Request
 from rm.match.yarn.decisions import Taken
-from rm.match.yarn.rules import Rules
+from rm.match.yarn.preemption import Live, Monitor
+from rm.match.yarn.rules import PreemptionRules, Rules
 from rm.match.yarn.state import State
 from rm.match.yarn.tree import labels_of, queues_of
 from rm.match.yarn.walk import Walk
@@ -34,6 +36,7 @@ class YarnMatcher(BaseMatcher):
 
     name = "yarn"
     reserves = True
+    preempts = True
 
     def __init__(  # noqa: PLR0913
         self,
@@ -53,6 +56,12 @@ class YarnMatcher(BaseMatcher):
         reservations_continue_look_all_nodes: bool = True,
         am_non_exclusive: bool = False,
         shared_labels: str = "",
+        preemption_order: str = "userlimit_first",
+        preemption_max_allowable_limit: float = 0.2,
+        preemption_minimum_threshold: float = 0.5,
+        preemption_conservative_drf: bool = False,
+        preemption_intra_queue_conservative_drf: bool = True,
+        preemption_based_on_reserved: bool = False,
     ) -> None:
         self._least = {"memory_mb": minimum_allocation_mb, "vcores": minimum_allocation_vcores}
         self._most = {"memory_mb": maximum_allocation_mb, "vcores": maximum_allocation_vcores}
@@ -71,10 +80,20 @@ class YarnMatcher(BaseMatcher):
             "reservations_continue_look_all_nodes": reservations_continue_look_all_nodes,
             "am_non_exclusive": am_non_exclusive,
         }
+        self._preemption = PreemptionRules(
+            userlimit_first=preemption_order == "userlimit_first",
+            max_allowable_limit=preemption_max_allowable_limit,
+            minimum_threshold=preemption_minimum_threshold,
+            conservative_drf=preemption_conservative_drf,
+            intra_queue_conservative_drf=preemption_intra_queue_conservative_drf,
+            based_on_reserved=preemption_based_on_reserved,
+        )
+        self._stopped = False
         self._shared = {one for one in shared_labels.split(",") if one}
         self._view: View | None = None
         self._state: State
         self._walk: Walk
+        self._monitor: Monitor
         self._changed_nodes: set[int] = set()
         # Grants are (node, application) slots.
         self._expected: deque[tuple[int, int]] = deque()
@@ -143,6 +162,7 @@ class YarnMatcher(BaseMatcher):
             if request.app is app and request.source >= 0:
                 less = state.rules.calculator.sub(state.rules.calculator.none, request.amount)
                 state.hold(state.machines[slot], app, less)
+                app.made.pop()
                 state.set_count(request, request.count + 1)
                 return
 
@@ -312,8 +332,58 @@ class YarnMatcher(BaseMatcher):
         calc = state.rules.calculator
         amount = self._amount(view.types, tuple(demand.tolist()))
         less = calc.sub(calc.none, amount)
+        holder = state.apps.get(app)
+        if self._stopped:
+            # Its queue counts it as used no longer since it was ordered to stop.
+            self._stopped, holder = False, None
         for _ in range(abs(count)):
-            state.hold(state.machines[node], state.apps.get(app), amount if count > 0 else less)
+            state.hold(state.machines[node], holder, amount if count > 0 else less)
+
+    def stop_ordered(self, view: View, node: int, app: int, demand: Floats) -> None:
+        """Count a container as used no longer, as YARN does when it kills one."""
+        state = self._ready(view)
+        holder = state.apps.get(app)
+        if holder is not None:
+            amount = self._amount(view.types, tuple(demand.tolist()))
+            state.release(state.machines[node], holder, amount)
+
+    def stopped_ends(self) -> None:
+        """Free the node alone, next time."""
+        self._stopped = True
+
+    def preempt(
+        self,
+        view: View,
+        held: Callable[[int], Iterable[Held]],
+        terms: PreemptionTerms,
+        now: float,
+    ) -> tuple[list[int], list[int]]:
+        """Make a round of YARN's preemption monitor."""
+        state, rules = self._ready(view), self._preemption
+        rules.intra_queue = terms.intra_queue
+        rules.natural_termination_factor = terms.natural
+        rules.total_preemption_per_round = terms.round_max
+        rules.max_ignored_over_capacity = terms.dead_zone
+        rules.max_wait_before_kill_s = terms.grace_s
+
+        def lives(slot: int) -> list[Live]:
+            return [self._live(view, state.apps[slot], one) for one in held(slot)]
+
+        told, killed = self._monitor.look(lives, now)
+        return [one.number for one in told], [one.number for one in killed]
+
+    def _live(self, view: View, app: Application, one: Held) -> Live:
+        state, at = self._state, self._state.machines[one.node].partition
+        key, asked = (-2.0, 0), app.master_partition
+        if one.entry is not None:
+            ask = one.entry.ask
+            label = ask.label or view.queues.specs[app.leaf.slot][1].default_label
+            key, asked = (-ask.pri_score, ask.ask_id), state.partition(label).at
+        made = app.made[-one.nth] if 0 < one.nth <= len(app.made) else -one.nth
+        amount = self._amount(view.types, one.demand)
+        master = one.entry is None
+        guest = bool(at) and not asked
+        return Live(one.number, app.slot, at, amount, key, made, master, guest, asked)
 
     def asked(self, entry: AskEntry) -> None:
         """Bring a request up to date with an ask."""
@@ -395,11 +465,13 @@ class YarnMatcher(BaseMatcher):
         )
         for name, value in self._settings.items():
             setattr(rules, name, value)
+        rules.preemption = self._preemption
         names = labels_of(view.queues)
         queues = queues_of(view.queues, rules, names)
         labels = {name: name not in self._shared for name in names}
         self._state = State(rules, queues, labels)
         self._walk = Walk(self._state)
+        self._monitor = Monitor(self._state)
         self._view = view
         self._expected.clear()
         self._changed_nodes = set(range(view.node_count))

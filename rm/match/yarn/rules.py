@@ -1,8 +1,25 @@
 """What an owner may set about the walk, under YARN's defaults (capacity-scheduler.xml)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rm.match.yarn.amounts import Amount, Calculator
+
+
+@dataclass(slots=True)
+class PreemptionRules:
+    """What the monitor's policy goes by; the names are those that YARN's properties end in."""
+
+    intra_queue: bool = False
+    natural_termination_factor: float = 0.2
+    total_preemption_per_round: float = 0.1
+    max_ignored_over_capacity: float = 0.1
+    max_wait_before_kill_s: float = 15.0
+    userlimit_first: bool = True
+    max_allowable_limit: float = 0.2
+    minimum_threshold: float = 0.5
+    conservative_drf: bool = False
+    intra_queue_conservative_drf: bool = True
+    based_on_reserved: bool = False
 
 
 @dataclass(slots=True)
@@ -21,6 +38,7 @@ class Rules:
     maximum_container_assignments: int = 100
     reservations_continue_look_all_nodes: bool = True
     am_non_exclusive: bool = False
+    preemption: PreemptionRules = field(default_factory=PreemptionRules)
 
     def normalised(self, amount: Amount) -> Amount:
         """Return what is granted for an ask of an amount."""

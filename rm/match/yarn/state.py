@@ -38,6 +38,7 @@ class State:
         self.machines: dict[int, Machine] = {}
         self.apps: dict[int, Application] = {}
         self.of_ask: dict[int, Request] = {}
+        self._made = 0
         self._set_out(queues)
 
     def _set_out(self, queues: list[Queue]) -> None:
@@ -333,12 +334,30 @@ class State:
         """Keep a node for a request; what is kept counts as used."""
         app, amount, at = request.app, request.amount, machine.partition
         calc = self.rules.calculator
-        machine.reservation = request.reserved[machine.slot] = Reservation(machine, request, amount)
+        machine.reservation = request.reserved[machine.slot] = Reservation(
+            machine, request, amount, self._next_made()
+        )
         app.reserved[at] = calc.add(app.reserved[at], amount)
         request.reserved_again = 0
         app.unordered = True
         self.use(app, at, amount)
         self._count_reserved(app, at, amount)
+
+    def number(self, app: Application, fulfilled: Reservation | None) -> None:
+        """Give a container that was granted its number, or that of its reservation."""
+        app.made.append(self._next_made() if fulfilled is None else fulfilled.made)
+
+    def _next_made(self) -> int:
+        self._made += 1
+        return self._made
+
+    def release(self, machine: Machine, app: Application, amount: Amount) -> None:
+        """Count a container as used no longer, while its node still runs it."""
+        calc, at = self.rules.calculator, machine.partition
+        less = calc.sub(calc.none, amount)
+        app.used[at] = calc.add(app.used[at], less)
+        self.use(app, at, less)
+        app.unordered = True
 
     def unreserve(self, kept: Reservation, *, fulfilled: bool = False) -> None:
         """Keep a node no longer; `fulfilled`: what it counted as used stays, as a container."""

@@ -42,6 +42,13 @@ def _describe(
     if queue.parent is not None and (spec.labels or queue.parent.labels is not None):
         queue.labels = frozenset(spec.labels) | (frozenset(labels) - named)
     queue.priority = spec.priority
+    above = queue.parent
+    for name, said in (
+        ("keeps", spec.disable_preemption),
+        ("keeps_inside", spec.disable_intra_queue_preemption),
+    ):
+        inherited = above is not None and getattr(above, name)
+        setattr(queue, name, inherited if said is None else said)
     queue.respects = spec.order == "priority"
     if not spec.order and queue.parent is not None:
         queue.respects = queue.parent.respects

@@ -5,8 +5,6 @@ assignContainers, RegularContainerAllocator, and the checks of a commit. Each de
 `State` before the next is made.
 """
 
-import math
-
 from rm.match.yarn import limits
 from rm.match.yarn.amounts import Amount, single
 from rm.match.yarn.books import Application, Leaf, Machine, Partition, Queue, Request, Reservation
@@ -24,6 +22,7 @@ from rm.match.yarn.decisions import (
     Room,
     Taken,
 )
+from rm.match.yarn.hashed import in_buckets, of_node
 from rm.match.yarn.state import State
 
 
@@ -215,7 +214,7 @@ class Walk:
         if not calc.positive(leaf.by[asked].pending):
             return NOTHING
         check, none, each = True, calc.none, None
-        for app in self._in_turn(leaf):
+        for app in limits.in_turn(rules, leaf):
             reserved = app.reserved[0]
             if check:
                 if not self._may_hold(leaf, partition, room, reserved, respects=respects):
@@ -234,21 +233,6 @@ class Walk:
             if found.kind is not Kind.APP_SKIPPED:
                 return found
         return NOTHING
-
-    def _in_turn(self, leaf: Leaf) -> list[Application]:
-        """Return the applications of a leaf queue in the order of its policy."""
-        if not leaf.fair:
-            return leaf.active
-        calc = self.state.rules.calculator
-        for app in leaf.active:
-            if app.unordered:
-                app.unordered = False
-                held: float = sum([calc.memory_of(one) for one in app.used])
-                if held and leaf.fair == "weighted":
-                    wanted = held + sum([calc.memory_of(one) for one in app.pending])
-                    held /= math.log1p(wanted) / math.log(2.0)
-                app.ordered_by = held
-        return sorted(leaf.active, key=_by_held)
 
     def _user_may(self, app: Application, partition: Partition, room: Room, limit: Amount) -> bool:
         state, calc, at = self.state, self.state.rules.calculator, partition.at
@@ -401,7 +385,7 @@ class Walk:
 
     def _to_unreserve(self, request: Request, amount: Amount) -> Reservation | None:
         calc = self.state.rules.calculator
-        for kept in _as_hashed(list(request.reserved.values())):
+        for kept in in_buckets(request.reserved.values(), lambda one: of_node(one.node.name)):
             if calc.fits(amount, kept.amount):
                 return kept
         return None
@@ -430,6 +414,7 @@ class Walk:
         if found.unreserved is not None:
             state.unreserve(found.unreserved)
         state.hold(machine, request.app, found.amount, kept=kept)
+        state.number(request.app, found.fulfilled)
         taken.append(Taken(request, found.place, False, kept, found.unreserved))
         self.decided.append(taken[-1])
 
@@ -471,26 +456,3 @@ def _by_use(queue: Queue) -> tuple[bool, float, float]:
     if part.absolute > 0:
         return False, part.used_share, -part.absolute
     return True, part.of_total, 0.0
-
-
-def _by_held(app: Application) -> tuple[float, int]:
-    return app.ordered_by, app.number
-
-
-def _as_hashed(kept: list[Reservation]) -> list[Reservation]:
-    """Return reservations in the order in which Java's hash map has their nodes."""
-    if len(kept) < 2:
-        return kept
-    room = 16
-    while len(kept) > room * 3 // 4:
-        room *= 2
-    return sorted(kept, key=lambda one: _hash(one.node.name) & (room - 1))
-
-
-def _hash(host: str, port: int = 1) -> int:
-    text = 0
-    for letter in host:
-        text = (31 * text + ord(letter)) & 0xFFFFFFFF
-    found = (493217 * 8501 + text) & 0xFFFFFFFF
-    found = (493217 * found + port) & 0xFFFFFFFF
-    return found ^ (found >> 16)
