@@ -216,6 +216,8 @@ class _Preempting(_Draw):
         """Draw who keeps what, too."""
         super().leaf(prefix, name)
         given = self.configuration
+        # A master that is preempted would end its application, which no scenario can tell.
+        given[prefix + "maximum-am-resource-percent"] = 1.0
         if self.rng.random() < 0.6:
             given[prefix + "user-limit-factor"] = self.one(4, 10, -1)
         if self.rng.random() < 0.1:

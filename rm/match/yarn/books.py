@@ -271,7 +271,7 @@ class Leaf(Queue):
         self.active_weight = self.all_weight = 0.0
         self.ratio: list[float] = []
         self.version = 0
-        self.limits: dict[tuple[int, bool], tuple[int, Amount]] = {}
+        self.limits: dict[tuple[int, bool, bool], tuple[int, Amount]] = {}
         self.only_pending = 0
         self.current_limit: Amount = 0
         self.headroom_limit: Amount = 0

@@ -28,13 +28,29 @@ def user_limit(rules: Rules, leaf: Leaf, partition: Partition, *, respects: bool
     It is kept until something that it depends on changes. `respects`: not as a guest on nodes
     whose label is shared.
     """
-    key = (partition.at, respects)
+    return _kept_limit(rules, leaf, partition, respects=respects)
+
+
+def limit_for_all(rules: Rules, leaf: Leaf, partition: Partition) -> Amount:
+    """Return what each user of weight 1 may use where all of them count, not the active ones."""
+    return _kept_limit(rules, leaf, partition, respects=True, everybody=True)
+
+
+def _kept_limit(
+    rules: Rules, leaf: Leaf, partition: Partition, *, respects: bool, everybody: bool = False
+) -> Amount:
+    key = (partition.at, respects, everybody)
     kept = leaf.limits.get(key)
     if kept is not None and kept[0] == leaf.version:
         return kept[1]
-    limit = _user_limit(rules, leaf, partition, respects=respects)
-    leaf.limits[key] = (leaf.version, limit)
     users = leaf.users.values()
+    weight = None
+    if everybody:
+        weight = 0.0
+        for user in users:
+            weight = single(weight + user.weight)
+    limit = _user_limit(rules, leaf, partition, respects=respects, weight=weight)
+    leaf.limits[key] = (leaf.version, limit)
     leaf.only_pending = sum([u.pending_apps > 0 and u.active_apps <= 0 for u in users])
     return limit
 
@@ -70,14 +86,6 @@ def _user_limit(
     if calc.compare(total, limit, most) > 0:
         limit = most
     return calc.up(limit, least)
-
-
-def limit_for_all(rules: Rules, leaf: Leaf, partition: Partition) -> Amount:
-    """Return what each user of weight 1 may use where all of them count, not the active ones."""
-    weight = 0.0
-    for user in leaf.users.values():
-        weight = single(weight + user.weight)
-    return _user_limit(rules, leaf, partition, respects=True, weight=weight)
 
 
 def in_turn(rules: Rules, leaf: Leaf) -> list[Application]:

@@ -14,7 +14,7 @@ from functools import cmp_to_key
 from rm.match.yarn import limits
 from rm.match.yarn.amounts import Amount, Calculator, single
 from rm.match.yarn.books import Application, Leaf, Partition, Queue, Reservation
-from rm.match.yarn.hashed import in_buckets, of_text
+from rm.match.yarn.order import Heap, in_buckets, of_node, of_priority, of_text
 from rm.match.yarn.state import State
 
 
@@ -134,6 +134,8 @@ class _Round:
         self.lives: dict[int, list[Live]] = {}
         self.chosen: dict[int, Live] = {}
         self.given_back: list[Reservation] = []
+        # What was chosen: the application, its partition, its size; what is reserved among it.
+        self.counted: list[tuple[Application, int, Amount]] = []
         calc = self.calc
         self.left = calc.share(state.cluster, single(self.terms.total_preemption_per_round))
         self.shares: dict[tuple[int, int], _Share] = {}
@@ -286,27 +288,23 @@ class _Round:
         counted down any further there.
         """
         calc, none = self.calc, self.calc.none
-        needy: list[_Share] = []
+
+        def before(one: _Share, other: _Share) -> int:
+            return self._by_need(total, one, other)
+
+        needy = Heap(before)
         for one in shares:
             one.ideal = one.used
             if calc.compare(total, one.used, one.guaranteed) > 0:
                 one.ideal = calc.add(calc.least(one.guaranteed, one.used), one.untouchable)
             unassigned = calc.sub(unassigned, one.ideal)
             if calc.compare(total, one.ideal, calc.add(one.used, one.pending)) < 0:
-                needy.append(one)
+                needy.add(one)
         told, first = unassigned, True
 
-        def before(one: _Share, other: _Share) -> int:
-            return self._by_need(total, one, other)
-
-        key = cmp_to_key(before)
-        while needy and calc.compare(total, unassigned, none) > 0:
-            self._normalise(needy, evenly=evenly)
-            needy.sort(key=key)
-            most = [one for one in needy if self._by_need(total, one, needy[0]) == 0]
-            needy = needy[len(most) :]
-            for one in (*most, *needy[:1]):
-                self._note(one)
+        while needy.items and calc.compare(total, unassigned, none) > 0:
+            self._normalise(needy.items, evenly=evenly)
+            most = self._most_underserved(needy)
             offered = unassigned
             for one in most:
                 if not calc.positive(unassigned):
@@ -314,14 +312,25 @@ class _Round:
                 part = calc.least(calc.parts_up(offered, one.normal), unassigned)
                 took = self._offer(one, part, total)
                 if calc.compare(total, took, none) > 0:
-                    needy.append(one)
+                    needy.add(one)
                 unassigned = calc.sub(unassigned, took)
                 if first:
                     told, first = unassigned, False
                 unassigned = calc.floored(unassigned)
-        for one in sorted(needy, key=key):
-            self._note(one)
+        while needy.items:
+            self._note(needy.poll())
         return told
+
+    def _most_underserved(self, needy: Heap[_Share]) -> list[_Share]:
+        """Take those out that come first with the same need."""
+        most: list[_Share] = []
+        while needy.items:
+            most.append(needy.poll())
+            self._note(most[-1])
+            if needy.items and needy.before(most[-1], needy.items[0]) < 0:
+                self._note(needy.items[0])
+                break
+        return most
 
     def _note(self, share: _Share) -> None:
         self.underserved.setdefault(share.partition.at, {})[share.queue.slot] = None
@@ -408,11 +417,13 @@ class _Round:
             taken = self.shares[leaf.slot, partition.at].taken
             if calc.compare(self.state.cluster, taken, calc.none) > 0:
                 wanted[partition.at] = taken
+        # To look at a fair queue's applications orders them anew, also where nothing is taken.
+        line = limits.in_turn(self.state.rules, leaf)
         if not wanted:
             return
         self._guests(leaf, wanted)
         masters: list[Live] = []
-        for app in reversed(limits.in_turn(self.state.rules, leaf)):
+        for app in reversed(line):
             if not wanted:
                 break
             self._from_app(app, wanted, masters)
@@ -436,11 +447,12 @@ class _Round:
                     self._take(at, one.amount, wanted, one)
 
     def _from_app(self, app: Application, wanted: dict[int, Amount], masters: list[Live]) -> None:
-        for request in app.requests:
-            for kept in list(request.reserved.values()):
+        for request in in_buckets(app.requests, lambda one: of_priority(one.key[1] - 1)):
+            for kept in in_buckets(request.reserved.values(), lambda one: of_node(one.node.name)):
                 if not wanted:
                     return
-                self._take(kept.node.partition, kept.amount, wanted, None)
+                if self._take(kept.node.partition, kept.amount, wanted, None):
+                    self.counted.append((app, kept.node.partition, kept.amount))
                 self.given_back.append(kept)
         for one in self._held(app):
             if not wanted:
@@ -484,6 +496,7 @@ class _Round:
             del wanted[at]
         if live is not None:
             self.chosen[live.number] = live
+            self.counted.append((self.state.apps[live.app], at, amount))
         return True
 
     # -- within queues -----------------------------------------------------------------------------
@@ -491,7 +504,6 @@ class _Round:
     def _within_queues(self) -> None:
         calc, terms = self.calc, self.terms
         queues = self.state.queues
-        before = dict(self.chosen)
         for at, slots in self.underserved.items():
             for slot in slots:
                 leaf, share = queues[slot], self.shares[slot, at]
@@ -500,11 +512,11 @@ class _Round:
                 if leaf.by[at].used_share < single(terms.minimum_threshold):
                     continue
                 self._claims(leaf, share)
-        for one in before.values():
-            share = self.shares[self.state.apps[one.app].leaf.slot, one.partition]
+        for app, at, amount in self.counted:
+            share = self.shares[app.leaf.slot, at]
             for claim in share.claims:
-                if calc.compare(share.partition.total, claim.its.taken, one.amount) > 0:
-                    claim.its.taken = calc.sub(claim.its.taken, one.amount)
+                if calc.compare(share.partition.total, claim.its.taken, amount) > 0:
+                    claim.its.taken = calc.sub(claim.its.taken, amount)
         for at, slots in self.underserved.items():
             for slot in slots:
                 leaf = queues[slot]

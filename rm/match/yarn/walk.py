@@ -22,7 +22,7 @@ from rm.match.yarn.decisions import (
     Room,
     Taken,
 )
-from rm.match.yarn.hashed import in_buckets, of_node
+from rm.match.yarn.order import in_buckets, of_node
 from rm.match.yarn.state import State
 
 
