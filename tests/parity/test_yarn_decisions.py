@@ -1,4 +1,4 @@
-"""What YARN's Capacity Scheduler 3.5 granted and reserved, and Weft does too, to the container.
+"""What YARN's Capacity Scheduler 3.5 granted, reserved and preempted, and Weft does too, to the container.
 
 `make yarn-compare CASES=FOLDER` with `--keep FILE` of lab.yarn.compare recorded it from the real
 one; a scenario is drawn from its seed again.
@@ -20,9 +20,15 @@ RECORDED = [json.loads(line) for line in FILE.read_text().splitlines()]
 
 
 def decided(name: str) -> dict[str, list[list[Any]]]:
-    case = case_of(name, scenario(int(name.rpartition("-")[2])))
+    kind, _, seed = name.rpartition("-")
+    case = case_of(name, scenario(int(seed), preempting=kind == "preempting"))
     answer = Loop(case).run()
-    kept = {"grants": answer.grants, "reserved_after": answer.reserved_after}
+    kept = {
+        "grants": answer.grants,
+        "reserved_after": answer.reserved_after,
+        # All of a round's happens at once, in any order.
+        "preemptions": sorted(answer.preemptions),
+    }
     return {key: [list(row) for row in rows] for key, rows in kept.items()}
 
 
@@ -31,6 +37,7 @@ def test_weft_decides_as_yarn_did(yarn: dict[str, Any]) -> None:
     weft = decided(yarn["name"])
     assert weft["grants"] == yarn["grants"]
     assert weft["reserved_after"] == yarn["reserved_after"]
+    assert weft["preemptions"] == sorted(yarn.get("preemptions", []))
 
 
 def test_a_rule_that_is_not_yarns_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,12 @@ def test_settings_and_variables(read):
         nodes=5,
     )
     assert found.scheduler == "yarn"
-    assert found.manager == {"node_expiry_s": 60.0, "preemption": True, "preemption_grace_s": 5.0}
+    assert found.manager == {
+        "node_expiry_s": 60.0,
+        "preemption": True,
+        "preemption_grace_s": 5.0,
+        "preemption_interval_s": 3.0,
+    }
     assert found.matcher == {"node_locality_delay": 20, "rack_locality_additional_delay": -1}
     assert found.nodes == [{"count": 5, "capacity": {"vcores": 12.0, "memory_mb": 16384.0}}]
     assert found.left_out == {
@@ -259,6 +264,8 @@ TRUTHS = (
     "preemption",
     "weight",
     "allocation",
+    "drf",
+    "additional_res_balance_based_on_reserved_containers",
 )
 
 

@@ -318,12 +318,12 @@ def _read_settings(given: Mapping[str, str], into: YarnConfig) -> None:
     )
     policies = given.get(_MONITOR + "policies", _PROPORTIONAL)
     preempts = preempts and not observes and _PROPORTIONAL in policies
+    if preempts and into.scheduler in ("", "yarn"):
+        # YARN's monitor looks so often where nobody says otherwise.
+        into.manager.setdefault("preemption_interval_s", 3.0)
     preempts = preempts or _is_on(given, "yarn.scheduler.fair.preemption")
     if preempts or _MONITOR + "enable" in given:
         into.manager["preemption"] = preempts
-    if preempts:
-        # YARN's monitor looks so often where nobody says otherwise.
-        into.manager.setdefault("preemption_interval_s", 3.0)
     if _INTRA in given:
         into.manager["preemption_intra_queue"] = _is_on(given, _INTRA) and preempts
 
