@@ -218,9 +218,7 @@ class _Reader:
             user_weights=_weights(table.get("user_weights", {}), f"{place}.user_weights"),
             default_label=read_text(table.get("default_label", ""), place, empty=True),
             disable_preemption=_switch(table, "disable_preemption", place),
-            disable_intra_queue_preemption=_switch(
-                table, "disable_intra_queue_preemption", place
-            ),
+            disable_intra_queue_preemption=_switch(table, "disable_intra_queue_preemption", place),
             state=_one_of(table, "state", RUNNING, (RUNNING, STOPPED), place),
             children=self._children(below, place, depth),
         )
