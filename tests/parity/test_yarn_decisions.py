@@ -1,4 +1,4 @@
-"""What YARN's Capacity Scheduler 3.5 granted, reserved and preempted, and Weft does too, to the container.
+"""What YARN's Capacity Scheduler 3.5 granted, reserved and preempted, and Weft does too.
 
 `make yarn-compare CASES=FOLDER` with `--keep FILE` of lab.yarn.compare recorded it from the real
 one; a scenario is drawn from its seed again.
