@@ -8,7 +8,7 @@ from rm import clients, leaving, lifetime, recovery
 from rm.masters import accepting, asking, ending
 from rm.match.protocol import Matcher
 from rm.nodes import registering, reporting, silence
-from rm.placing import preempt
+from rm.placing import backfill, preempt
 from rm.placing.allocation import match_all
 from rm.placing.reserve import before_match, forget_served, start_gangs
 from rm.settings import ManagerSettings
@@ -63,6 +63,7 @@ class ResourceManager:
         rng: np.random.Generator,
     ) -> None:
         self.books = Books(cluster_ts, types, queues, matcher, settings, rng)
+        backfill.attach(self.books)
         self._watching = False
         self._may_need_timers = True
         self._preempting = settings.preemption or settings.preemption_intra_queue
@@ -131,6 +132,7 @@ class ResourceManager:
         books = self.books
         books.settings, self._may_need_timers = settings, True
         books.decide_by(matcher)
+        backfill.attach(books)
         books.slack[:] = np.maximum(books.slack, matcher.slack(books.view))
         for slot, app in enumerate(books.app_at):
             if app is not None:

@@ -5,6 +5,8 @@ could not hold even when empty, or that a limit of their queue or user holds bac
 Queues below their guarantee stand in front. `fill` closes the gaps that this leaves.
 """
 
+import sys
+
 import numpy as np
 
 from rm.ledger.columns import Bools
@@ -15,9 +17,12 @@ from rm.match.filter_kernels import Asks
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
 from rm.match.score_kernels import USUAL_PICKS_MAX
 from weft.model.dag import Ints
+from weft.model.errors import InputError
 from weft.policies.compiled import steady
 
 _pick = steady(pick)
+# It is the number of applications that have a promised start.
+PROMISES = {"none": 0, "easy": 1, "conservative": sys.maxsize}
 
 
 class FifoMatcher(BaseMatcher):
@@ -27,15 +32,20 @@ class FifoMatcher(BaseMatcher):
     `job`, other asks of the head's application; `all`, whatever fits, in the order of the line.
     `whole`: an application starts nothing before all tasks of those before it have started, those
     that still wait for their inputs, too.
+    `backfill`: later asks may start out of order where, by the estimates, they delay none that has
+    a promised start: `easy`, the first application that waits; `conservative`, all.
     """
 
     name = "fifo"
     in_line = True
 
-    def __init__(self, fill: str = "none", whole: bool = False) -> None:
+    def __init__(self, fill: str = "none", whole: bool = False, backfill: str = "none") -> None:
+        self.promises = PROMISES[backfill]
+        if self.promises and (whole or fill != "none"):
+            raise InputError("matcher.fifo.backfill", "goes with fill=none and whole=false only")
         self.fill = FILLED_BY[fill]
         self.whole = whole
-        self.strict = self.fill == NOTHING_FILLS
+        self.strict = self.fill == NOTHING_FILLS and not self.promises
         self._room = _room_for(0, 0)
         self._last_line: Line | None = None
 
@@ -44,7 +54,9 @@ class FifoMatcher(BaseMatcher):
         self._last_line = None
 
     def match(self, view: View, node: int, now: float) -> Match:
-        """Grant the head of the line for as long as it fits."""
+        """Grant the head of the line for as long as it fits, or what is planned for now."""
+        if self.planner is not None:
+            return self.planner.match(node)
         asks = asks_of(view, node)
         if self.whole:
             late = _behind(view)[asks.app[: asks.size]]
@@ -74,6 +86,22 @@ class FifoMatcher(BaseMatcher):
                 for at, (row, count) in enumerate(picked[:n].tolist())
             ]
         )
+
+    def would_match(self, view: View, node: int, now: float) -> Match:
+        """Return what `match` would, were the asks as they are shown."""
+        if self.planner is not None:
+            return self.planner.would_match(node)
+        return self.match(view, node, now)
+
+    def why_not(self, view: View, node: int, row: int) -> str:
+        """Return which start is promised to an ask, or that it would delay one that is."""
+        entry = view.rows.entries[row]
+        if self.planner is None or entry is None:
+            return ""
+        start_s = self.planner.promised_s(entry)
+        if start_s is None:
+            return "held by the order: it could delay what has a promised start"
+        return f"promised to start at {start_s:.6g} s, by the estimates"
 
     def _set_out(self, view: View, asks: Asks) -> Line:
         """Return the tables of a decision; they serve the next ones, too, until one has moved."""

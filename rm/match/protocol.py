@@ -99,6 +99,22 @@ class PreemptionTerms:
     grace_s: float
 
 
+class Planner(Protocol):
+    """Who answers for a policy that plans ahead (`rm.placing.backfill`)."""
+
+    def match(self, slot: int) -> Match:
+        """Return what to grant on a node slot now."""
+
+    def would_match(self, slot: int) -> Match:
+        """Return what `match` would, were the asks as they are shown."""
+
+    def start_gangs(self) -> None:
+        """Start the gangs that are planned for now."""
+
+    def promised_s(self, entry: AskEntry) -> float | None:
+        """Return when an ask is to start, s of cluster time; None where nothing is promised."""
+
+
 class Matcher(Protocol):
     """The seam; see the module's text for the rules.
 
@@ -198,7 +214,9 @@ class Matcher(Protocol):
 class BaseMatcher:
     """No own state; shares are the leaf queue's guarantee over its active applications.
 
-    If it is `in_line`, applications of a leaf queue are served by priority, then submission.
+    If it is `in_line`, applications of a leaf queue are served by priority, then submission. To so
+    many applications of the line as it `promises`, starts are promised by a `planner`, which the
+    core gives it.
     """
 
     name = ""
@@ -222,6 +240,9 @@ class BaseMatcher:
 
     def stopped_ends(self) -> None:
         """Do nothing: it is freed as others are."""
+
+    promises = 0
+    planner: Planner | None = None
 
     def wants(self, view: View, node: int) -> bool:
         """Return False: it reserves nothing."""

@@ -57,6 +57,12 @@ MATCHERS: dict[str, Row] = {
             "whole": Parameter(
                 False, "start nothing of an application before all tasks of those before it started"
             ),
+            "backfill": Parameter(
+                "none",
+                "what may start out of order by the estimates: nothing, what delays no promised "
+                "start of the first application that waits, or of any",
+                choices=("none", "easy", "conservative"),
+            ),
         },
     ),
     "capacity": Row(

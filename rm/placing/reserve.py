@@ -12,6 +12,7 @@ import numpy as np
 from rm.ledger.asks import AskEntry
 from rm.ledger.ledger_kernels import roomiest, some_wait
 from rm.match.filter_kernels import allowed, fits
+from rm.match.protocol import Planner
 from rm.placing import gangs
 from rm.placing.allocation import as_ask, kept_for_master
 from rm.placing.feasible import banned_for, room_for
@@ -39,6 +40,9 @@ _PATIENCE_FACTOR = 10
 def before_match(books: Books) -> None:
     """Start the gangs that fit, and keep nodes for what has starved for too long."""
     start_gangs(books)
+    if planner_of(books) is not None:
+        # Whoever waits long has a promised start, or is behind one that has.
+        return
     if books.now >= books.matching.reserve_at and not books.matcher.reserves:
         books.matching.reserve_at = books.now + patience_s(books) / 4
         _clear(books)
@@ -50,9 +54,19 @@ def before_match(books: Books) -> None:
 def start_gangs(books: Books) -> None:
     """Start the gangs whose turn it is, before a match and after it: others were served since."""
     if books.rows.gangs and books.matching.gangs_due:
+        if (planner := planner_of(books)) is not None:
+            planner.start_gangs()
+            books.matching.gangs_at = books.matching.version
+            return
         for serial in gangs.start(books):
             _release(books, serial)
         books.matching.gangs_at = books.matching.version
+
+
+def planner_of(books: Books) -> Planner | None:
+    """Return who plans ahead for the policy, if it does."""
+    planner: Planner | None = getattr(books.matcher, "planner", None)
+    return planner
 
 
 def forget_served(books: Books) -> None:
