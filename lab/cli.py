@@ -63,6 +63,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "generate": ("weft.client.commands_workloads", "Make a synthetic workload."),
         "import": ("weft.client.commands_workloads", "Turn public workload files into job files."),
+        "export": ("weft.client.commands_workloads", "Turn a workload into SWF or WfFormat."),
     },
     "Recorded runs": {
         "replay": (

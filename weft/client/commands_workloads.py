@@ -181,4 +181,41 @@ def _report(out: Path, tally: _Tally, result: Imported, as_json: bool) -> None:
     )
 
 
-commands: list[click.Command] = [import_command, generate_command]
+@click.command(name="export")
+@click.argument("form", metavar="FORMAT", type=click.Choice(["swf", "wfformat"]))
+@click.argument(
+    "sources", metavar="WORKLOAD...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="swf: file to write. wfformat: folder, in which each job is a file.",
+)
+@click.option(
+    "--run",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="swf: folder of a simulation of this workload; its waits and run times are told.",
+)
+def export_command(form: str, sources: tuple[Path, ...], out: Path, run: Path | None) -> None:
+    """Turn a workload into the format of other simulators.
+
+    `swf` is the Standard Workload Format, a line a stage; `wfformat` is that of WfCommons. WORKLOAD
+    is what `weft simulate` takes. What the format cannot say is counted on stderr.
+    """
+    from weft.workloads.exporting import spans_of, write_swf, write_wfformat
+
+    if run is not None and form != "swf":
+        raise InputError("--run", "goes with swf: WfFormat here says a job, not a run of it")
+    result, tally = Imported(), _Tally()
+    jobs = tally.over(import_jobs(AUTO, sources, {}, result))
+    if form == "swf":
+        lost = write_swf(out, jobs, spans_of(run) if run is not None else {})
+    else:
+        lost = write_wfformat(out, jobs)
+    for what, count in lost.items():
+        click.echo(f"warning: {form} cannot say {what}: {count:,}", err=True)
+    _report(out, tally, result, as_json=False)
+
+
+commands: list[click.Command] = [import_command, export_command, generate_command]
