@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rm.ledger.asks import AskEntry
+from rm.ledger.columns import Bools
 from rm.match.candidates import limits_of, shares_of
 from rm.match.limit_kernels import ADMITTED, Limits, held_back
 from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
@@ -34,7 +35,8 @@ _LINE_MAX = 500
 
 def attach(books: Books) -> None:
     """Give the policy a planner where it promises starts, and the one that it is around."""
-    policy, promises = books.matcher, getattr(books.matcher, "promises", 0)
+    promises = getattr(books.matcher, "promises", 0)
+    policy: object = books.matcher
     while promises and isinstance(policy, BaseMatcher):
         policy.planner = Backfill(books, promises)
         policy = getattr(policy, "inner", None)
@@ -416,13 +418,13 @@ def _line(books: Books) -> Iterator[list[AskEntry]]:
     rows, apps, ledger, tree = books.rows, books.ledger.apps, books.ledger, books.queues
     at = np.flatnonzero(rows.pending[: rows.count] > 0)
     slots = rows.app[at]
-    above = np.zeros(len(at), dtype=np.bool_)
+    above: Bools = np.zeros(len(at), dtype=np.bool_)
     if tree.several:
         leaf = apps.queue[slots]
         held = ledger.by_queue.held[leaf] + rows.demand[at]
         most = tree.capacity[leaf][:, None] * ledger.total * (1 + TOLERANCE) + TOLERANCE
         above = ((held > most) & (rows.demand[at] > 0)).any(axis=1)
-    first_above = {}
+    first_above: dict[int, bool] = {}
     for slot, over in zip(slots.tolist(), above.tolist(), strict=True):
         first_above[slot] = first_above.get(slot, True) and over
     behind = np.array([first_above[slot] for slot in slots.tolist()], dtype=np.bool_)
