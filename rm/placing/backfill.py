@@ -423,7 +423,7 @@ def _line(books: Books) -> Iterator[list[AskEntry]]:
         leaf = apps.queue[slots]
         held = ledger.by_queue.held[leaf] + rows.demand[at]
         most = tree.capacity[leaf][:, None] * ledger.total * (1 + TOLERANCE) + TOLERANCE
-        above = ((held > most) & (rows.demand[at] > 0)).any(axis=1)
+        above = np.asarray(((held > most) & (rows.demand[at] > 0)).any(axis=1))
     first_above: dict[int, bool] = {}
     for slot, over in zip(slots.tolist(), above.tolist(), strict=True):
         first_above[slot] = first_above.get(slot, True) and over
