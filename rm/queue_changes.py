@@ -96,10 +96,7 @@ def _in_use(books: Books, after: QueueTree) -> str:
         named = ", ".join(format_app(books.cluster_ts, app.app_id) for app in apps[:_NAMED_MAX])
         more = ", ..." if len(apps) > _NAMED_MAX else ""
         what = "has to stay a leaf queue" if path in after.paths else "cannot go"
-        told.append(
-            f"queue {path} {what}: it has {len(apps)} applications with {held} containers "
-            f"({named}{more})"
-        )
+        told.append(f"queue {path} {what}: {held} containers of {named}{more} are there")
     if len(there) > _NAMED_MAX:
         told.append(f"and {len(there) - _NAMED_MAX} queues more")
     return "; ".join(told)
@@ -111,7 +108,7 @@ def _changes(before: QueueTree, after: QueueTree) -> Iterator[QueueChange]:
     for path, queue in after.specs:
         old = known.get(path)
         if old is None:
-            yield QueueChange(path, "added", _told(QueueSpec(queue.name, 0.0), queue))
+            yield QueueChange(path, "added", _told(None, queue))
         elif text := _told(old, queue):
             change = "changed"
             if old.state != queue.state:
@@ -136,13 +133,18 @@ def _facts(
     yield from (QueueChanged(path, how) for path, how in said.items() if how == "removed")
 
 
-def _told(old: QueueSpec, new: QueueSpec) -> str:
-    """Return which settings of a queue had and have which value; empty: all are as they were."""
+def _told(old: QueueSpec | None, new: QueueSpec) -> str:
+    """Return which settings of a queue had and have which value; empty: all are as they were.
+
+    Of a new queue, those that are not as usual.
+    """
+    before = old or QueueSpec(new.name, -1.0)
     names = (one.name for one in fields(QueueSpec) if one.name not in ("name", "children"))
+    changed = (name for name in names if getattr(before, name) != getattr(new, name))
     return ", ".join(
-        f"{name} {_word(getattr(old, name))} -> {_word(getattr(new, name))}"
-        for name in names
-        if getattr(old, name) != getattr(new, name)
+        f"{name} {'' if old is None else f'{_word(getattr(old, name))} -> '}"
+        f"{_word(getattr(new, name))}"
+        for name in changed
     )
 
 

@@ -1,12 +1,14 @@
 """Several Resource Managers over one etcd: one leads, the others take over, and nothing is lost."""
 
 import asyncio
+import itertools
 import json
 import signal
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from testkit.live import (
 from weft.client.api import AsyncClient, Client, RefusedError
 from weft.model.errors import WeftError
 from weft.model.ids import app_of_container
+from weft.model.queues import DEFAULT_QUEUES, queues_from_dict
 from weft.protocol.access import TABLE
 from weft.protocol.requests import ManagerReport
 from weft.wire.channel import LEADER_KEY
@@ -207,6 +210,35 @@ def test_a_killed_leader_is_replaced_and_nothing_is_lost_or_run_again(managers: 
         ended = client.wait(list(apps))
         assert {report.final_status for report in ended.values()} == {"SUCCEEDED"}
     check(managers, apps)
+
+
+def test_queues_that_were_answered_for_outlive_the_leader(managers: Managers) -> None:
+    """They are set all the while it is killed: what the client was told holds, or the next one."""
+    trees = [
+        queues_from_dict({"root": {"default": {"capacity": part}, "more": {"state": "STOPPED"}}})
+        for part in (0.25, 0.5, 0.75)
+    ]
+    with Client(managers.address) as client:
+        told = client.set_queues(trees[0])
+        assert "root.more" in [one.queue for one in told.changes]
+        leader = managers.leader()
+        number = managers.ports.index(int(leader.rpartition(":")[2]))
+        with ThreadPoolExecutor() as threads:
+            killed = threads.submit(managers.parts[leader].kill)
+            answered = 0
+            for step in itertools.count(1):
+                over = killed.done()
+                with suppress(WeftError):
+                    client.set_queues(trees[step % 3])
+                    answered = step
+                if over and answered == step:
+                    break
+        assert managers.leader() != leader
+        queues = client.queues()
+        assert queues.children[0].capacity == trees[answered % 3].children[0].capacity
+        assert queues.children[1].state == "STOPPED"
+        managers.start(number)
+        client.set_queues(DEFAULT_QUEUES)
 
 
 def test_a_leader_that_was_paused_steps_down_and_says_nothing_more(managers: Managers) -> None:

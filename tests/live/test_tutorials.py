@@ -1,4 +1,4 @@
-"""The commands of the README and of each tutorial, run as they are printed."""
+"""The commands of the README, of each tutorial and of each recipe, run as they are printed."""
 
 import json
 import os
@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *(
+        page
+        for folder in ("tutorials", "recipes")
+        for page in sorted((ROOT / "docs" / folder).glob("*.md"))
+    ),
+]
 LIMIT_S = 170
 
 
@@ -78,6 +85,7 @@ PROMISES = {
         r"graphene +1/1 +6 +20\.0",
         r'"Placed".*"perf"',
     ],
+    "queues": [r"stopped\s+root.dev", r"nothing was changed: --dry-run", r"removed\s+root.new"],
     "researcher": [r"\npatient\S* +12/12", r"\d+ passed", r"13 jobs under patient"],
     "engineer": [r"done on host\d", r"LOST", r"DECOMMISSIONED", r"weft_nodes_up 2|weft_nodes\b"],
 }

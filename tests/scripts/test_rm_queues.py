@@ -82,7 +82,7 @@ def test_what_changes_is_told_and_a_dry_run_changes_nothing() -> None:
     tree = rig.manager.books.queues
     told = rig.ask_manager(SetQueues(LATER, dry_run=True))
     assert told.changes == (
-        QueueChange("root.new", "added", "capacity 0 -> 0.1"),
+        QueueChange("root.new", "added", "capacity 0.1"),
         QueueChange(
             "root.b",
             "changed",
@@ -183,7 +183,7 @@ def test_a_queue_goes_only_when_it_is_empty_and_its_ended_applications_keep_its_
     assert isinstance(refused, Refused)
     assert refused.code == "failed_precondition"
     assert refused.problem == (
-        "queue root.b cannot go: it has 1 applications with 3 containers (application_7_0001)"
+        "queue root.b cannot go: 3 containers of application_7_0001 are there"
     )
     parent = QueueSpec("root", children=(QueueSpec("a", 0.5), child))
     assert "root.b has to stay a leaf queue" in rig.ask_manager(SetQueues(parent)).problem

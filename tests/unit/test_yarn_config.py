@@ -83,7 +83,7 @@ def test_a_queue_tree_with_yarns_defaults(read):
                 "capacity": 0.25,
                 "max_applications": 1750,
                 "max_user_applications": 1750,
-                "submit": [],
+                "state": "STOPPED",
             }
             | usual,
         },

@@ -102,16 +102,47 @@ def _await_states(client: Client, wanted: dict[str, str]) -> dict[str, str]:
 
 
 @click.command()
+@click.option(
+    "--apply",
+    "source",
+    metavar="FILE",
+    type=click.Path(exists=True),
+    help="Set the queues that a cluster file names, or YARN's capacity-scheduler.xml.",
+)
+@click.option("--dry-run", is_flag=True, help="With --apply: only tell what would change.")
 @manager_option
 @json_option
-def queues(address: str, as_json: bool) -> None:
-    """List queues with their shares."""
+def queues(source: str | None, dry_run: bool, address: str, as_json: bool) -> None:
+    """List queues with their shares, or change them while the cluster runs.
+
+    Containers keep running; a queue that FILE does not name is removed, and has to be empty. What
+    FILE holds beside queues counts for nothing.
+    """
+    if dry_run and source is None:
+        raise click.UsageError("--dry-run goes with --apply")
     with connected(address) as client:
+        if source is not None:
+            _apply(client, source, dry_run, as_json)
+            return
         root = client.queues()
         if as_json:
             show.echo_json(root)
         else:
             show.show_queues(root)
+
+
+def _apply(client: Client, source: str, dry_run: bool, as_json: bool) -> None:
+    """Set the queues of a file, and show what changes."""
+    from weft.workloads.cluster_file import load_queues
+
+    wanted, left_out = load_queues(source, client.metrics().capacity)
+    for name, why in left_out.items():
+        click.echo(f"left out: {name}: {why}", err=True)
+    answer = client.set_queues(wanted, dry_run=dry_run)
+    if as_json:
+        show.echo_json(answer)
+    else:
+        show.show_changes(answer, dry_run)
 
 
 @click.command()

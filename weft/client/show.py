@@ -20,6 +20,7 @@ from weft.protocol.requests import (
     ManagerReport,
     NodeReport,
     QueueReport,
+    QueuesSet,
 )
 
 __all__ = ["Column", "safe", "table"]
@@ -272,6 +273,7 @@ def show_queues(root: QueueReport) -> None:
                 percent(queue.capacity),
                 percent(queue.max_capacity),
                 f"{queue.used:.1%}",
+                queue.state,
                 queue.running_apps,
                 queue.pending_apps,
                 queue.pending_containers,
@@ -289,6 +291,7 @@ def show_queues(root: QueueReport) -> None:
             Column("capacity"),
             Column("max", 3),
             Column("used"),
+            Column("state", 5, kind="state"),
             Column("running"),
             Column("waiting", 1),
             Column("asked"),
@@ -297,6 +300,24 @@ def show_queues(root: QueueReport) -> None:
         ),
         rows,
     )
+
+
+def show_changes(answer: QueuesSet, dry_run: bool) -> None:
+    """Print what changed in the tree of queues, and whom the new limits can never hold."""
+    if answer.changes:
+        columns = (
+            Column("change"),
+            Column("queue", kind="name"),
+            Column("settings", 1, kind="words"),
+        )
+        table(columns, [(one.change, one.queue, one.text) for one in answer.changes])
+    for app in answer.never_held:
+        name = format_app(answer.cluster_ts, app.app_id)
+        click.echo(f"waits without end: {name}: {safe(app.text)}", err=True)
+    if not answer.changes:
+        click.echo("the queues are as the file has them")
+    elif dry_run:
+        click.echo("nothing was changed: --dry-run")
 
 
 def show_metrics(metrics: ClusterMetrics) -> None:

@@ -29,6 +29,8 @@ COLOURS = {
     "ALLOCATED": "yellow",
     "DECOMMISSIONING": "yellow",
     "UNHEALTHY": "red",
+    "DRAINING": "yellow",
+    "STOPPED": "magenta",
     "LOST": "red",
     "FAILED": "red",
     "OUT_OF_MEMORY": "red",

@@ -107,12 +107,15 @@ class YarnConfig:
         return made
 
 
-def read_yarn(sources: Sequence[Path], nodes: int = 0) -> YarnConfig:
+def read_yarn(
+    sources: Sequence[Path], nodes: int = 0, there: Sequence[dict[str, Any]] = ()
+) -> YarnConfig:
     """Read YARN's files together; `nodes` of `yarn-site.xml`'s size where none are listed.
 
-    Raises InputError for a file that is none of YARN's, and for values that YARN refuses too.
+    `there`: groups of nodes that a cluster has anyhow, as its file has them. Raises InputError for
+    a file that is none of YARN's, and for values that YARN refuses too.
     """
-    found, properties = YarnConfig(), dict[str, str]()
+    found, properties = YarnConfig(nodes=list(there)), dict[str, str]()
     fair: list[tuple[Path, ElementTree.Element]] = []
     lists: list[tuple[Path, str]] = []
     for path in sources:

@@ -6,6 +6,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from weft.model.errors import InputError
+from weft.model.queues import RUNNING, STOPPED
 from weft.workloads.yarn_properties import CAPACITY
 
 # Queues may lie so deep below each other.
@@ -72,6 +73,8 @@ class _Capacity:
             if said := self.given.get(prefix + key, ""):
                 to = "disable_intra_queue_preemption" if "." in key else key
                 made[to] = said.lower() == "true"
+        if self.given.get(f"{prefix}state", RUNNING).upper() != RUNNING:
+            made["state"] = STOPPED
         if priority := int(
             read_number(self.given.get(f"{prefix}priority", 0), f"{prefix}priority")
         ):
@@ -131,8 +134,6 @@ class _Capacity:
         made["max_am_share"] = min(self._number(prefix, "maximum-am-resource-percent", 0.1), 1.0)
         if weights := self._weights(prefix):
             made["user_weights"] = weights
-        if self.given.get(f"{prefix}state", "RUNNING").upper() != "RUNNING":
-            made["submit"] = []
         return made
 
     def _number(self, prefix: str, key: str, usual: float) -> float:
