@@ -68,7 +68,8 @@ class JobState:
         self.launcher = Launcher(attempt_id, lossless=settings.lossless)
         self.launcher.prepare(job, accepted.types)
         self.nodes = NodeFailures(
-            lambda label: count_of(self.open_to(label)),
+            # Where no machine with a label was told of, nothing is known of those that have it.
+            lambda label: count_of(self.open_to(label)) if self.labels or not label else 0,
             settings.node_failures_max,
             settings.avoided_share_max,
         )
@@ -122,8 +123,8 @@ class JobState:
         self.machines, self.speeds, self.labels = machines, event.speeds, event.labels
         self.capacity = totals(machines, len(self.accepted.types))
         if self.nodes.avoided != avoided:
-            # So many nodes were bad that it was not their fault.
-            self.blacklist_again()
+            # So many nodes were bad that it was not their fault, or are so few now that it was.
+            self.book.blacklist(tuple(sorted(self.nodes.avoided)))
         _weigh(self.progress, self.capacity)
         self.review = self.review or self.follows_share
         return True

@@ -171,8 +171,8 @@ class PoolExecution:
         for container_id, number in wish.start:
             self._start(self.pool[container_id], self.progress.groups[number], now)
         target, give_back = wish.target, wish.give_back
-        if self.gangs.stages and not self._waiting and self.gangs.waiting:
-            # The gang may wait for exactly the room that idle containers take.
+        if not view.waiting and (self._waiting or (self.gangs.stages and self.gangs.waiting)):
+            # Tasks of another label, or a gang, may wait for exactly what idle containers hold.
             target, give_back = 0, [p.container_id for p in here if not p.tasks]
         gone: list[ContainerId] = []
         if len(view.containers) < len(here):

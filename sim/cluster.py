@@ -204,17 +204,22 @@ class Simulation:
     def _waiting_for(self) -> str:
         """Return why nothing can happen any more, empty: something may.
 
-        Only masters run, every job came, and nothing breaks or is mended later.
+        Only masters run, every job came, and nothing breaks or is mended later. Where links are bad
+        for ever, whatever a message was lost for came to pass in so long a time.
         """
         books, rows = self.manager.books, self.recorder.jobs
         only_masters = len(books.holdings) == int(books.ledger.by_queue.masters[0])
         ends = any(app.expires_s < inf for app in books.apps.values())
         coming = any(not row.app and row.finish_s < 0 for row in rows)
-        if not (only_masters and books.anything_waits) or ends or coming or self._lossy:
+        script, still_s = self.settings.faults.script, self.engine.now - STILL_S
+        breaks = any(fault.at_s + fault.for_s >= still_s for fault in script)
+        if not (only_masters and books.anything_waits) or ends or coming or breaks:
             return ""
         waits = [app for app in books.app_at if app is not None]
         said = [explanation(books, app) for app in waits[:1]]
         why = next((reason for one in said for stage in one.stages for reason in stage.reasons), "")
+        if not books.ledger.nodes.up[: books.ledger.node_count].any():
+            why = "no node is in service"
         names = ", ".join(repr(app.job.name) for app in waits[:3])
         return f"nothing can happen any more: {names} wait" + (f" ({why})" if why else "")
 

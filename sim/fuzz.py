@@ -105,7 +105,7 @@ def prove(simulation: Simulation) -> str:
     try:
         simulation.run()
         # Bad enough links let no master live for long.
-        if _unfinished(simulation):
+        if _unfinished(simulation) and not simulation.stuck:
             _calm_down(simulation)
             simulation.go_on(simulation.settings.until_s + CALM_S)
         problem = _unfinished(simulation)

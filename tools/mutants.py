@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 # The code that decides.
-DECIDES = ("rm/match", "rm/placing/reserve.py", "rm/ledger", "am/ask", "am/plan")
+DECIDES = ("rm/match", "rm/placing", "rm/ledger", "am/ask", "am/plan")
 # Which of these runs a changed line is learned by running each once.
 TESTS = (
     "tests/golden/test_*.py",
@@ -143,13 +143,15 @@ def chance(*words: object) -> float:
     return (int.from_bytes(digest[:7]) + 0.5) / 2**56
 
 
-def sample(count: int, seed: int) -> list[Mutant]:
+def sample(count: int, seed: int, only: tuple[str, ...] = ("",)) -> list[Mutant]:
     """Draw places without replacement, a file's by its length, and one change of each.
+
+    Of files whose path begins as one of `only` does.
 
     A place's turn is its own (Efraimidis and Spirakis, 2006): others that come and go leave it.
     """
     turns: list[tuple[float, Mutant]] = []
-    for path in sources():
+    for path in filter(lambda path: path.startswith(only), sources()):
         weight = len(source(path).splitlines()) / max(len(places(path)), 1)
         for changes in places(path).values():
             one = min(changes, key=lambda mutant: chance(seed, mutant.name))
@@ -268,7 +270,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=300, help="mutants in the sample")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="paths that begin so")
+    parser.add_argument("--only", nargs="*", default=[""], help="paths that begin so")
     parser.add_argument("--tests", default="", help="only test files whose path has this")
     parser.add_argument("--again", action="store_true", help="judge survivors of before again")
     parser.add_argument("--budget", type=float, default=BUDGET_S, help="CPU seconds a mutant")
@@ -277,7 +279,7 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ |= {"NUMBA_DISABLE_JIT": "1", "WEFT_GOLDEN": "", "WEFT_DATA": ""}
     kept: Path = (args.kept or ROOT / "build" / "mutants" / f"{args.seed}.jsonl").resolve()
     kept.parent.mkdir(parents=True, exist_ok=True)
-    chosen = [m for m in sample(args.count, args.seed) if m.path.startswith(args.only)]
+    chosen = sample(args.count, args.seed, tuple(args.only))
     known = {}
     if kept.exists():
         rows = [json.loads(line) for line in kept.read_text().splitlines()]

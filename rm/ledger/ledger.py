@@ -98,13 +98,15 @@ class UserColumns(Columns):
 
     `held` (slots, d) goes back to exact zeros with the last application: sums of many floats drift,
     and the next user of the slot would begin with what is left of them. `apps` counts active
-    applications, `masters` those of the containers that are masters.
+    applications, `masters` those of the containers that are masters, `pending` containers that
+    these applications asked for and were not granted.
     """
 
     held: Floats
     containers: Ints
     masters: Ints
     apps: Ints
+    pending: Ints
     queue: Ints
 
 
@@ -113,7 +115,9 @@ class QueueColumns(Columns):
 
     So `held[0]` (of (queues, d)) is what all applications hold. It may be less than what nodes
     hold: a container of nobody is charged to its node alone. `masters` counts those of the
-    containers that are masters, `users` the active users of a leaf.
+    containers that are masters, `users` the active users of a leaf: those with something pending,
+    as YARN counts them. Whoever waits for a master, or holds all that he wants, halves nobody's
+    limit.
     """
 
     held: Floats
@@ -167,6 +171,7 @@ class Ledger:
                 "containers": (np.int64, 0),
                 "masters": (np.int64, 0),
                 "apps": (np.int64, 0),
+                "pending": (np.int64, 0),
                 "queue": (np.int64, 0),
             }
         )
@@ -317,6 +322,10 @@ class Ledger:
         """Return the user of an application."""
         return self._user_keys[int(self.apps.user[slot])][1]
 
+    def user_waits(self, slot: int) -> bool:
+        """Return whether an application's user has anything pending in its queue."""
+        return bool(self.users.pending[self.apps.user[slot]] > 0)
+
     def set_priority(self, slot: int, priority: int) -> None:
         """Set an application's priority; larger goes first."""
         self.apps.w["priority"][slot] = priority
@@ -460,8 +469,14 @@ class Ledger:
             queues["containers"],
             parent,
         )
-        asked = (parent, apps["pending"], apps["queue"], queues["pending"])
-        waiting = Asked(holders, apps["pending"], apps["granted_s"], queues["pending"])
+        waiting = Asked(
+            holders,
+            apps["pending"],
+            apps["granted_s"],
+            users["pending"],
+            queues["pending"],
+            queues["users"],
+        )
         granted = (self._used, 0, 0, 1, one, one, 1.0)
         self._grant = partial(direct(grant, waiting, *granted), waiting)
         available, capacity = nodes["available"], nodes["capacity"]
@@ -472,7 +487,7 @@ class Ledger:
         self._free = partial(direct(free, holders, self._used, 0, 0, one, 1), holders)
         ended = (self._used, 0, 0, one, 1, one, 1.0)
         self._end = partial(direct(end, holders, *ended), holders)
-        self._await = partial(direct(await_more, *asked, 0, 1), *asked)
+        self._await = partial(direct(await_more, waiting, 0, 1), waiting)
 
     # -- invariants --------------------------------------------------------------------------------
 
@@ -518,8 +533,6 @@ class Ledger:
         at = self.user_slots[key]
         self.apps.w["queue"][slot] = queue
         self.apps.w["user"][slot] = at
-        if self.users.apps[at] == 0:
-            self.by_queue.w["users"][queue] += 1
         self.users.w["apps"][at] += 1
         for above in self.queues.chains[queue]:
             self.by_queue.w["apps"][above] += 1
@@ -528,7 +541,6 @@ class Ledger:
         queue, at = int(self.apps.queue[slot]), int(self.apps.user[slot])
         self.users.w["apps"][at] -= 1
         if self.users.apps[at] == 0:
-            self.by_queue.w["users"][queue] -= 1
             del self.user_slots[self._user_keys.pop(at)]
             # Rounding must not drift into the next use of the slot.
             self.users.w["held"][at] = 0.0
@@ -541,7 +553,10 @@ class Ledger:
         self.users.w["held"][user] += held
         self.users.w["containers"][user] += count
         self.users.w["masters"][user] += masters
-        queues = self.by_queue.w
+        queues, waited = self.by_queue.w, self.users.pending[user] > 0
+        self.users.w["pending"][user] += pending
+        active = int(self.users.pending[user] > 0) - int(waited)
+        queues["users"][self.apps.queue[slot]] += active
         for above in self.queues.chains[self.apps.queue[slot]]:
             queues["held"][above] += held
             queues["containers"][above] += count

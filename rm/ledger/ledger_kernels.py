@@ -104,13 +104,15 @@ class Asked(NamedTuple):
     """The ledger's tables of who waits for containers, beside those of who holds some.
 
     `granted_s` is when an application was granted one last; `queue_pending` is of a queue and all
-    below it.
+    below it, `queue_users` how many users of a leaf wait for something.
     """
 
     holders: Holders
     app_pending: Ints
     granted_s: Floats
+    user_pending: Ints
     queue_pending: Ints
+    queue_users: Ints
 
 
 class Used(NamedTuple):
@@ -215,9 +217,7 @@ def grant(
     over = _book(holders, used, node, app, count, demand, limit)
     if over == 0:
         asked.granted_s[app] = now
-        _await_more(
-            holders.parent, asked.app_pending, holders.app_queue, asked.queue_pending, app, -count
-        )
+        _await_more(asked, app, -count)
     return over
 
 
@@ -287,20 +287,19 @@ def _less(held: Floats, slot: int, r: int, amount: float, rests: bool) -> None:
 
 
 @kernel
-def await_more(
-    parent: Ints, app_pending: Ints, app_queue: Ints, queue_pending: Ints, app: int, count: int
-) -> None:
+def await_more(asked: Asked, app: int, count: int) -> None:
     """Do `_await_more`, for Python."""
-    _await_more(parent, app_pending, app_queue, queue_pending, app, count)
+    _await_more(asked, app, count)
 
 
 @inner_kernel
-def _await_more(
-    parent: Ints, app_pending: Ints, app_queue: Ints, queue_pending: Ints, app: int, count: int
-) -> None:
-    """Count containers as pending for an application and all queues that it is in."""
-    app_pending[app] += count
-    queue = app_queue[app]
+def _await_more(asked: Asked, app: int, count: int) -> None:
+    """Count containers as pending for an application, its user and all queues that it is in."""
+    user, queue = asked.holders.app_user[app], asked.holders.app_queue[app]
+    asked.app_pending[app] += count
+    waited = asked.user_pending[user] > 0
+    asked.user_pending[user] += count
+    asked.queue_users[queue] += int(asked.user_pending[user] > 0) - int(waited)
     while queue >= 0:
-        queue_pending[queue] += count
-        queue = parent[queue]
+        asked.queue_pending[queue] += count
+        queue = asked.holders.parent[queue]

@@ -62,7 +62,7 @@ def match_node(books: Books, node: Node, granted: int = 0) -> int:
     if 2 * books.ledger.by_queue.containers.item(0) >= settings.node_containers_max:
         crowd = _crowd(books)
     before = books.rows.hide(crowd) if crowd else None
-    match, whole = matcher.match(books.view, slot, books.now), True
+    match, whole, version = matcher.match(books.view, slot, books.now), True, books.matching.version
     if before is not None:
         books.rows.show(crowd, before)
     # Whatever fits, a round must end soon.
@@ -86,7 +86,7 @@ def match_node(books: Books, node: Node, granted: int = 0) -> int:
         books.matching.gangs_at = -1
     if match.declined:
         _missed(books, node, match.declined)
-    node.settled_at = books.matching.version if match.settled and whole else AGAIN
+    node.settled_at = version if match.settled and whole else AGAIN
     if not whole and len(node.holdings.by_id) < settings.node_containers_max:
         # The rest comes with the next round.
         books.matching.cut = True
@@ -200,6 +200,8 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
     attempt = app.attempt
     limit = 1.0 + books.slack if placement.overbooked else None
     books.ledger.grant(node.slot, entry.app, entry.demand, count, limit, now)
+    if books.queues.user_limit[app.queue] < 1.0 and not books.ledger.user_waits(entry.app):
+        books.matching.eased()
     first = next_ids(books, attempt, count)
     demand, node_id = ask.demand, node.node_id
     raised = books.raises or not any(demand)

@@ -540,6 +540,11 @@ class MatchState:
         """Note that something may be placed that could not be before."""
         self.version += 1
 
+    def eased(self) -> None:
+        """Note that limits grew amid a pass: a user's last ask was served, so fewer share them."""
+        self.version += 1
+        self.cut = True
+
     def begin_pass(self) -> None:
         """Begin a pass over all nodes, not cut short so far."""
         self.cut = False

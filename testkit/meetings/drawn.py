@@ -19,6 +19,10 @@ CORES, MEMORY_MB, MBPS = 8.0, 8192.0, 1000.0
 PATIENCE_S = 10.0
 HEARTBEAT_S = 1.0
 UNTIL_S = 600.0
+# Where no node is left, so long is more than is needed to see that nothing can happen.
+GONE_UNTIL_S = 4 * 3600.0
+# A user whose limit is a multiple of nothing runs one task at a time.
+ONE_BY_ONE_UNTIL_S = 3000.0
 EVENTS_MAX = 400_000
 _LEAVES = {"one": ("a",), "two": ("a", "b"), "deep": ("a", "x", "y")}
 _USERS = ("u", "v", "w")
@@ -35,6 +39,14 @@ class Meeting:
     manager: Json = field(default_factory=dict)
     node: NodeSettings = field(default_factory=NodeSettings)
     faults: Faults = NO_FAULTS
+
+    @property
+    def until_s(self) -> float:
+        """When a run is cut off, s."""
+        if self.row["faults"] == "gone":
+            return GONE_UNTIL_S
+        one_by_one = self.row["weights"] == "zero" and self.row["users"] == "factor"
+        return ONE_BY_ONE_UNTIL_S if one_by_one else UNTIL_S
 
     @property
     def settings(self) -> SimSettings:
@@ -57,7 +69,7 @@ class Meeting:
             node=self.node,
             manager=self.manager,
             master={"node_failures_max": 1, "node_ends_max": 0},
-            until_s=UNTIL_S,
+            until_s=self.until_s,
             events_max=EVENTS_MAX,
         )
 
@@ -150,11 +162,15 @@ def _jobs(chance: random.Random, row: Row, cluster: ClusterSpec) -> tuple[Job, .
             queue=job.queue if job.queue in leaves else leaves[number % len(leaves)],
             user=_USERS[number // len(leaves) % 3] if row["users"] != "one" else "u",
             priority=number % 3 if row["priority"] == "mixed" else 0,
-            lifetime_s={"none": 0.0, "far": 50_000.0, "near": 60.0 if number % 3 == 1 else 0.0}[
-                row["lifetime"]
-            ],
+            lifetime_s=_lifetime_s(row, number),
         )
     return tuple(sorted(jobs, key=lambda job: job.arrival_s))
+
+
+def _lifetime_s(row: Row, number: int) -> float:
+    """Return how long a job may take; where no node is left, it is all that ends a job."""
+    far_s = UNTIL_S if row["faults"] == "gone" else 50_000.0
+    return {"none": 0.0, "far": far_s, "near": 60.0 if number % 3 == 1 else 0.0}[row["lifetime"]]
 
 
 def _job(chance: random.Random, row: Row, cluster: ClusterSpec, number: int) -> Job:

@@ -50,7 +50,7 @@ class Evidence(NamedTuple):
     After `patience_s` a node may be kept for an ask that starves. `intra_queue` is whether priority
     preempts within a queue, `overbooked` are the resources that the matcher may promise more than
     once, and `numbers` are those of the jobs in the results. A run that ended by itself had nothing
-    left to happen; any other ended at a limit of time.
+    left to happen, or said so; any other ended at a limit of time.
     """
 
     cluster: ClusterSpec

@@ -96,24 +96,26 @@ class Holdings:
             node, app, demand = self.placed.pop(container)
             self.count(app, node, demand, -1.0)
 
-    def user_limit(self, leaf: str, demand: Vector, *, lenient: bool) -> list[float]:
-        """Return what each user of a leaf may hold.
+    def user_limit(self, leaf: str, demand: Vector, at_s: float | None = None) -> list[float]:
+        """Return what each user of a leaf may hold, one of those who wait for something.
 
-        `lenient`: as much as it can be, counting users who wait only; else as little.
+        With `at_s` as much as it can be then: by what the leaf holds, and without those whose word
+        comes at that moment. Else as little as it can be.
         """
         spec, guarantee = self.limits[leaf], self.share[leaf][0]
         users = {
-            self.job[row.app].user for row in self.pending_rows.values() if self.leaf(row) == leaf
+            self.job[row.app].user
+            for row in self.pending_rows.values()
+            if self.leaf(row) == leaf and (at_s is None or row.told_s < at_s)
         }
-        if not lenient:
-            here = {*self.live_app_states, *(app for _, app, _ in self.masters.values())}
-            users |= {self.job[app].user for app in here if self.queue.get(app) == leaf}
         infinite = [float("inf")] * len(self.total)
         parts = infinite
         if len(users) > 1:
             part = max(1 / len(users), spec.user_limit)
-            held = self.held[leaf] if lenient else [0.0] * len(self.total)
-            more = demand if lenient else (0.0,) * len(self.total)
+            held = [0.0] * len(self.total)
+            if at_s is not None:
+                held = [h + m for h, m in zip(self.held[leaf], self.of_masters(leaf), strict=True)]
+            more = demand if at_s is not None else (0.0,) * len(self.total)
             parts = [
                 max(guarantee * c, h + need) * part
                 for c, h, need in zip(self.total, held, more, strict=True)
@@ -122,6 +124,14 @@ class Holdings:
             most = [guarantee * spec.user_limit_factor * c for c in self.total]
             parts = [min(a, b) for a, b in zip(parts, most, strict=True)]
         return parts
+
+    def of_masters(self, leaf: str) -> list[float]:
+        """Return what the masters of a leaf hold."""
+        found = [0.0] * len(self.total)
+        for _, app, own in self.masters.values():
+            if self.queue.get(app) == leaf:
+                found = [f + o for f, o in zip(found, own, strict=True)]
+        return found
 
     def leaf(self, row: Row) -> str:
         """Return the queue of an ask."""
@@ -165,10 +175,8 @@ class Holdings:
     def may_hold(self, row: Row) -> bool:
         """Return whether limits surely let it have one more, whatever is counted how."""
         demand, path, leaf = row.ask.demand, self.leaf(row), self.leaf(row)
-        margin = [MASTERS_SHARE * c for c in self.total]
-        for _, app, own in self.masters.values():
-            if self.queue.get(app) == leaf:
-                margin = [m + more for m, more in zip(margin, own, strict=True)]
+        own = self.of_masters(leaf)
+        margin = [MASTERS_SHARE * c + m for c, m in zip(self.total, own, strict=True)]
         while path:
             most = self.share[path][1]
             if most < 1 and any(
@@ -177,7 +185,7 @@ class Holdings:
             ):
                 return False
             path = path.rpartition(".")[0]
-        limit = self.user_limit(leaf, demand, lenient=False)
+        limit = self.user_limit(leaf, demand)
         held = self.user_held[leaf, self.job[row.app].user]
         return not any(
             need > 0 and h + need + m > most

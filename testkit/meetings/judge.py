@@ -125,7 +125,7 @@ class Judge(Holdings):
                 self.gang_granted_s[app, event.stage] = now
             # The first container of a gang brings the others.
             if not row.ask.gang or began_s < now:
-                yield from self._within_limits(event, app)
+                yield from self._within_limits(now, event, app)
                 yield from self._in_turn(now, event, row)
             self._overtakes(now, event, app)
             self._serves(event)
@@ -186,7 +186,7 @@ class Judge(Holdings):
         if row.pending <= 0 and row.told_s < now:
             yield f"more containers than were asked for {where}"
 
-    def _within_limits(self, event: Placed, app: AppId) -> Iterator[str]:
+    def _within_limits(self, now: float, event: Placed, app: AppId) -> Iterator[str]:
         """Yield who gets more though it holds more than its limit; one more may pass it."""
         path = event.queue
         while path:
@@ -195,7 +195,7 @@ class Judge(Holdings):
                 yield f"a queue above its maximum gets more [{path}]"
             path = path.rpartition(".")[0]
         leaf, user = event.queue, self.job[app].user
-        limit = self.user_limit(leaf, event.demand, lenient=True)
+        limit = self.user_limit(leaf, event.demand, now)
         if any(
             need > 0 and held > most * (1 + SLACK) + SLACK
             for need, held, most in zip(

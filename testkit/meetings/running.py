@@ -8,7 +8,7 @@ from sim.cluster import Simulation
 from sim.promises import Promises
 from sim.recorder import Recorder
 from sim.results import Run, job_rows
-from testkit.meetings.drawn import HEARTBEAT_S, PATIENCE_S, UNTIL_S, Meeting
+from testkit.meetings.drawn import HEARTBEAT_S, PATIENCE_S, Meeting
 from testkit.meetings.evidence import Ended, Evidence, Kept, Start
 from weft.model.ids import NodeId
 from weft.protocol.facts import (
@@ -66,7 +66,7 @@ class _Listener:
 def run(meeting: Meeting, *, watched: bool = True) -> Ran:
     """Run a meeting to its end; one that is not `watched` leaves its starts and no events."""
     if not watched:
-        until_s = UNTIL_S + fuzz.CALM_S
+        until_s = meeting.until_s + fuzz.CALM_S
         quick = replace(meeting.settings, checks=False, skip_idle=True, until_s=until_s)
         simulation = Simulation(meeting.cluster, meeting.jobs, quick, Recorder())
         try:
@@ -104,7 +104,7 @@ def _evidence(
         row["preemption"] == "users",
         ("network_mbps",) if row["matcher"] == "graphene" else (),
         numbers=[int(one[0]) for one in job_rows(results)],
-        ended_by_itself=simulation.engine.now < UNTIL_S,
+        ended_by_itself=not simulation.recorder.open_jobs or bool(simulation.stuck),
     )
 
 

@@ -53,7 +53,7 @@ def problems(meeting: Meeting, only: str = "", relations_max: int = 99) -> Itera
 
 
 def _problems(meeting: Meeting, only: str, relations_max: int) -> Iterator[str]:
-    ran = run(meeting)
+    ran = run(meeting, watched=meeting.row["faults"] != "gone")
     ends = all(end.state in ("FINISHED", "KILLED", "REFUSED") for end in ran.evidence.jobs)
     if meeting.row["faults"] == "gone":
         if not ran.evidence.ended_by_itself:

@@ -7,11 +7,17 @@ import pytest
 
 import weft
 from rm.settings import ManagerSettings
+from sim.cluster import Simulation
+from sim.faults import Fault, FaultKind, Faults
+from sim.settings import SimSettings
 from testkit import builders
 from testkit.manager import Rig
 from testkit.matching import VIEWING
+from weft.model.cluster import cluster_from_dict
 from weft.model.errors import InputError
 from weft.model.job import OPEN_STAGE, Job, MasterSpec
+from weft.model.jobfile import job_from_dict
+from weft.policies.presets import choose
 
 TYPES = [{"name": "vcores", "kind": "divisible"}, {"name": "memory_mb", "kind": "rigid"}]
 SMALL = {"vcores": 1, "memory_mb": 512}
@@ -72,6 +78,17 @@ def test_users_at_their_limits_do_not_wait_for_each_other(matcher: str) -> None:
         for user in "uvw"
     ]
     assert states(run(jobs, spec, matcher, until_s=200.0)) == ["SUCCEEDED"] * 3
+
+
+@pytest.mark.slow
+@every_matcher
+def test_who_waits_for_a_master_halves_nobodys_limit(matcher: str) -> None:
+    """The queue takes one master at a time: the other user asks for no container meanwhile."""
+    limits = {"capacity": 0.0, "user_limit": 0.25, "max_am_share": 0.01}
+    spec = cluster({"count": 2}, a=limits, b={"capacity": 1.0})
+    jobs = [job(user, 32, queue="root.a", user=user, duration_s=10) for user in "uv"]
+    result = run(jobs, spec, matcher, until_s=100.0)
+    assert held_by(result, "u", 3.0, 8.0) == pytest.approx(16, abs=1.0)
 
 
 @pytest.mark.slow
@@ -376,6 +393,18 @@ def test_a_simulation_in_which_nothing_can_start_ends_with_a_word() -> None:
     result = run(jobs, spec, "capacity")
     assert states(result) == ["SUCCEEDED", "RUNNING"]
     assert "nothing can happen any more: 'whole' wait" in result.summary["stopped"]
+
+
+def test_a_simulation_whose_nodes_all_left_ends_with_a_word() -> None:
+    """Faults are over, so nothing will mend it."""
+    spec = cluster_from_dict(cluster({"count": 2}))
+    jobs = [job_from_dict(job("long", 4, duration_s=60))]
+    names = tuple(node.node_id for node in spec.nodes)
+    gone = Faults((Fault(30.0, FaultKind.DECOMMISSION, names, timeout_s=0.0),))
+    simulation = Simulation(spec, jobs, SimSettings(choose("capacity"), faults=gone))
+    simulation.run()
+    expected = "nothing can happen any more: 'long' wait (no node is in service)"
+    assert simulation.stuck == expected
 
 
 @pytest.mark.parametrize(

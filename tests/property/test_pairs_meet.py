@@ -11,12 +11,6 @@ from testkit.meetings.search import search
 PARTS = 8
 # What breaks a promise today, and why it is let be. A kind leaves when it is mended.
 KNOWN = {
-    "a job does not end": "a black list may hold all nodes of a label; users wait for masters",
-    "nothing runs though somebody asks": "a black list may hold all nodes of a label",
-    "a job hangs": "a black list may hold all nodes of a label",
-    "a plan is called the shortest and is not": "a proof for alike machines is told of all",
-    "two jobs have one number in the results": "a refused job has the next one's number",
-    "a run goes on though nothing can happen any more": "heartbeats are events",
     "a container is taken for nobody who needs its room": "in one row; why is not known yet",
     "an ask starves": "a large task beside many small ones waits for long in some rows",
 }

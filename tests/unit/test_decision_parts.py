@@ -120,20 +120,31 @@ def test_a_row_without_anything_pending_has_zero_pending() -> None:
     assert harness.rows.pending[row] == 0
 
 
-def test_a_user_is_active_until_the_last_application_leaves() -> None:
+def test_a_user_is_active_while_he_waits_for_a_container() -> None:
     harness = MatcherHarness()
     leaf = harness.tree.leaf("a")
     apps = [harness.add_app("a", user) for user in ("u", "u", "v")]
+    ledger, by_queue = harness.ledger, harness.view.by_queue
 
     def counts() -> tuple[int, int, int]:
-        by_queue = harness.view.by_queue
         return int(by_queue.users[leaf]), int(by_queue.apps[leaf]), int(by_queue.apps[0])
 
+    assert counts() == (0, 3, 3)
+    for app in apps:
+        ledger.add_pending(app, 2)
     assert counts() == (2, 3, 3)
-    harness.ledger.close_app(apps[0])
-    assert counts() == (2, 2, 2)
-    harness.ledger.close_app(apps[1])
-    assert counts() == (1, 1, 1)
+    ledger.add_pending(apps[0], -2)
+    # The user's other application waits.
+    assert counts() == (2, 3, 3)
+    node = harness.add_node((8.0, 8.0, 0.0))
+    ledger.grant(node, apps[1], np.array((1.0, 1.0, 0.0)), 2, None, 1.0)
+    assert counts() == (1, 3, 3)
+    other = harness.tree.leaf("b")
+    ledger.move_app(apps[2], other, "v")
+    assert counts() == (0, 2, 3)
+    assert by_queue.users[other] == 1
+    ledger.close_app(apps[0])
+    assert counts() == (0, 1, 2)
 
 
 def test_books_may_be_off_by_rounding_and_no_more() -> None:
