@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import subprocess
 import time
 import urllib.request
@@ -71,7 +72,7 @@ class Cluster:
         """Start `python -m <role>` (`testkit.forked`) and wait until it is ready."""
         number = next(self.numbers)
         log = self.folder / f"{number}-{role}.log"
-        flags = ("--host=127.0.0.1", "--die-with-parent", "--check", *flags)
+        flags = ("--host=127.0.0.1", f"--die-with={os.getpid()}", "--check", *flags)
         if not any(flag.startswith("--port") for flag in flags):
             flags = ("--port=0", *flags)
         events = f"--events={self.folder / f'{number}-{role}.jsonl'}"

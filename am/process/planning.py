@@ -22,6 +22,7 @@ from am.plan.reuse import PlanShelf, structure_key
 from weft.model.dag import Dag, Machines, dag_of_job
 from weft.model.errors import WeftError
 from weft.protocol.effects import MakePlan, PlanReady
+from weft.runtime.other_process import OtherProcess
 
 _IMPROVED = frozenset({"graphene", "graphene_plus"})
 # The plan of a job with more tasks is made by a process of its own.
@@ -197,7 +198,8 @@ def _follow_parent(parent: int) -> None:
     """End this worker process with its parent, even one that was killed before this was asked."""
 
     def watch() -> None:
-        while os.getppid() == parent:
+        other = OtherProcess(parent)
+        while not other.ended:
             time.sleep(0.5)
         os._exit(1)
 

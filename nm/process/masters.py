@@ -116,7 +116,7 @@ class ProcessMasters:
             f"--time-scale={settings.time_scale!r}",
             f"--seed={settings.seed}",
             "--metrics-port=-1",
-            *(() if settings.recovery else ("--die-with-parent",)),
+            *(() if settings.recovery else (f"--die-with={os.getpid()}",)),
             *(() if settings.tape is None else (f"--tape={settings.tape.absolute()}",)),
             *identity,
             *settings.master_args,

@@ -224,9 +224,9 @@ def test_nothing_survives_a_killed_parent(tmp_path: Path) -> None:
     """A command that starts a cluster and is killed leaves no process behind."""
     script = tmp_path / "parent.py"
     script.write_text(
-        "import subprocess, sys\n"
+        "import os, subprocess, sys\n"
         "started = subprocess.Popen([sys.executable, '-m', 'rm', '--port=0', '--metrics-port=-1',"
-        " '--die-with-parent'], stdout=subprocess.PIPE)\n"
+        " f'--die-with={os.getpid()}'], stdout=subprocess.PIPE)\n"
         "started.stdout.readline()\n"
         "print(started.pid, flush=True)\n"
         "sys.stdin.read()\n"

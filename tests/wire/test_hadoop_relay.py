@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -12,8 +13,6 @@ from weft.yarn.store import Store
 
 
 def free_port() -> int:
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -82,3 +81,66 @@ def test_nodes_keep_their_ports_over_a_restart(tmp_path: Path) -> None:
     assert (store.port("n1"), store.port("n3")) == (0, 8045), "one port is one node's"
     (tmp_path / "ports.json").write_text('{"n1": "x", "n2": 70000}')
     assert (store.port("n1"), store.port("n2")) == (0, 0)
+
+
+def test_the_connection_that_was_silent_for_longest_makes_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("weft.yarn.relay.CONNECTIONS_MAX", 2)
+
+    async def conversation(relay: Relay, port: int) -> None:
+        await relay.follow({"n1": {"host": "worker-1", "port": port}})
+
+        async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"x")
+            assert await reader.readexactly(1) == b"X"
+
+        first = await asyncio.open_connection("127.0.0.2", port)
+        await speak(*first)
+        second = await asyncio.open_connection("127.0.0.2", port)
+        await speak(*second)
+        await speak(*first)
+        third = await asyncio.open_connection("127.0.0.2", port)
+        await speak(*third)
+        assert await second[0].read() == b"", "it was silent for longest"
+        await speak(*first)
+        for _, writer in (first, second, third):
+            writer.close()
+
+    talk(conversation)
+
+
+def test_a_caller_is_let_go_when_the_gateway_hangs_up() -> None:
+    async def conversation(relay: Relay, port: int) -> None:
+        async def hangs_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.close()
+
+        gateway = await asyncio.start_server(hangs_up, "127.0.0.1", 0)
+        there = gateway.sockets[0].getsockname()[1]
+        await relay.follow({"n1": {"host": "worker-1", "port": there}})
+        reader, writer = await asyncio.open_connection("127.0.0.2", there)
+        assert await reader.read() == b""
+        while relay.passing:
+            await asyncio.sleep(0.01)
+        writer.close()
+        gateway.close()
+
+    talk(conversation)
+
+
+def test_a_port_in_use_costs_no_other_one() -> None:
+    async def conversation(relay: Relay, port: int) -> None:
+        with contextlib.closing(socket.socket()) as taken:
+            taken.bind(("127.0.0.2", 0))
+            taken.listen()
+            used = taken.getsockname()[1]
+            both = {
+                "n1": {"host": "worker-1", "port": used},
+                "n2": {"host": "worker-1", "port": port},
+            }
+            await relay.follow(both)
+            assert relay.ports == (port,)
+        await relay.follow(both)
+        assert relay.ports == tuple(sorted((port, used)))
+
+    talk(conversation)

@@ -1,6 +1,6 @@
 """A whole cluster on this machine: RM, AM host and NM as processes of their own, on loopback.
 
-Every process ends with the one that started it, whatever happens to it (`--die-with-parent`).
+Every process ends with the one that started it, whatever happens to it (`--die-with`).
 """
 
 import contextlib
@@ -331,7 +331,8 @@ class LocalCluster:
             repr(self.settings.time_scale),
             "--ready-file",
             str(self.folder / f"{name}.ready"),
-            "--die-with-parent",
+            "--die-with",
+            str(os.getpid()),
         ]
         if self.settings.events:
             flags += ["--events", str(self.folder / f"{name}.events")]

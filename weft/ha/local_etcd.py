@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 from weft.model.errors import InputError, WeftError
@@ -60,7 +61,7 @@ def start(
             stdout=out,
             stderr=out,
             start_new_session=True,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
+            preexec_fn=partial(_die_with, os.getpid()) if sys.platform == "linux" else None,  # noqa: PLW1509
         )
     until = time.monotonic() + START_S
     while not _healthy(address):
@@ -79,8 +80,11 @@ def _healthy(address: str) -> bool:
         return False
 
 
-def _die_with_parent() -> None:
+def _die_with(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    # It may have died before it was asked for.
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _free_port() -> int:

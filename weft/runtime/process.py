@@ -22,6 +22,7 @@ from weft.runtime.clock import Clock
 from weft.runtime.descriptors import LOOK_S, Descriptors, in_use
 from weft.runtime.exposition import Exposition
 from weft.runtime.factlines import EventLog
+from weft.runtime.other_process import OtherProcess
 from weft.runtime.settings import ProcessSettings, TapedSettings, fail
 from weft.runtime.tape import Tape
 from weft.wire import tls
@@ -33,7 +34,7 @@ SECURING_OPTIONS = {
 }
 # Services of these roles ask for a certificate, where there are any.
 GRPC_ROLES = ("rm", "nm", "am")
-PARENT_POLL_S = 0.5
+OTHER_POLL_S = 0.5
 START_TIMEOUT_S, START_POLL_S = 180.0, 0.01
 EVENT_LOG_FLUSH_S = 0.5
 # The first is of objects made and not freed, the others of young and middle-aged collections.
@@ -60,8 +61,6 @@ class Process:
             self.log.warning("whoever reaches this address is let in", host=settings.host)
         self.exposition = Exposition()
         self.metrics_address = ""
-        # The parent is noted now, as it may be gone by the time of the first look.
-        self._parent = os.getppid()
         self._events = EventLog(settings.events) if settings.events is not None else None
         self.tape: Tape | None = None
         self._ended = asyncio.Event()
@@ -194,8 +193,8 @@ class Process:
     async def until_end(self) -> None:
         """Wait for SIGTERM, SIGINT, the parent's end or `end`; raises what a task raised."""
         self._heed_signals()
-        if self.settings.die_with_parent:
-            self.spawn(self._watch_parent())
+        if self.settings.die_with:
+            self.spawn(self._die_with(OtherProcess(self.settings.die_with)))
         if self._events is not None or self.tape is not None:
             self.spawn(self._flush())
         if tls.current() is not None:
@@ -253,10 +252,10 @@ class Process:
                 for tell in self.on_renewed:
                     tell()
 
-    async def _watch_parent(self) -> None:
-        while os.getppid() == self._parent:
-            await asyncio.sleep(PARENT_POLL_S)
-        self.log.warning("the process that started this is gone")
+    async def _die_with(self, other: OtherProcess) -> None:
+        while not other.ended:
+            await asyncio.sleep(OTHER_POLL_S)
+        self.log.warning("the process that this is to end with is gone")
         self.end()
 
     async def _flush(self) -> None:
@@ -291,7 +290,8 @@ def found(settings: ProcessSettings, place: str) -> str:
         return ",".join(found(settings, one.strip()) for one in place.split(","))
     if not place.startswith("@"):
         return place
-    path, parent, until = Path(place[1:]), os.getppid(), time.monotonic() + START_TIMEOUT_S
+    path, until = Path(place[1:]), time.monotonic() + START_TIMEOUT_S
+    other = OtherProcess(settings.die_with)
     while True:
         with contextlib.suppress(FileNotFoundError):
             return str(json.loads(path.read_text("utf-8"))["address"])
@@ -299,8 +299,8 @@ def found(settings: ProcessSettings, place: str) -> str:
             raise WeftError(
                 f"{path} does not say within {START_TIMEOUT_S:.0f} s where its process serves"
             )
-        if settings.die_with_parent and os.getppid() != parent:
-            raise WeftError("the process that started this is gone")
+        if other.ended:
+            raise WeftError("the process that this is to end with is gone")
         time.sleep(START_POLL_S)
 
 

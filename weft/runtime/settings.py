@@ -77,7 +77,7 @@ class ProcessSettings(BaseSettings):
         "info", description="Log only what is at least so important."
     )
     check: bool = Field(False, description="Check the books after every event; slow, for tests.")
-    die_with_parent: bool = Field(False, description="End when the process that started this ends.")
+    die_with: int = Field(0, ge=0, description="End when the process of this number ends; 0: none.")
 
     @classmethod
     def settings_customise_sources(

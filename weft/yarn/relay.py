@@ -10,17 +10,22 @@ command line is read from WEFT_RELAY_GATEWAY, WEFT_RELAY_NAME and WEFT_RELAY_HOS
 import argparse
 import asyncio
 import contextlib
+import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 
 FACES_INTERVAL_S = 2.0
-CHUNK = 1 << 16
+CHUNK = 1 << 14
 CONNECT_S = 10.0
+# What a gateway says of all its faces.
+FACES_BYTES_MAX = 8 << 20
+# Beyond that the connection that was silent for longest makes room.
+CONNECTIONS_MAX = 400
 FLAGS = {
     "gateway": "URL where launchers ask the gateway",
     "name": "host that this host's nodes go by",
@@ -37,12 +42,18 @@ class Relay:
         self._to = urlsplit(gateway).hostname or ""
         self._name, self._host = name, host
         self._open: dict[int, asyncio.Server] = {}
-        self._passing: set[asyncio.Task[None]] = set()
+        # The one over which something passed last is the last.
+        self._passing: dict[asyncio.Task[None], None] = {}
 
     @property
     def ports(self) -> tuple[int, ...]:
         """The ports that are open."""
         return tuple(sorted(self._open))
+
+    @property
+    def passing(self) -> int:
+        """How many connections are passed on."""
+        return len(self._passing)
 
     async def run(self) -> None:
         """Follow the gateway for ever; while it is away, what is open stays open."""
@@ -52,7 +63,10 @@ class Relay:
                 try:
                     async with session.get(f"{self._gateway}/faces") as got:
                         got.raise_for_status()
-                        await self.follow(await got.json())
+                        text = await got.content.read(FACES_BYTES_MAX)
+                        while more := await got.content.read(FACES_BYTES_MAX - len(text)):
+                            text += more
+                        await self.follow(json.loads(text))
                 except (aiohttp.ClientError, TimeoutError, OSError) as error:
                     print(f"{self._gateway}: {error}", file=sys.stderr)
                 except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -65,7 +79,13 @@ class Relay:
         for port in self._open.keys() - wanted:
             self._open.pop(port).close()
         for port in sorted(wanted - self._open.keys()):
-            self._open[port] = await asyncio.start_server(self._caller(port), self._host, port)
+            try:
+                self._open[port] = await asyncio.start_server(
+                    self._caller(port), self._host, port, limit=CHUNK
+                )
+            except OSError as error:
+                print(f"port {port}: {error.strerror or error}", file=sys.stderr)
+                continue
             print(f"port {port} passes on to {self._to}:{port}", file=sys.stderr)
 
     async def close(self) -> None:
@@ -80,28 +100,45 @@ class Relay:
         async def called(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task is not None
-            self._passing.add(task)
+            if len(self._passing) >= CONNECTIONS_MAX:
+                silent = next(iter(self._passing))
+                del self._passing[silent]
+                silent.cancel()
+            self._passing[task] = None
+
+            def passed() -> None:
+                if self._passing.pop(task, self) is None:
+                    self._passing[task] = None
+
             open_here = [writer]
+            calls = None
             try:
                 async with asyncio.timeout(CONNECT_S):
-                    back, forth = await asyncio.open_connection(self._to, port)
+                    back, forth = await asyncio.open_connection(self._to, port, limit=CHUNK)
                 open_here.append(forth)
-                await asyncio.gather(_pass(reader, forth), _pass(back, writer))
+                calls = asyncio.create_task(_pass(reader, forth, passed))
+                # Once the gateway has hung up, nobody hears what the caller says.
+                await _pass(back, writer, passed)
             # The gateway is away, or this host's part ends: the caller tries again.
             except (OSError, TimeoutError, asyncio.CancelledError):
                 pass
             finally:
-                self._passing.discard(task)
+                self._passing.pop(task, None)
+                if calls is not None:
+                    calls.cancel()
                 for one in open_here:
                     one.close()
 
         return called
 
 
-async def _pass(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
-    """Pass on until one end closes, and tell the other."""
+async def _pass(
+    source: asyncio.StreamReader, to: asyncio.StreamWriter, passed: Callable[[], None]
+) -> None:
+    """Pass on until one end closes, and tell the other; `passed` is called at each piece."""
     with contextlib.suppress(OSError):
         while data := await source.read(CHUNK):
+            passed()
             to.write(data)
             await to.drain()
     with contextlib.suppress(OSError, RuntimeError):
