@@ -14,13 +14,14 @@ from weft.wire import tls
 from weft.wire.addresses import places
 
 # A job of 100,000 tasks that differ is about 15 MB.
-MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+MESSAGE_BYTES_MAX = 32 * 1024 * 1024
 # gRPC and the enclosing message add at most so much to a message.
 ENVELOPE_BYTES_MAX = 1024
 # A connection must send its first words of HTTP/2 within this, TLS included.
 HANDSHAKE_MS = 10_000
 # A connection without a call is closed; its client opens another at the next.
 IDLE_MS = 300_000
+STREAMS_MAX = 1_000
 # Calls over a connection whose identity was renewed, or to an address that was left, end by then.
 RENEWED_IDENTITY_GRACE_S = 600.0
 # The wait before a retry doubles from here.
@@ -44,6 +45,9 @@ Stub = TypeVar("Stub")
 _LIMITS = [
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    # A small message that grows when it is unpacked is refused: nobody here packs.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
+    ("grpc.per_message_decompression", 0),
 ]
 _KEEPALIVE = [
     ("grpc.keepalive_time_ms", 20_000),
@@ -78,6 +82,8 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.http2.max_ping_strikes", 0),
     # A port in use is an error, never shared by accident.
     ("grpc.so_reuseport", 0),
+    # What one connection may ask for at a time.
+    ("grpc.max_concurrent_streams", STREAMS_MAX),
     # A peer that connects and stays silent is dropped, and so is one without a call for long.
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
     ("grpc.max_connection_idle_ms", IDLE_MS),

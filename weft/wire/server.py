@@ -4,11 +4,13 @@ Where this process has an identity (`weft.wire.tls`), only peers of the same aut
 call what `weft.protocol.access.TABLE` lets their roles call.
 """
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import grpc
 import grpc.aio
+import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
@@ -17,12 +19,21 @@ from weft.model.errors import WeftError
 from weft.wire import tls
 from weft.wire.auth import Admission, UserOf
 from weft.wire.channel import SERVER_OPTIONS
+from weft.wire.inflow import Inflow
 from weft.wire.metering import Metering, OnCall
+from weft.wire.patience import Patience
 
 
 def _configuration(identity: tls.Identity) -> grpc.ServerCertificateConfiguration:
     pair = [(identity.key, identity.cert)]
     return grpc.ssl_server_certificate_configuration(pair, identity.ca)
+
+
+_log = structlog.get_logger()
+
+
+def _tell_shut(peer: str, size: int) -> None:
+    _log.warning("a connection is shut: what it sent is no whole message", peer=peer, bytes=size)
 
 
 class Server:
@@ -43,10 +54,12 @@ class Server:
         self._host = host
         self._port = port
         self._identity = tls.current()
+        self._inflow: Inflow | None = None
         metering = [Metering(on_call)] if on_call is not None else []
         self._server = grpc.aio.server(
             options=SERVER_OPTIONS,
             interceptors=[
+                Patience(self._on_read),
                 *metering,
                 *([gate] if gate is not None else []),
                 Admission(self._identity is not None, users),
@@ -70,6 +83,9 @@ class Server:
             port = self._listen(place)
         except RuntimeError:
             raise WeftError(f"cannot listen on {place}: is the port in use?") from None
+        if sys.platform == "linux":
+            self._inflow = Inflow(port, _tell_shut)
+            self._inflow.begin()
         await self._server.start()
         for name in ["", *self._names]:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -98,7 +114,13 @@ class Server:
         )
         return self._server.add_secure_port(place, credentials)
 
+    def _on_read(self, peer: str, size: int) -> None:
+        if self._inflow is not None:
+            self._inflow.read(peer, size)
+
     async def stop(self, grace_s: float = 0.5) -> None:
         """Say that we leave, let calls under way end, close."""
+        if self._inflow is not None:
+            self._inflow.close()
         await self._health.enter_graceful_shutdown()
         await self._server.stop(grace_s)

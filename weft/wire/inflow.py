@@ -1,0 +1,191 @@
+"""What came over connections and is no message yet: bounded for all callers of a port together.
+
+gRPC keeps the parts of a message until the last one is there, and tells nobody. The kernel counts
+what came over each connection, and this process knows which messages it read: the difference is
+what is kept. Above the bound, connections that hold some for longest are shut. A thread looks, as
+the event loop may be busy with what came before, and only where the process has grown.
+"""
+
+import contextlib
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# All callers together may have so much on the way, so one of them the largest message.
+UNREAD_BYTES_MAX = 33 << 20
+# What is less than this is no message that is kept.
+UNREAD_BYTES_MIN = 256 << 10
+# The process is looked at so often, and more often while it grows.
+LOOK_S, QUICK_S = 0.05, 0.005
+# A growth of so much is worth a look at the connections.
+GROWTH_BYTES = 6 << 20
+# Now and then what HTTP/2 and TLS add is forgiven: this part, and so much a message and a second.
+SWEEP_S = 10.0
+ENVELOPE_SHARE, ENVELOPE_BYTES, IDLE_BYTES = 0.05, 128, 512
+# Where `struct tcp_info` has the bytes received (linux/tcp.h, since 4.1).
+_RECEIVED_AT, _TCP_INFO_BYTES = 128, 136
+_PAGE = os.sysconf("SC_PAGESIZE")
+
+
+@dataclass(slots=True)
+class _Connection:
+    """What is known of one connection: bytes of messages read, and their envelopes at most."""
+
+    base: int = 0
+    read: int = 0
+    forgiven: float = 0.0
+    holds_since_s: float = 0.0
+    seen: bool = False
+
+
+class Inflow:
+    """Watches the connections to one port; `tell` hears of each that is shut, with its bytes."""
+
+    def __init__(self, port: int, tell: Callable[[str, int], None]) -> None:
+        self._port = port
+        self._tell = tell
+        self._known: dict[str, _Connection] = {}
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="inflow", daemon=True)
+
+    def begin(self) -> None:
+        """Start to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._over.set()
+
+    def read(self, peer: str, size: int) -> None:
+        """Note that a message was read; `peer` is the caller as gRPC writes it."""
+        known = self._known.get(peer)
+        if known is None:
+            with self._lock:
+                known = self._known.setdefault(peer, _Connection())
+        known.read += size
+        known.forgiven += size * ENVELOPE_SHARE + ENVELOPE_BYTES
+
+    # -- on the thread -----------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        calm, next_sweep_s, wait_s = _memory_bytes(), time.monotonic() + SWEEP_S, LOOK_S
+        while not self._over.wait(wait_s):
+            now_s, memory = time.monotonic(), _memory_bytes()
+            calm = min(calm, memory)
+            sweeps = now_s >= next_sweep_s
+            wait_s = LOOK_S
+            if not sweeps and memory - calm < GROWTH_BYTES:
+                continue
+            kept = 0
+            with contextlib.suppress(OSError):
+                kept = self.look(now_s)
+            if kept < GROWTH_BYTES:
+                calm = memory
+            else:
+                wait_s = QUICK_S
+            if sweeps:
+                next_sweep_s = now_s + SWEEP_S
+                self._forgive()
+
+    def look(self, now_s: float) -> int:
+        """Shut what holds too much for longest; returns the bytes that are held."""
+        held: list[tuple[float, int, int, str]] = []
+        for connection in self._known.values():
+            connection.seen = False
+        for file, peer, received in _connections(self._port):
+            with self._lock:
+                known = self._known.setdefault(peer, _Connection())
+            known.seen = True
+            unread = received - known.read - known.base
+            if unread < UNREAD_BYTES_MIN:
+                known.holds_since_s = now_s
+                continue
+            held.append((known.holds_since_s or now_s, unread, file, peer))
+            known.holds_since_s = known.holds_since_s or now_s
+        total = sum(unread for _, unread, _, _ in held)
+        for _, unread, file, peer in sorted(held, key=lambda one: (one[0], -one[1])):
+            if total <= UNREAD_BYTES_MAX:
+                break
+            if _shut(file, peer):
+                total -= unread
+                self._tell(peer, unread)
+        return total
+
+    def _forgive(self) -> None:
+        """Count what messages are wrapped in as read, and forget connections that are gone."""
+        for _, peer, received in _connections(self._port):
+            if known := self._known.get(peer):
+                surplus = received - known.read - known.base
+                known.base += max(0, min(surplus, int(known.forgiven) + int(IDLE_BYTES * SWEEP_S)))
+                known.forgiven = 0.0
+        with self._lock:
+            for peer in [peer for peer, known in self._known.items() if not known.seen]:
+                del self._known[peer]
+
+
+def _memory_bytes() -> int:
+    """Return the memory that this process has in use."""
+    with open("/proc/self/statm", "rb", buffering=0) as file:
+        return int(file.read(200).split()[1]) * _PAGE
+
+
+def _connections(port: int) -> list[tuple[int, str, int]]:
+    """Return descriptor, peer and received bytes of the connections that this port accepted."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        file = int(name)
+        try:
+            one = socket.socket(fileno=file)
+        except OSError:
+            continue
+        try:
+            if one.type == socket.SOCK_STREAM and one.getsockname()[1] == port:
+                peer, info = one.getpeername(), _info(one)
+                if len(info) >= _TCP_INFO_BYTES:
+                    (received,) = struct.unpack_from("=Q", info, _RECEIVED_AT)
+                    found.append((file, _written(one.family, peer), received))
+        # It listens, is no connection of the internet's, or is gone meanwhile.
+        except (OSError, IndexError, TypeError):
+            pass
+        finally:
+            one.detach()
+    return found
+
+
+def _info(one: socket.socket) -> bytes:
+    return one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+
+
+def _written(family: int, peer: tuple[str, int]) -> str:
+    """Return an address as gRPC writes it."""
+    if family == socket.AF_INET:
+        return f"ipv4:{peer[0]}:{peer[1]}"
+    if peer[0].startswith("::ffff:"):
+        return f"ipv4:{peer[0].removeprefix('::ffff:')}:{peer[1]}"
+    return f"ipv6:%5B{peer[0]}%5D:{peer[1]}"
+
+
+def _shut(file: int, peer: str) -> bool:
+    """End a connection, unless the descriptor is another one's by now."""
+    try:
+        own = os.dup(file)
+    except OSError:
+        return False
+    try:
+        one = socket.socket(fileno=own)
+    except OSError:
+        os.close(own)
+        return False
+    with one:
+        try:
+            if _written(one.family, one.getpeername()) != peer:
+                return False
+            one.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return False
+    return True
