@@ -167,7 +167,7 @@ def test_a_manager_that_does_not_answer_in_time_is_said_so() -> None:
 
 
 def test_a_job_over_the_limit_is_refused_before_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "MESSAGE_BYTES_MAX", 2_000)
+    monkeypatch.setattr(channel, "REQUEST_BYTES_MAX", 2_000)
 
     async def main() -> None:
         async with manager(nobody) as (address, _, _):
@@ -284,7 +284,7 @@ def test_a_lane_of_a_peer_that_is_gone_refuses_and_counts() -> None:
 
 @pytest.mark.slow
 def test_what_is_too_much_for_one_message_leaves_in_parts_and_the_stream_stays_up() -> None:
-    """Three masters are told jobs of 25 MB at once, as after a restart; 64 MB break a stream."""
+    """Three masters are told jobs of 15 MB at once, as after a restart; 64 MB break a stream."""
 
     def told(attempt: int, size: int) -> AttemptAccepted:
         job = Job(
@@ -307,7 +307,7 @@ def test_what_is_too_much_for_one_message_leaves_in_parts_and_the_stream_stays_u
         await until(lambda: stream.up)
         stream.send([AttemptFinished(256, True, "")])
         await until(lambda: reached)
-        large = [told(256 + number, 25_000_000) for number in range(3)]
+        large = [told(256 + number, 15_000_000) for number in range(3)]
         reached[0].send([AttemptUnregistered(1), *large, told(300, 67_500_000)])
         reached[0].send([AttemptStopped(400 + n, "x" * 60_000) for n in range(300)])
         await until(lambda: len(got) == 304)

@@ -13,15 +13,17 @@ from weft.model.errors import InputError, WeftError
 from weft.wire import tls
 from weft.wire.addresses import places
 
-# A job of 100,000 tasks that differ is about 15 MB.
-MESSAGE_BYTES_MAX = 32 * 1024 * 1024
+# What is asked of a server, which anybody may send, and what one answers. A job of 100,000 tasks
+# that differ is about 15 MB; what a master is told with it may be as much again.
+REQUEST_BYTES_MAX = 16 * 1024 * 1024
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 # gRPC and the enclosing message add at most so much to a message.
 ENVELOPE_BYTES_MAX = 1024
 # A connection must send its first words of HTTP/2 within this, TLS included.
 HANDSHAKE_MS = 10_000
 # A connection without a call is closed; its client opens another at the next.
 IDLE_MS = 300_000
-STREAMS_MAX = 1_000
+STREAMS_MAX = 200
 # Calls over a connection whose identity was renewed, or to an address that was left, end by then.
 RENEWED_IDENTITY_GRACE_S = 600.0
 # The wait before a retry doubles from here.
@@ -44,7 +46,6 @@ Stub = TypeVar("Stub")
 
 _LIMITS = [
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     # A small message that grows when it is unpacked is refused: nobody here packs.
     ("grpc.compression_enabled_algorithms_bitset", 1),
     ("grpc.per_message_decompression", 0),
@@ -56,6 +57,7 @@ _KEEPALIVE = [
 ]
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     *_LIMITS,
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     *_KEEPALIVE,
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
@@ -75,6 +77,7 @@ _WATCHFUL = {
 }
 SERVER_OPTIONS: list[tuple[str, Any]] = [
     *_LIMITS,
+    ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
     *_KEEPALIVE,
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -82,6 +85,11 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.http2.max_ping_strikes", 0),
     # A port in use is an error, never shared by accident.
     ("grpc.so_reuseport", 0),
+    # What is on its way is read in pieces that waste no memory, and not before it is wanted.
+    ("grpc.tcp_receive_buffer_size", 1 << 18),
+    ("grpc.experimental.tcp_max_read_chunk_size", 1 << 12),
+    ("grpc.experimental.tcp_read_chunk_size", 1 << 12),
+    ("grpc.http2.bdp_probe", 0),
     # What one connection may ask for at a time.
     ("grpc.max_concurrent_streams", STREAMS_MAX),
     # A peer that connects and stays silent is dropped, and so is one without a call for long.
@@ -188,11 +196,11 @@ def backoffs(most_s: float = BACKOFF_S_MAX) -> Iterator[float]:
         wait_s = min(wait_s * 2, most_s)
 
 
-def check_size(message: Any, what: str) -> None:
-    """Raise InputError for a message over the limit, before anything is sent."""
+def check_size(message: Any, what: str, most: int) -> None:
+    """Raise InputError for a message over a limit, bytes, before anything is sent."""
     size = message.ByteSize()
-    if size > MESSAGE_BYTES_MAX - ENVELOPE_BYTES_MAX:
-        limit = MESSAGE_BYTES_MAX / 1e6
+    if size > most - ENVELOPE_BYTES_MAX:
+        limit = most / 1e6
         raise InputError(what, f"{size / 1e6:.1f} MB are more than the limit of {limit:.0f} MB")
 
 

@@ -62,7 +62,7 @@ class ManagerConnection:
         row = CALLS[type(request)]
         message = row.encode_request(request)
         what = "job" if isinstance(request, SubmitApplication) else row.method
-        wire.check_size(message, what)
+        wire.check_size(message, what, wire.REQUEST_BYTES_MAX)
         dialled = self._dialled
         tried = dialled.address
 

@@ -9,7 +9,7 @@ from weft.model.jobfile import job_from_dict, job_to_dict
 from weft.model.queues import QueueSpec, queues_from_dict, queues_to_dict
 
 # A job must fit into an answer, together with what is known of its tasks.
-JOB_BYTES_MAX = 32 * 1024 * 1024
+JOB_BYTES_MAX = 16 * 1024 * 1024
 QUEUES_BYTES_MAX = 8 * 1024 * 1024
 # Our JSON of a job may be so many times as long as a client's: 1e15 becomes 18 characters.
 _JSON_GROWTH_MAX = 8

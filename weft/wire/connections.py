@@ -173,7 +173,7 @@ class NodeLink:
             self._busy += 1
             try:
                 made = partial(encode, self._follower, tokens=self._tokens)
-                for part, request in parts(batch, made):
+                for part, request in parts(batch, made, wire.REQUEST_BYTES_MAX):
                     if request is None:
                         self._on_drop(len(part))
                     else:

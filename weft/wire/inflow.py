@@ -16,18 +16,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 # All callers together may have so much on the way, so one of them the largest message.
-UNREAD_BYTES_MAX = 33 << 20
+UNREAD_BYTES_MAX = 17 << 20
 # What is less than this is no message that is kept.
 UNREAD_BYTES_MIN = 256 << 10
 # The process is looked at so often, and more often while it grows.
 LOOK_S, QUICK_S = 0.05, 0.005
 # A growth of so much is worth a look at the connections.
-GROWTH_BYTES = 6 << 20
+GROWTH_BYTES = 4 << 20
 # Now and then what HTTP/2 and TLS add is forgiven: this part, and so much a message and a second.
 SWEEP_S = 10.0
 ENVELOPE_SHARE, ENVELOPE_BYTES, IDLE_BYTES = 0.05, 128, 512
 # Where `struct tcp_info` has the bytes received (linux/tcp.h, since 4.1).
 _RECEIVED_AT, _TCP_INFO_BYTES = 128, 136
+_DISCARDED_BYTES = 1 << 16
 _PAGE = os.sysconf("SC_PAGESIZE")
 
 
@@ -69,6 +70,12 @@ class Inflow:
                 known = self._known.setdefault(peer, _Connection())
         known.read += size
         known.forgiven += size * ENVELOPE_SHARE + ENVELOPE_BYTES
+
+    def shut(self, peer: str) -> bool:
+        """End the connection of a peer; returns whether there is one."""
+        with contextlib.suppress(OSError):
+            return any(_shut(file, one) for file, one, _ in _connections(self._port) if one == peer)
+        return False
 
     # -- on the thread -----------------------------------------------------------------------------
 
@@ -186,6 +193,11 @@ def _shut(file: int, peer: str) -> bool:
             if _written(one.family, one.getpeername()) != peer:
                 return False
             one.shutdown(socket.SHUT_RDWR)
+            # What the kernel holds of it would still be read: it is thrown away unseen.
+            one.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while one.recv(_DISCARDED_BYTES, socket.MSG_TRUNC):
+                    pass
         except OSError:
             return False
     return True

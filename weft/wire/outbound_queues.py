@@ -17,14 +17,17 @@ from weft.model.errors import WeftError
 from weft.protocol.messages import AttemptAccepted
 from weft.wire import channel as wire
 from weft.wire.auth import ANYBODY, Peer
+from weft.wire.tokens import Shown
 
 # A batch has so many messages, or this part of those that wait if that is more, as a busy loop
 # writes few batches a second. BATCH_BYTES_MAX holds for several messages, encoded.
 BATCH_MESSAGES_MAX = 1_000
 BATCH_PART_OF_WAITING = 4
-BATCH_BYTES_MAX = 16 * 1024 * 1024
+BATCH_BYTES_MAX = 4 * 1024 * 1024
 # A peer that is slower than this number of messages loses the rest.
 WAITING_MAX = 20_000
+
+ALONE = frozenset({AttemptAccepted, Shown})
 
 # Told how many messages could not be delivered.
 OnDrop = Callable[[int], None]
@@ -32,8 +35,10 @@ Greeting = Callable[[], Iterable[Any]]
 _log = structlog.get_logger()
 
 
-def parts(batch: list[Any], encode: Callable[[list[Any]], Any]) -> Iterator[tuple[list[Any], Any]]:
-    """Yield the messages in order, in encoded parts that fit one gRPC message each.
+def parts(
+    batch: list[Any], encode: Callable[[list[Any]], Any], most: int
+) -> Iterator[tuple[list[Any], Any]]:
+    """Yield the messages in order, in encoded parts that fit one gRPC message of `most` bytes each.
 
     A message that does not fit one alone comes with None: it cannot be sent.
     """
@@ -44,12 +49,12 @@ def parts(batch: list[Any], encode: Callable[[list[Any]], Any]) -> Iterator[tupl
     elif len(batch) > 1:
         del encoded
         half = len(batch) // 2
-        yield from parts(batch[:half], encode)
-        yield from parts(batch[half:], encode)
-    elif size <= wire.MESSAGE_BYTES_MAX - wire.ENVELOPE_BYTES_MAX:
+        yield from parts(batch[:half], encode, most)
+        yield from parts(batch[half:], encode, most)
+    elif size <= most - wire.ENVELOPE_BYTES_MAX:
         yield batch, encoded
     else:
-        limit = wire.MESSAGE_BYTES_MAX / 1e6
+        limit = most / 1e6
         _log.error(
             "a message is too large and is not sent",
             message=type(batch[0]).__name__,
@@ -144,7 +149,7 @@ class Lane:
         """Wait for messages; return what waits, at most BATCH_MESSAGES_MAX or a part of it.
 
         What holds a whole job (up to tens of MB) comes alone, so that not many are encoded to see
-        that they do not fit together.
+        that they do not fit together; tokens do, as they must be known before what they allow.
         """
         while not (self._is_due and self._waiting):
             self._is_due = False
@@ -152,7 +157,7 @@ class Lane:
             await self._taker
         count = max(BATCH_MESSAGES_MAX, len(self._waiting) // BATCH_PART_OF_WAITING)
         for position, message in enumerate(self._waiting[:count]):
-            if type(message) is AttemptAccepted:
+            if type(message) in ALONE:
                 count = max(1, position)
                 break
         batch = self._waiting[:count]
@@ -160,12 +165,17 @@ class Lane:
         self._is_due = bool(self._waiting)
         return batch
 
-    async def pump(self, write: Callable[[Any], Any], encode: Callable[[list[Any]], Any]) -> None:
-        """Write batches until cancelled or the stream breaks."""
+    async def pump(
+        self,
+        write: Callable[[Any], Any],
+        encode: Callable[[list[Any]], Any],
+        most: int = wire.MESSAGE_BYTES_MAX,
+    ) -> None:
+        """Write batches of at most so many bytes until cancelled or the stream breaks."""
         while True:
             batch = await self.take()
             self.writing = True
-            for part, encoded in parts(batch, encode):
+            for part, encoded in parts(batch, encode, most):
                 if encoded is not None:
                     await write(encoded)
                 elif self._on_drop is not None:
@@ -264,7 +274,8 @@ class Stream:
             self._on_state(True, "")
             if self._greeting is not None:
                 self._lane.begin(self._greeting())
-            writer = asyncio.create_task(self._lane.pump(call.write, self._encode))
+            pump = self._lane.pump(call.write, self._encode, wire.REQUEST_BYTES_MAX)
+            writer = asyncio.create_task(pump)
             while (batch := await call.read()) is not grpc.aio.EOF:
                 self._on_batch(self._decode(batch))
             await check(call)

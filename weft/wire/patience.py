@@ -6,8 +6,8 @@ where one is answered, writes one: the wire is the same, and the waiting can end
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -18,19 +18,28 @@ from google.protobuf.message import DecodeError
 from weft.wire.handlers import Serve, Wrapped, rewrapped
 
 OURS = "/weft."
-# A request must have come within this, and an answer be taken, on the wall clock.
+# Of these streams a message is taken in in pieces: a megabyte of heartbeats is a second of work.
+IN_PIECES = frozenset({"/weft.NodeTracker/Track", "/weft.ApplicationMasterProtocol/Allocate"})
+PIECE_BYTES = 16 << 10
+# Wire types of protobuf.
+VARINT, LENGTH_DELIMITED = 0, 2
+FIXED_BYTES = {1: 8, 5: 4}
+# A request must have come within this, and an answer be taken, on the wall clock; what is said over
+# a stream may be read by somebody who looks at it.
 REQUEST_S = 30.0
 ANSWER_S = 30.0
-# So many calls may wait for the rest of their request: the oldest makes room.
-UNREAD_MAX = 256
+WORD_S = 120.0
+# So many calls may wait for the rest of their request: the oldest makes room, once it had a while.
+UNREAD_MAX, ROOM_S = 1_000, 5.0
 # Requests that are carried out may have so many bytes together, a single one any number.
-REQUEST_BYTES_MAX = 40 << 20
+REQUEST_BYTES_MAX = 20 << 20
 # The same of answers that nobody took yet: the oldest makes room.
-ANSWER_BYTES_MAX = 40 << 20
+ANSWER_BYTES_MAX = 16 << 20
 
 # It is told whose message of how many bytes was read.
 OnRead = Callable[[str, int], None]
-_caller: ContextVar[str] = ContextVar("caller", default="")
+# It ends the connection of a peer, for a reason.
+Drop = Callable[[str, str], object]
 
 
 class _Waiting:
@@ -47,18 +56,26 @@ class _Waiting:
     def discard(self, one: asyncio.Timeout) -> None:
         self.bytes -= self.all.pop(one, 0)
 
-    def give_way(self) -> None:
-        """End the wait of the oldest."""
+    def give_way(self, until_s: float = math.inf) -> bool:
+        """End the wait of the oldest, if that was to end before; returns whether it was."""
         oldest = next(iter(self.all))
+        if (oldest.when() or 0.0) > until_s:
+            return False
         self.discard(oldest)
         oldest.reschedule(asyncio.get_running_loop().time())
+        return True
 
 
 class Patience(grpc.aio.ServerInterceptor):
     """Bounds what calls wait for, in time and in bytes of all callers together."""
 
-    def __init__(self, on_read: OnRead = lambda peer, size: None) -> None:
+    def __init__(
+        self,
+        on_read: OnRead = lambda peer, size: None,
+        drop: Drop = lambda peer, why: None,
+    ) -> None:
         self._on_read = on_read
+        self._drop = drop
         self._wrapped = Wrapped(lambda handler, around: around(handler))
         self._unread = _Waiting()
         self._answers = _Waiting()
@@ -74,30 +91,62 @@ class Patience(grpc.aio.ServerInterceptor):
         method = str(handler_call_details.method)
         if handler is None or not method.startswith(OURS):
             return handler
-        return self._wrapped.of(method, handler, self._patient)
+        return self._wrapped.of(method, handler, partial(self._patient, method))
 
-    def _patient(self, handler: Any) -> Any:
+    def _patient(self, method: str, handler: Any) -> Any:
         if handler.request_streaming:
-            return rewrapped(
-                handler, _known, partial(self._counted, handler.request_deserializer or bytes)
-            )
+            deserialize = handler.request_deserializer or bytes
+            return rewrapped(handler, partial(self._streamed, method, deserialize), bytes)
         answers = handler.response_streaming
-        serve = self._read(handler, handler.unary_stream if answers else self._one(handler))
+        one = self._streaming(handler) if answers else self._one(handler)
+        serve = self._read(handler, one)
         return grpc.stream_stream_rpc_method_handler(
             serve, response_serializer=handler.response_serializer if answers else None
         )
 
-    def _counted(self, deserialize: Callable[[bytes], Any], data: bytes) -> Any:
-        self._on_read(_caller.get(), len(data))
-        return deserialize(data)
+    def _streamed(self, method: str, deserialize: Callable[[bytes], Any], serve: Serve) -> Serve:
+        """Return what serves a stream of requests, of reports in pieces."""
+
+        async def served(_: Any, context: Any) -> Any:
+            reading = _Reading(self, context, deserialize, split=method in IN_PIECES)
+            try:
+                return await serve(reading, reading)
+            finally:
+                reading.drop()
+
+        return served
+
+    async def hold(self, context: Any, size: int) -> None:
+        """Count the bytes of a large request that is carried out, or refuse the call."""
+        if self._held_bytes and self._held_bytes + size > REQUEST_BYTES_MAX:
+            text = "other large requests are carried out"
+            await context.abort(grpc.StatusCode.UNAVAILABLE, text)
+        self._held_bytes += size
+
+    def let_go(self, size: int) -> None:
+        """Count them no more."""
+        self._held_bytes -= size
+
+    async def give_up(self, peer: str) -> None:
+        """End the connection of a peer that takes nothing; a call of it ends meanwhile.
+
+        A call that still writes can be ended in no other way.
+        """
+        self._drop(peer, "it takes no answers")
+        await asyncio.sleep(math.inf)
+
+    def read(self, peer: str, size: int) -> None:
+        """Note that a message came whole."""
+        self._on_read(peer, size)
 
     def _read(self, handler: Any, serve: Serve) -> Serve:
         """Return what reads the one request of a call and serves it."""
 
         async def served(_: Any, context: Any) -> None:
-            waiting = self._unread
-            if len(waiting.all) >= UNREAD_MAX:
-                waiting.give_way()
+            waiting, now_s = self._unread, asyncio.get_running_loop().time()
+            if len(waiting.all) >= UNREAD_MAX and not waiting.give_way(now_s + REQUEST_S - ROOM_S):
+                text = "too many calls wait for their requests"
+                await context.abort(grpc.StatusCode.UNAVAILABLE, text)
             data: Any = grpc.aio.EOF
             try:
                 async with asyncio.timeout(REQUEST_S) as limit:
@@ -113,10 +162,7 @@ class Patience(grpc.aio.ServerInterceptor):
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "there is no request")
             size = len(data)
             self._on_read(context.peer(), size)
-            if self._held_bytes and self._held_bytes + size > REQUEST_BYTES_MAX:
-                text = "other large requests are carried out"
-                await context.abort(grpc.StatusCode.UNAVAILABLE, text)
-            self._held_bytes += size
+            await self.hold(context, size)
             try:
                 try:
                     request = handler.request_deserializer(data)
@@ -126,7 +172,13 @@ class Patience(grpc.aio.ServerInterceptor):
                 del data
                 await serve(request, context)
             finally:
-                self._held_bytes -= size
+                self.let_go(size)
+
+        return served
+
+    def _streaming(self, handler: Any) -> Serve:
+        async def served(request: Any, context: Any) -> Any:
+            return await handler.unary_stream(request, _Reading(self, context, bytes, split=False))
 
         return served
 
@@ -146,18 +198,92 @@ class Patience(grpc.aio.ServerInterceptor):
                         await context.write(answer)
                     finally:
                         waiting.discard(limit)
-            except TimeoutError as error:
-                # A call that still writes cannot end with a status: it is reset.
-                raise asyncio.CancelledError from error
+            except TimeoutError:
+                await self.give_up(context.peer())
 
         return served
 
 
-def _known(serve: Serve) -> Serve:
-    """Return what serves a stream and knows whose messages are read in it."""
+class _Reading:
+    """The context of a stream: large requests are given out in pieces, and writes end in time."""
 
-    async def served(request: Any, context: Any) -> Any:
-        _caller.set(context.peer())
-        return await serve(request, context)
+    def __init__(
+        self, patience: Patience, context: Any, deserialize: Callable[[bytes], Any], *, split: bool
+    ) -> None:
+        self._patience = patience
+        self._context = context
+        self._deserialize = deserialize
+        self._split = split
+        self._peer = context.peer()
+        self._left = b""
+        self._at = self._held = 0
 
-    return served
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    async def write(self, message: Any) -> None:
+        """Have a message taken; whoever does not take it for long is given up."""
+        try:
+            async with asyncio.timeout(WORD_S):
+                await self._context.write(message)
+        except TimeoutError:
+            await self._patience.give_up(self._peer)
+
+    async def read(self) -> Any:
+        """Return the next request or piece of one; grpc.aio.EOF: there is none."""
+        if self._at < len(self._left):
+            return self._next()
+        self.drop()
+        data = await self._context.read()
+        if data is grpc.aio.EOF:
+            return data
+        self._patience.read(self._peer, len(data))
+        if len(data) <= PIECE_BYTES or not self._split:
+            return self._deserialize(data)
+        await self._patience.hold(self._context, len(data))
+        self._held, self._left, self._at = len(data), data, 0
+        return self._next()
+
+    def _next(self) -> Any:
+        begin = self._at
+        self._at = end_of_piece(self._left, begin, PIECE_BYTES)
+        return self._deserialize(self._left[begin : self._at])
+
+    def drop(self) -> None:
+        """Forget what was read and not given out."""
+        self._patience.let_go(self._held)
+        self._left, self._at, self._held = b"", 0, 0
+
+
+def end_of_piece(data: bytes, begin: int, size: int) -> int:
+    """Return where a message of protobuf may be cut: between two of its fields, after `size` bytes.
+
+    The parts are messages that together say the same. Raises DecodeError for what is none.
+    """
+    at, end = begin, len(data)
+    try:
+        while at < end and at - begin < size:
+            kind = data[at] & 7
+            at = _after_varint(data, at)
+            if kind == VARINT:
+                at = _after_varint(data, at)
+            elif kind == LENGTH_DELIMITED:
+                length = shift = 0
+                while data[at] & 0x80:
+                    length |= (data[at] & 0x7F) << shift
+                    shift += 7
+                    at += 1
+                at += 1 + (length | data[at] << shift)
+            elif kind in FIXED_BYTES:
+                at += FIXED_BYTES[kind]
+            else:
+                raise DecodeError(f"a field of wire type {kind}")
+    except IndexError:
+        raise DecodeError("the message ends within a field") from None
+    return min(at, end)
+
+
+def _after_varint(data: bytes, at: int) -> int:
+    while data[at] & 0x80:
+        at += 1
+    return at + 1

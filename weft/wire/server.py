@@ -33,7 +33,8 @@ _log = structlog.get_logger()
 
 
 def _tell_shut(peer: str, size: int) -> None:
-    _log.warning("a connection is shut: what it sent is no whole message", peer=peer, bytes=size)
+    why = "what it sent is no whole message"
+    _log.warning("a connection is shut", peer=peer, reason=why, bytes=size)
 
 
 class Server:
@@ -59,7 +60,7 @@ class Server:
         self._server = grpc.aio.server(
             options=SERVER_OPTIONS,
             interceptors=[
-                Patience(self._on_read),
+                Patience(self._on_read, self._drop),
                 *metering,
                 *([gate] if gate is not None else []),
                 Admission(self._identity is not None, users),
@@ -117,6 +118,10 @@ class Server:
     def _on_read(self, peer: str, size: int) -> None:
         if self._inflow is not None:
             self._inflow.read(peer, size)
+
+    def _drop(self, peer: str, why: str) -> None:
+        if self._inflow is not None and self._inflow.shut(peer):
+            _log.warning("a connection is shut", peer=peer, reason=why)
 
     async def stop(self, grace_s: float = 0.5) -> None:
         """Say that we leave, let calls under way end, close."""

@@ -82,7 +82,7 @@ def add_client_service(
                 message = row.encode_answer(got)
                 if kind is ListContainers:
                     message.tokens.extend(leave(got.items))
-                wire.check_size(message, row.method)
+                wire.check_size(message, row.method, wire.MESSAGE_BYTES_MAX)
                 return message
             except InputError as error:
                 problem = f"the answer does not fit one message: {error.problem}"
