@@ -139,7 +139,6 @@ def test_a_request_that_does_not_come_is_not_waited_for(monkeypatch: pytest.Monk
 
 def test_calls_without_a_request_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "UNREAD_MAX", 5)
-    monkeypatch.setattr(patience, "ROOM_S", 0.0)
     with served() as address:
         connection = Connection(address)
         streams = [connection.call(KILL) for _ in range(8)]

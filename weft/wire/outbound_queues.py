@@ -327,6 +327,8 @@ async def serve(
             if held is not None:
                 await held
             held = on_batch(messages)
+            if lane.subjects:
+                context.known = True
     finally:
         lane.close()
         await cancel(writer)

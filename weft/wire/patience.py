@@ -6,8 +6,10 @@ where one is answered, writes one: the wire is the same, and the waiting can end
 """
 
 import asyncio
+import contextlib
 import math
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -29,8 +31,12 @@ FIXED_BYTES = {1: 8, 5: 4}
 REQUEST_S = 30.0
 ANSWER_S = 30.0
 WORD_S = 120.0
-# So many calls may wait for the rest of their request: the oldest makes room, once it had a while.
-UNREAD_MAX, ROOM_S = 1_000, 5.0
+# So many calls may wait for the rest of their request: the oldest of whom most wait makes room.
+UNREAD_MAX = 1_000
+# What is larger is carried out alone, and then nothing that is large for as long as it took.
+LARGE_BYTES = 1 << 20
+# A stream that has not shown whose it is says nothing that is larger.
+STRANGER_BYTES_MAX = 256 << 10
 # Requests that are carried out may have so many bytes together, a single one any number.
 REQUEST_BYTES_MAX = 20 << 20
 # The same of answers that nobody took yet: the oldest makes room.
@@ -56,14 +62,11 @@ class _Waiting:
     def discard(self, one: asyncio.Timeout) -> None:
         self.bytes -= self.all.pop(one, 0)
 
-    def give_way(self, until_s: float = math.inf) -> bool:
-        """End the wait of the oldest, if that was to end before; returns whether it was."""
+    def give_way(self) -> None:
+        """End the wait of the oldest."""
         oldest = next(iter(self.all))
-        if (oldest.when() or 0.0) > until_s:
-            return False
         self.discard(oldest)
         oldest.reschedule(asyncio.get_running_loop().time())
-        return True
 
 
 class Patience(grpc.aio.ServerInterceptor):
@@ -77,7 +80,10 @@ class Patience(grpc.aio.ServerInterceptor):
         self._on_read = on_read
         self._drop = drop
         self._wrapped = Wrapped(lambda handler, around: around(handler))
-        self._unread = _Waiting()
+        # By peer; an empty one is removed.
+        self._unread: dict[str, _Waiting] = {}
+        self._unread_count = 0
+        self._large = asyncio.Lock()
         self._answers = _Waiting()
         self._held_bytes = 0
 
@@ -127,6 +133,19 @@ class Patience(grpc.aio.ServerInterceptor):
         """Count them no more."""
         self._held_bytes -= size
 
+    @contextlib.asynccontextmanager
+    async def alone(self, size: int) -> AsyncIterator[None]:
+        """Have nothing else that is large be carried out beside what is, nor right after it."""
+        if size <= LARGE_BYTES:
+            yield
+            return
+        async with self._large:
+            began_s = time.perf_counter()
+            try:
+                yield
+            finally:
+                await asyncio.sleep(time.perf_counter() - began_s)
+
     async def give_up(self, peer: str) -> None:
         """End the connection of a peer that takes nothing; a call of it ends meanwhile.
 
@@ -143,25 +162,29 @@ class Patience(grpc.aio.ServerInterceptor):
         """Return what reads the one request of a call and serves it."""
 
         async def served(_: Any, context: Any) -> None:
-            waiting, now_s = self._unread, asyncio.get_running_loop().time()
-            if len(waiting.all) >= UNREAD_MAX and not waiting.give_way(now_s + REQUEST_S - ROOM_S):
-                text = "too many calls wait for their requests"
-                await context.abort(grpc.StatusCode.UNAVAILABLE, text)
+            if self._unread_count >= UNREAD_MAX:
+                max(self._unread.values(), key=lambda one: len(one.all)).give_way()
             data: Any = grpc.aio.EOF
+            peer = context.peer()
+            waiting = self._unread.setdefault(peer, _Waiting())
             try:
                 async with asyncio.timeout(REQUEST_S) as limit:
                     waiting.add(limit)
+                    self._unread_count += 1
                     try:
                         data = await context.read()
                     finally:
+                        self._unread_count -= 1
                         waiting.discard(limit)
+                        if not waiting.all:
+                            self._unread.pop(peer, None)
             except TimeoutError:
                 text = "the request did not come in time, or made room for others"
                 await context.abort(grpc.StatusCode.UNAVAILABLE, text)
             if data is grpc.aio.EOF:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "there is no request")
             size = len(data)
-            self._on_read(context.peer(), size)
+            self._on_read(peer, size)
             await self.hold(context, size)
             try:
                 try:
@@ -170,7 +193,8 @@ class Patience(grpc.aio.ServerInterceptor):
                     text = f"not understood: {error}"
                     await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
                 del data
-                await serve(request, context)
+                async with self.alone(size):
+                    await serve(request, context)
             finally:
                 self.let_go(size)
 
@@ -217,6 +241,8 @@ class _Reading:
         self._peer = context.peer()
         self._left = b""
         self._at = self._held = 0
+        # Whoever serves the stream says so once it knows whose it is.
+        self.known = not split
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
@@ -232,7 +258,9 @@ class _Reading:
     async def read(self) -> Any:
         """Return the next request or piece of one; grpc.aio.EOF: there is none."""
         if self._at < len(self._left):
-            return self._next()
+            # Others are served between two pieces.
+            await asyncio.sleep(0)
+            return await self._next()
         self.drop()
         data = await self._context.read()
         if data is grpc.aio.EOF:
@@ -242,11 +270,14 @@ class _Reading:
             return self._deserialize(data)
         await self._patience.hold(self._context, len(data))
         self._held, self._left, self._at = len(data), data, 0
-        return self._next()
+        return await self._next()
 
-    def _next(self) -> Any:
+    async def _next(self) -> Any:
         begin = self._at
         self._at = end_of_piece(self._left, begin, PIECE_BYTES)
+        if not self.known and self._at - begin > STRANGER_BYTES_MAX:
+            text = "too large a report of whom nobody knows"
+            await self._context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         return self._deserialize(self._left[begin : self._at])
 
     def drop(self) -> None:
