@@ -4,3 +4,6 @@
 holds, `local_etcd` starts a store for a cluster on one machine. The manager's own half is
 `rm.process.leading`, which elects, and `rm.process.etcd_store`, which keeps the journal.
 """
+
+# It says how gRPC logs, before that is loaded.
+import weft.wire  # noqa: F401

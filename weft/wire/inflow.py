@@ -19,8 +19,8 @@ from dataclasses import dataclass
 UNREAD_BYTES_MAX = 17 << 20
 # What is less than this is no message that is kept.
 UNREAD_BYTES_MIN = 256 << 10
-# The process is looked at so often, and more often while it grows.
-LOOK_S, QUICK_S = 0.05, 0.005
+# The process is looked at so often, and more often for a while once much was kept.
+LOOK_S, QUICK_S, QUICK_FOR_S = 0.02, 0.004, 5.0
 # A growth of so much is worth a look at the connections.
 GROWTH_BYTES = 4 << 20
 # Now and then what HTTP/2 and TLS add is forgiven: this part, and so much a message and a second.
@@ -80,21 +80,20 @@ class Inflow:
     # -- on the thread -----------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        calm, next_sweep_s, wait_s = _memory_bytes(), time.monotonic() + SWEEP_S, LOOK_S
-        while not self._over.wait(wait_s):
+        calm, next_sweep_s, quick_until_s = _memory_bytes(), time.monotonic() + SWEEP_S, 0.0
+        while not self._over.wait(QUICK_S if time.monotonic() < quick_until_s else LOOK_S):
             now_s, memory = time.monotonic(), _memory_bytes()
             calm = min(calm, memory)
-            sweeps = now_s >= next_sweep_s
-            wait_s = LOOK_S
-            if not sweeps and memory - calm < GROWTH_BYTES:
+            sweeps, quick = now_s >= next_sweep_s, now_s < quick_until_s
+            if not (sweeps or quick or memory - calm >= GROWTH_BYTES):
                 continue
             kept = 0
             with contextlib.suppress(OSError):
                 kept = self.look(now_s)
-            if kept < GROWTH_BYTES:
+            if kept >= GROWTH_BYTES:
+                quick_until_s = now_s + QUICK_FOR_S
+            elif not quick:
                 calm = memory
-            else:
-                wait_s = QUICK_S
             if sweeps:
                 next_sweep_s = now_s + SWEEP_S
                 self._forgive()

@@ -22,7 +22,8 @@ from weft.wire.handlers import Serve, Wrapped, rewrapped
 OURS = "/weft."
 # Of these streams a message is taken in in pieces: a megabyte of heartbeats is a second of work.
 IN_PIECES = frozenset({"/weft.NodeTracker/Track", "/weft.ApplicationMasterProtocol/Allocate"})
-PIECE_BYTES = 16 << 10
+PIECE_BYTES, PIECE_FIELDS = 16 << 10, 200
+SMALL_BYTES = 2 << 10
 # Wire types of protobuf.
 VARINT, LENGTH_DELIMITED = 0, 2
 FIXED_BYTES = {1: 8, 5: 4}
@@ -120,7 +121,7 @@ class Patience(grpc.aio.ServerInterceptor):
             finally:
                 reading.drop()
 
-        return served
+        return _forgetting(served)
 
     async def hold(self, context: Any, size: int) -> None:
         """Count the bytes of a large request that is carried out, or refuse the call."""
@@ -198,7 +199,7 @@ class Patience(grpc.aio.ServerInterceptor):
             finally:
                 self.let_go(size)
 
-        return served
+        return _forgetting(served)
 
     def _streaming(self, handler: Any) -> Serve:
         async def served(request: Any, context: Any) -> Any:
@@ -265,16 +266,17 @@ class _Reading:
         data = await self._context.read()
         if data is grpc.aio.EOF:
             return data
-        self._patience.read(self._peer, len(data))
-        if len(data) <= PIECE_BYTES or not self._split:
+        size = len(data)
+        self._patience.read(self._peer, size)
+        if size <= SMALL_BYTES or not self._split:
             return self._deserialize(data)
-        await self._patience.hold(self._context, len(data))
-        self._held, self._left, self._at = len(data), data, 0
+        await self._patience.hold(self._context, size)
+        self._held, self._left, self._at = size, data, 0
         return await self._next()
 
     async def _next(self) -> Any:
         begin = self._at
-        self._at = end_of_piece(self._left, begin, PIECE_BYTES)
+        self._at = end_of_piece(self._left, begin)
         if not self.known and self._at - begin > STRANGER_BYTES_MAX:
             text = "too large a report of whom nobody knows"
             await self._context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
@@ -286,14 +288,35 @@ class _Reading:
         self._left, self._at, self._held = b"", 0, 0
 
 
-def end_of_piece(data: bytes, begin: int, size: int) -> int:
-    """Return where a message of protobuf may be cut: between two of its fields, after `size` bytes.
+def _forgetting(serve: Serve) -> Serve:
+    """Return what serves, and keeps nothing of a call that it ended with a status.
+
+    gRPC keeps the error until the collector comes by, and with it all that led to it.
+    """
+
+    async def served(request: Any, context: Any) -> Any:
+        try:
+            return await serve(request, context)
+        except grpc.aio.AbortError as error:
+            error.__context__ = error.__cause__ = None
+            raise error.with_traceback(None)  # noqa: B904
+
+    return served
+
+
+def end_of_piece(
+    data: bytes, begin: int, size: int = PIECE_BYTES, fields: int = PIECE_FIELDS
+) -> int:
+    """Return where a message of protobuf may be cut: between two of its fields.
+
+    That is after `size` bytes or so many fields.
 
     The parts are messages that together say the same. Raises DecodeError for what is none.
     """
     at, end = begin, len(data)
     try:
-        while at < end and at - begin < size:
+        while at < end and at - begin < size and fields > 0:
+            fields -= 1
             kind = data[at] & 7
             at = _after_varint(data, at)
             if kind == VARINT:
