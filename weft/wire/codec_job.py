@@ -10,12 +10,9 @@ from weft.model.queues import QueueSpec, queues_from_dict, queues_to_dict
 
 # A job must fit into an answer, together with what is known of its tasks.
 JOB_BYTES_MAX = 16 * 1024 * 1024
-<<<<<<< HEAD
 QUEUES_BYTES_MAX = 8 * 1024 * 1024
-=======
 # Objects and lists in JSON, each of which takes hundreds of bytes.
 OBJECTS_MAX = 400_000
->>>>>>> e8350d5 (Serve others between pieces, and let no large request follow another)
 # Our JSON of a job may be so many times as long as a client's: 1e15 becomes 18 characters.
 _JSON_GROWTH_MAX = 8
 # Encoded jobs are kept for attempts that get the same job again.
