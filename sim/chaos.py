@@ -6,10 +6,12 @@ from typing import Protocol, cast
 from sim.engine import Effects
 from sim.faults import Fault, FaultKind, Faults
 from weft.model.ids import NodeId
+from weft.model.queues import QueueSpec
 from weft.protocol.effects import SetTimer, Started, TimerFired
 
 # The key of the timer after which an operator's order is given again.
 REPEAT = "repeat"
+_ORDERS = (FaultKind.DECOMMISSION, FaultKind.RECOMMISSION, FaultKind.QUEUES)
 _WAYS = {
     FaultKind.PARTITION: {"inwards": True, "outwards": True},
     FaultKind.DEAF: {"inwards": True, "outwards": False},
@@ -69,6 +71,9 @@ class Breakable(Protocol):
     def recommission(self, nodes: Iterable[NodeId]) -> None:
         """Put nodes back into service, as an operator does."""
 
+    def set_queues(self, queues: QueueSpec) -> None:
+        """Set other queues, as an operator does."""
+
     def give_order(self) -> None:
         """Give the operator's order again that was refused."""
 
@@ -115,10 +120,8 @@ class Chaos:
             cluster.cut(fault.nodes, **_WAYS[fault.kind])
         elif fault.kind is FaultKind.LOSE_MASTER:
             cluster.lose_master(fault.job, fault.effect)
-        elif fault.kind is FaultKind.DECOMMISSION:
-            cluster.decommission(fault.nodes, fault.timeout_s)
-        elif fault.kind is FaultKind.RECOMMISSION:
-            cluster.recommission(fault.nodes)
+        elif fault.kind in _ORDERS:
+            self._order(fault)
         elif fault.kind in (FaultKind.PAUSE, FaultKind.PAUSE_MANAGER):
             cluster.pause(fault.nodes)
         elif fault.kind is FaultKind.UNHEALTHY:
@@ -133,6 +136,15 @@ class Chaos:
             cluster.attack(number, fault.nodes, fault.count)
         else:
             cluster.stop_manager(fault.effect)
+
+    def _order(self, fault: Fault) -> None:
+        """Give an operator's order."""
+        if fault.kind is FaultKind.DECOMMISSION:
+            self._cluster.decommission(fault.nodes, fault.timeout_s)
+        elif fault.kind is FaultKind.RECOMMISSION:
+            self._cluster.recommission(fault.nodes)
+        else:
+            self._cluster.set_queues(fault.queues)
 
     def _end(self, fault: Fault) -> None:
         cluster = self._cluster

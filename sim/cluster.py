@@ -34,6 +34,7 @@ from weft.model.ids import AppId, ContainerId, NodeId, app_of_container
 from weft.model.job import Job
 from weft.model.json_types import Table
 from weft.model.plan import Plan
+from weft.model.queues import QueueSpec
 from weft.protocol.effects import (
     Clean,
     Kill,
@@ -247,6 +248,10 @@ class Simulation:
         """Return whether the manager has taken a node out of service, or is about to."""
         known = self.manager.books.nodes.get(node)
         return known is not None and known.state in LEAVING
+
+    def has_queues(self, queues: QueueSpec) -> bool:
+        """Return whether these are the manager's queues."""
+        return self.manager.books.queues.root == queues
 
     def go_on(self, until_s: float) -> None:
         """Run on after the end of the last job."""

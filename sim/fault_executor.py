@@ -16,11 +16,13 @@ from sim.process_faults import Pauses, die_amid, die_without_room, set_clock
 from sim.settings import SimSettings
 from weft.model.cluster import NodeSpec
 from weft.model.ids import ContainerId, NodeId
+from weft.model.queues import QueueSpec
 from weft.protocol.effects import ClientRequested, NodeExamined, NodeSlowed, TimerFired
 from weft.protocol.messages import MANAGER, Address, Outcome, node_address
-from weft.protocol.requests import DecommissionNode, RecommissionNode, Refused
+from weft.protocol.requests import DecommissionNode, RecommissionNode, Refused, SetQueues
 
-# Requests about nodes carry this token.
+Order = DecommissionNode | RecommissionNode | SetQueues
+# An operator's requests carry this token.
 OPERATOR = "operator"
 # An order that is refused is given again after so long.
 REPEAT_S = 5.0
@@ -77,6 +79,10 @@ class Breakable(Protocol):
         """Return whether the manager has a node leave, or gone."""
         ...
 
+    def has_queues(self, queues: QueueSpec) -> bool:
+        """Return whether these are the manager's queues."""
+        ...
+
 
 class _Later:
     """Calls what was put off."""
@@ -110,7 +116,7 @@ class FaultExecutor:
         self._sent: deque[tuple[Address, object]] = deque(maxlen=REPLAYABLE_MESSAGES_MAX)
         if listening:
             simulation.listen(lambda to, message: self._sent.append((to, message)))
-        self._operator_orders: deque[DecommissionNode | RecommissionNode] = deque()
+        self._operator_orders: deque[Order] = deque()
         # The operator was told that these nodes are out of service.
         self.out_of_service: set[NodeId] = set()
         self._calls = 0
@@ -268,7 +274,11 @@ class FaultExecutor:
         """Put nodes back into service, as an operator does."""
         self._order([RecommissionNode(node) for node in nodes])
 
-    def _order(self, requests: Sequence[DecommissionNode | RecommissionNode]) -> None:
+    def set_queues(self, queues: QueueSpec) -> None:
+        """Set other queues, as an operator does."""
+        self._order([SetQueues(queues)])
+
+    def _order(self, requests: Sequence[Order]) -> None:
         self._operator_orders.extend(requests)
         if len(self._operator_orders) == len(requests):
             self.give_order()
@@ -288,7 +298,11 @@ class FaultExecutor:
         """Take the manager's answer to an order; one that names an unknown node is given again."""
         if isinstance(answer, Refused) or not self._operator_orders:
             return
-        order = self._operator_orders.popleft()
+        order = self._operator_orders[0]
+        if isinstance(order, SetQueues) and not self._simulation.has_queues(order.queues):
+            # The answer is to an order that was said again to a manager that stood still.
+            return
+        self._operator_orders.popleft()
         # said again to a manager that stood still, one order is answered for another
         if isinstance(order, DecommissionNode) and self._simulation.leaves(order.node_id):
             self.out_of_service.add(order.node_id)

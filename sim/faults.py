@@ -10,6 +10,7 @@ import numpy as np
 from sim.network import LinkSettings
 from weft.model.errors import InputError
 from weft.model.json_types import Json, Table
+from weft.model.queues import DEFAULT_QUEUES, QueueSpec, queues_from_dict, queues_to_dict
 from weft.model.reading import read_integer, read_table, read_text
 from weft.model.resources import read_amount
 
@@ -49,6 +50,8 @@ class FaultKind(StrEnum):
     DECOMMISSION = "decommission"
     # An operator takes nodes back.
     RECOMMISSION = "recommission"
+    # An operator sets other `queues`.
+    QUEUES = "queues"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,8 @@ class Fault:
     """One fault; `for_s` 0 is for ever (for a restart: at once back).
 
     `job` is a place in the workload, for LOSE_MASTER. A decommission stops what still runs after
-    `timeout_s` (below 0: never). With `effect` of 0 or more a crash comes amid the effects of an
-    event, after so many of them, else at once.
+    `timeout_s` (below 0: never), QUEUES sets `queues`. With `effect` of 0 or more a crash comes
+    amid the effects of an event, after so many of them, else at once.
     """
 
     at_s: float
@@ -70,6 +73,7 @@ class Fault:
     effect: int = -1
     step_s: float = 0.0
     count: int = 1
+    queues: QueueSpec = DEFAULT_QUEUES
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,8 @@ def faults_to_dict(faults: Faults) -> Json:
         if fault.nodes:
             row["nodes"] = list(fault.nodes)
         row.update({name: getattr(fault, name) for name in _USED.get(fault.kind, ("for_s",))})
+        if fault.kind is FaultKind.QUEUES:
+            row["queues"] = queues_to_dict(fault.queues)
         if fault.effect >= 0:
             row["effect"] = fault.effect
         rows.append(row)
@@ -131,6 +137,7 @@ _USED: Mapping[FaultKind, tuple[str, ...]] = {
     FaultKind.HOSTILE: ("count",),
     FaultKind.DECOMMISSION: ("for_s", "timeout_s"),
     FaultKind.RECOMMISSION: (),
+    FaultKind.QUEUES: (),
 }
 _ANYWHERE = (
     FaultKind.LOSE_MASTER,
@@ -140,6 +147,7 @@ _ANYWHERE = (
     FaultKind.CLOCK,
     FaultKind.REPLAY,
     FaultKind.HOSTILE,
+    FaultKind.QUEUES,
 )
 
 
@@ -165,6 +173,7 @@ def _fault(data: object, place: str, known: set[str], jobs: int) -> Fault:
             "effect",
             "step_s",
             "count",
+            "queues",
         },
     )
     kind = read_text(table.get("fault"), f"{place}.fault")
@@ -193,6 +202,11 @@ def _fault(data: object, place: str, known: set[str], jobs: int) -> Fault:
         effect=read_integer(table.get("effect", -1), f"{place}.effect", -1, 1000),
         step_s=_number(table.get("step_s", 0.0), f"{place}.step_s"),
         count=read_integer(table.get("count", 1), f"{place}.count", 1, 10_000),
+        queues=(
+            queues_from_dict(table["queues"], f"{place}.queues")
+            if "queues" in table
+            else DEFAULT_QUEUES
+        ),
     )
 
 

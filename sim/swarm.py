@@ -14,9 +14,11 @@ from am.ask.registry import asker as asker_named
 from sim.case_generator import varied
 from sim.faults import Fault, FaultKind, Faults
 from sim.network import LinkSettings
+from sim.queue_cases import other_queues
 from weft.model.cluster import ClusterSpec, cluster_from_text
 from weft.model.job import Edge, EdgeKind, Job, Stage
 from weft.model.json_types import Table
+from weft.model.queues import QueueSpec
 from weft.policies.presets import PRESETS, PROMISING
 
 # All faults begin before.
@@ -66,6 +68,7 @@ def case(
     chosen = preset or own
     if not preset and not asker and np.random.default_rng([seed, 26]).random() < OWN_ASKER_SHARE:
         asker = ASKER_IN_NO_PRESET
+    drawn = faults is None
     if faults is None:
         nodes = [spec.node_id for spec in cluster.nodes]
         faults = swarm(np.random.default_rng([seed, 22]), nodes, len(jobs))
@@ -77,6 +80,8 @@ def case(
         return Case(seed, chosen, prompt, cluster, jobs, faults, asker)
     more = varied(np.random.default_rng([seed, 24]), cluster, jobs)
     own_cluster, own_jobs = more.cluster, more.jobs
+    if drawn:
+        faults = _changing_queues(np.random.default_rng([seed, 27]), faults, own_cluster.queues)
     return Case(
         seed, chosen, prompt, own_cluster, own_jobs, faults, asker, more.manager, more.master
     )
@@ -179,6 +184,25 @@ def _losing_masters(rng: np.random.Generator, faults: Faults, jobs: Sequence[Job
         effect = int(rng.integers(0, 4)) if rng.random() < 0.3 else -1
         lost.append(Fault(at_s, FaultKind.LOSE_MASTER, job=number, effect=effect))
     return replace(faults, script=tuple(sorted((*faults.script, *lost), key=lambda f: f.at_s)))
+
+
+def _changing_queues(rng: np.random.Generator, faults: Faults, queues: QueueSpec) -> Faults:
+    """Return faults among which, for a third of the seeds, an operator changes the queues.
+
+    The first ones come back in the end: others may never hold a gang that was accepted before.
+    """
+    if rng.random() < 0.67:
+        return faults
+    changes = [
+        Fault(
+            round(float(rng.random() * HORIZON_S), 3),
+            FaultKind.QUEUES,
+            queues=other_queues(rng, queues),
+        )
+        for _ in range(int(rng.integers(1, 5)))
+    ]
+    changes.append(Fault(HORIZON_S, FaultKind.QUEUES, queues=queues))
+    return replace(faults, script=tuple(sorted((*faults.script, *changes), key=lambda f: f.at_s)))
 
 
 def _inside(rng: np.random.Generator, nodes: Sequence[str], jobs: int) -> list[Fault]:

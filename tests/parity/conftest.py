@@ -25,6 +25,7 @@ from nm.settings import NodeSettings
 from rm.core import ResourceManager
 from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
+from sim.faults import FaultKind
 from sim.network import Network
 from sim.settings import SimSettings
 from weft.model.cluster import ClusterSpec
@@ -43,7 +44,7 @@ from weft.protocol.messages import (
     master_address,
     node_address,
 )
-from weft.protocol.requests import SubmitApplication
+from weft.protocol.requests import SetQueues, SubmitApplication
 from weft.runtime.interfaces import Outside
 from weft.runtime.shell import Shell
 from weft.wire import codec
@@ -188,6 +189,12 @@ class LiveCluster:
         for number, job in enumerate(self.jobs):
             request = ClientRequested(str(number), SubmitApplication(job, f"job-{number}"))
             self.loop.call_at(job.arrival_s, self.carry, f"{CLIENT}{number}", MANAGER, request)
+
+        for fault in self.settings.faults.script:
+            if fault.kind is FaultKind.QUEUES:
+                wanted = ClientRequested("operator", SetQueues(fault.queues))
+                told = over_the_wire(CLIENT, MANAGER, wanted)
+                self.loop.call_at(fault.at_s, self.shells[MANAGER].post, MANAGER, told)
 
     def carry(self, source: Address, to: Address, message: Any) -> None:
         """One message on its way; nobody there: it is lost."""

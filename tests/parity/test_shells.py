@@ -9,13 +9,14 @@ import pytest
 
 from rm.match.registry import MATCHERS
 from sim.cluster import Simulation
-from sim.faults import Faults
+from sim.faults import Fault, FaultKind, Faults
 from sim.network import LinkSettings
 from sim.settings import SimSettings
 from weft.model.cluster import ClusterSpec, cluster_from_dict
 from weft.model.job import Edge, EdgeKind, Job, Preference, Stage
+from weft.model.queues import queues_from_dict
 from weft.policies.presets import Preset, preset, with_options
-from weft.protocol.facts import AppChanged, Closed, Fact, MasterPlanned, Placed
+from weft.protocol.facts import AppChanged, Closed, Fact, MasterPlanned, Placed, QueueChanged
 
 Facts = list[tuple[float, Fact]]
 LiveRun = Callable[[ClusterSpec, Sequence[Job], SimSettings], Facts]
@@ -41,6 +42,14 @@ CLUSTER = cluster_from_dict(
         ],
         "queues": {"root": {"prod": {"capacity": 0.6}, "dev": {"capacity": 0.4}}},
     }
+)
+# An operator changes the queues while jobs wait and run; never at the instant of a heartbeat.
+CHANGES = tuple(
+    Fault(at_s, FaultKind.QUEUES, queues=queues_from_dict({"root": below}))
+    for at_s, below in (
+        (11.313, {"dev": {"capacity": 0.7, "max_capacity": 0.8}, "prod": {"capacity": 0.3}}),
+        (33.717, {"prod": {"capacity": 0.5, "user_limit": 0.5}, "dev": {"capacity": 0.5}}),
+    )
 )
 UNLIKE = replace(
     CLUSTER,
@@ -89,7 +98,7 @@ def simulated(cluster: ClusterSpec, jobs: Sequence[Job], settings: SimSettings) 
 
 
 def settings_of(scheduler: Preset, prompt: bool, seed: int) -> SimSettings:
-    jitter = Faults(network=LinkSettings(0.001, 0.02))
+    jitter = Faults(CHANGES, LinkSettings(0.001, 0.02))
     return SimSettings(scheduler, seed, prompt=prompt, faults=jitter)
 
 
@@ -131,6 +140,9 @@ def test_the_simulator_and_the_live_shells_give_the_same_decision_log(
     assert {fact.state for _, fact in decisions(one, AppChanged)} >= {"FINISHED"}
     assert_same(placed, decisions(other, Placed))
     assert_same(decisions(one, Closed), decisions(other, Closed))
+    changed = decisions(one, QueueChanged)
+    assert len(changed) == 2 * len(CHANGES)
+    assert_same(changed, decisions(other, QueueChanged))
     plans = [
         sorted((fact.attempt, fact.planner, fact.makespan_s) for _, fact in found)
         for found in (decisions(one, MasterPlanned), decisions(other, MasterPlanned))
