@@ -48,6 +48,7 @@ import org.apache.hadoop.yarn.server.resourcemanager.ahs.RMApplicationHistoryWri
 import org.apache.hadoop.yarn.server.resourcemanager.metrics.NoOpSystemMetricPublisher;
 import org.apache.hadoop.yarn.server.resourcemanager.monitor.capacity.ProportionalCapacityPreemptionPolicy;
 import org.apache.hadoop.yarn.server.resourcemanager.nodelabels.RMNodeLabelsManager;
+import org.apache.hadoop.yarn.server.resourcemanager.placement.ApplicationPlacementContext;
 import org.apache.hadoop.yarn.server.resourcemanager.rmapp.RMApp;
 import org.apache.hadoop.yarn.server.resourcemanager.rmapp.RMAppEvent;
 import org.apache.hadoop.yarn.server.resourcemanager.rmapp.RMAppEventType;
@@ -140,6 +141,9 @@ public final class Driver {
   private final List<Object> preemptions = new ArrayList<>();
   private final List<Object> headroom = new ArrayList<>();
   private final List<Object> rejected = new ArrayList<>();
+  // the order in which containers were made, anew where one was reserved before
+  private final Map<ContainerId, Long> born = new HashMap<>();
+  private long made;
   private final List<Long> nanos = new ArrayList<>();
   private AbstractYarnScheduler<?, ?> scheduler;
   private ProportionalCapacityPreemptionPolicy policy;
@@ -235,7 +239,9 @@ public final class Driver {
       java.nio.file.Files.write(file.toPath(), scenario.path("allocations").asText("<allocations/>").getBytes());
       conf.set("yarn.scheduler.fair.allocation.file", file.getAbsolutePath());
     }
-    ((org.apache.hadoop.conf.Configurable) scheduler).setConf(conf);
+    if (!fair) {
+      ((org.apache.hadoop.conf.Configurable) scheduler).setConf(conf);
+    }
     scheduler.setRMContext(context);
     scheduler.init(conf);
     if (observes() && !fair) {
@@ -261,7 +267,11 @@ public final class Driver {
     jobs.put(job.number, job);
     context.getRMApps().put(job.app, job.record);
     int priority = told.path("priority").asInt(0);
-    tell(new AppAddedSchedulerEvent(told.path("user").asText("u"), job.submission, false, Priority.newInstance(priority)));
+    String user = told.path("user").asText("u");
+    tell(fair
+        ? new AppAddedSchedulerEvent(user, job.submission, false, Priority.newInstance(priority),
+            new ApplicationPlacementContext(job.submission.getQueue()))
+        : new AppAddedSchedulerEvent(user, job.submission, false, Priority.newInstance(priority)));
     if (job.over) {
       return;
     }
@@ -593,7 +603,7 @@ public final class Driver {
       SchedulerNode known = scheduler.getNodeTracker().getNode(id);
       if (fair) {
         List<RMContainer> now = known.getCopiedListOfRunningContainers();
-        now.sort((a, b) -> Long.compare(a.getCreationTime(), b.getCreationTime()));
+        now.sort((a, b) -> Long.compare(born.get(a.getContainerId()), born.get(b.getContainerId())));
         Set<ContainerId> all = new HashSet<>();
         for (RMContainer one : now) {
           all.add(one.getContainerId());
@@ -730,9 +740,13 @@ public final class Driver {
     }
   }
 
-  private static final class Untold extends RMApplicationHistoryWriter {
+  private final class Untold extends RMApplicationHistoryWriter {
     @Override
-    public void containerStarted(RMContainer container) {}
+    public void containerStarted(RMContainer container) {
+      if (container.getContainerId() != null) {
+        born.put(container.getContainerId(), made++);
+      }
+    }
 
     @Override
     public void containerFinished(RMContainer container) {}

@@ -64,6 +64,10 @@ def case_of(name: str, data: Mapping[str, Any]) -> Case:
     ]
     if any(key.startswith(PREEMPTION) for key in given):
         given.setdefault("yarn.resourcemanager.scheduler.monitor.enable", "true")
+    fair = given.get("yarn.resourcemanager.scheduler.class", "").endswith("FairScheduler")
+    if fair:
+        # The driver's update is once a round, before the nodes' heartbeats.
+        given.setdefault("yarn.scheduler.fair.update-interval-ms", "1000")
     found = read_properties(given, nodes, data.get("allocations", ""))
     shared = [label for label, exclusive in data.get("labels", {}).items() if not exclusive]
     matcher = dict(found.matcher)

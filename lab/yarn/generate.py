@@ -226,14 +226,113 @@ class _Preempting(_Draw):
             given[prefix + "intra-queue-preemption.disable_preemption"] = "true"
 
 
-def scenario(seed: int, *, preempting: bool = False) -> Table:
+FAIR = "yarn.scheduler.fair."
+
+
+class _Fair(_Draw):
+    """One for the Fair Scheduler, whose queues are those of an allocations file."""
+
+    longest = 20
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.rng = np.random.default_rng([seed, 45])
+        self.labelled = False
+        self.usual = str(self.one("fair", "fair", "drf"))
+
+    def settings(self) -> None:
+        """Draw the scheduler's settings."""
+        given = self.configuration
+        given["yarn.resourcemanager.scheduler.class"] = (
+            "org.apache.hadoop.yarn.server.resourcemanager.scheduler.fair.FairScheduler"
+        )
+        given["yarn.scheduler.maximum-allocation-mb"] = 8192
+        given["yarn.scheduler.maximum-allocation-vcores"] = 8
+        for key, values in (
+            ("yarn.scheduler.minimum-allocation-mb", (None, None, 512, 2048)),
+            ("yarn.scheduler.increment-allocation-mb", (None, None, 512)),
+            (FAIR + "assignmultiple", (None, "true", "true")),
+            (FAIR + "dynamic.max.assign", (None, None, "false")),
+            (FAIR + "max.assign", (None, None, 2, 3)),
+            (FAIR + "sizebasedweight", (None, None, None, "true")),
+            (FAIR + "reservable-nodes", (None, None, 0.3, 1.0)),
+            (FAIR + "locality.threshold.node", (None, None, 0.2, 0.5, 1.0)),
+            (FAIR + "locality.threshold.rack", (None, None, 0.2, 0.5)),
+        ):
+            value = self.one(*values)
+            if value is not None:
+                given[key] = value
+
+    def amount(self, low: int, high: int) -> str:
+        """Draw an amount in one of the documented forms."""
+        part, cores = (int(one) for one in self.rng.integers(low, high, 2))
+        memory = part * self.nodes * 160
+        return str(
+            self.one(
+                f"{memory} mb, {cores * self.nodes // 6 + 1} vcores",
+                f"vcores={cores * self.nodes // 6 + 1}, memory-mb={memory}",
+                f"memory-mb={memory}",
+            )
+        )
+
+    def fair_queues(self, path: str, depth: int, policy: str) -> str:
+        """Draw the queues below one, as XML."""
+        text = ""
+        for number in range(int(self.one(1, 2, 2, 3, 4))):
+            name = f"q{len(self.leaves)}{depth}{number}"
+            own = policy if policy == "drf" else "fair"
+            deep = depth < 3 and self.rng.random() < 0.3
+            if not deep and self.rng.random() < 0.2:
+                own = "fifo"
+            elif policy == "drf" and self.rng.random() < 0.3:
+                own = "fair"
+            fields = [("schedulingPolicy", own)]
+            if self.rng.random() < 0.5:
+                fields.append(("weight", str(self.one(1, 2, 3, 0.5, 10, 0))))
+            if self.rng.random() < 0.3:
+                fields.append(("minResources", self.amount(2, 20)))
+            if self.rng.random() < 0.3:
+                most = self.amount(20, 90)
+                if self.rng.random() < 0.4:
+                    most = str(
+                        self.one("60%", "55.0% memory, 30.0% cpu", "vcores=50%, memory-mb=70%")
+                    )
+                fields.append(("maxResources", most))
+            if self.rng.random() < 0.2:
+                fields.append(("maxRunningApps", str(self.one(1, 2, 5))))
+            if self.rng.random() < 0.3 and not deep:
+                fields.append(("maxAMShare", str(self.one(0.1, 0.3, 1.0, -1.0))))
+            text += f"<queue name='{name}'>"
+            text += "".join(f"<{key}>{value}</{key}>" for key, value in fields)
+            if deep:
+                text += self.fair_queues(f"{path}.{name}", depth + 1, own)
+            else:
+                self.leaves.append(f"{path}.{name}")
+            text += "</queue>"
+        return text
+
+    def allocations(self) -> str:
+        """Draw an allocations file."""
+        text = f"<defaultQueueSchedulingPolicy>{self.usual}</defaultQueueSchedulingPolicy>"
+        if self.rng.random() < 0.2:
+            text += f"<userMaxAppsDefault>{self.one(2, 4)}</userMaxAppsDefault>"
+        if self.rng.random() < 0.2:
+            text += "<user name='u1'><maxRunningApps>3</maxRunningApps></user>"
+        if self.rng.random() < 0.2:
+            text += f"<queueMaxAMShareDefault>{self.one(0.2, 0.8)}</queueMaxAMShareDefault>"
+        return f"<allocations>{text}{self.fair_queues('root', 1, self.usual)}</allocations>"
+
+
+def scenario(seed: int, kind: str = "random") -> Table:
     """Return the scenario of a seed."""
-    draw = _Preempting(seed) if preempting else _Draw(seed)
+    if kind == "fair":
+        return _fair_scenario(seed)
+    draw = _Preempting(seed) if kind == "preempting" else _Draw(seed)
     draw.settings()
     draw.queues("root", 1)
     nodes = draw.machines()
     made: Table = {
-        "name": f"{'preempting' if preempting else 'random'}-{seed}",
+        "name": f"{kind}-{seed}",
         "configuration": draw.configuration,
     }
     if draw.labelled:
@@ -244,18 +343,28 @@ def scenario(seed: int, *, preempting: bool = False) -> Table:
     return made
 
 
+def _fair_scenario(seed: int) -> Table:
+    draw = _Fair(seed)
+    draw.settings()
+    allocations = draw.allocations()
+    nodes = draw.machines()
+    made: Table = {"name": f"fair-{seed}", "configuration": draw.configuration}
+    made |= {"allocations": allocations, "rounds": draw.rounds, "nodes": nodes}
+    return made | {"applications": draw.applications(nodes)}
+
+
 def main() -> None:
     """Write the scenarios of the seeds into a folder."""
     parser = argparse.ArgumentParser(description="Write random scenarios.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", default="0:1000")
-    parser.add_argument("--kind", choices=("random", "preempting"), default="random")
+    parser.add_argument("--kind", choices=("random", "preempting", "fair"), default="random")
     chosen = parser.parse_args()
     first, _, end = chosen.seeds.partition(":")
     chosen.folder.mkdir(parents=True, exist_ok=True)
     for seed in range(int(first), int(end)):
         path = chosen.folder / f"{chosen.kind}-{seed:04d}.json"
-        made = scenario(seed, preempting=chosen.kind == "preempting")
+        made = scenario(seed, chosen.kind)
         path.write_text(json.dumps(made), encoding="utf-8")
 
 

@@ -12,7 +12,9 @@ from rm.core import PREEMPT_TIMER, ResourceManager
 from rm.ledger.view import View
 from rm.match.protocol import Held, Matcher, PreemptionTerms
 from rm.match.registry import make_matcher
+from rm.match.yarn.base import BooksMatcher
 from rm.match.yarn.books import Request
+from rm.match.yarn.fair_matcher import YarnFairMatcher
 from rm.match.yarn.matcher import YarnMatcher
 from rm.settings import ManagerSettings
 from weft.model.ids import AttemptId, app_of_attempt, attempt_id, attempt_of_container
@@ -160,6 +162,8 @@ class Loop:
         for told in self.case.data["applications"]:
             if told["id"] in self._up:
                 self._ask(number, told)
+        if isinstance(self.matcher, YarnFairMatcher):
+            self.matcher.update(self.manager.books.view, self.now)
         if self.manager.books.settings.preemption:
             self._hear(self._tell(TimerFired(PREEMPT_TIMER)))
 
@@ -255,7 +259,8 @@ class Loop:
         job = Job(
             f"a{told['id']}",
             (),
-            queue=told.get("queue", "default"),
+            # The Fair Scheduler's scenarios name queues by path.
+            queue=told.get("queue", "default").rpartition(".")[2],
             user=told.get("user", "u"),
             priority=told.get("priority", 0),
             master=MasterSpec(demand, ("x",) if am else ()),
@@ -310,7 +315,7 @@ class Loop:
 
     def _in_order(self, rows: list[Row]) -> list[Row]:
         """Return a heartbeat's grants as they were decided: masters are told after all others."""
-        if not isinstance(self.matcher, YarnMatcher) or not any(row[3] == 0 for row in rows):
+        if not isinstance(self.matcher, BooksMatcher) or not any(row[3] == 0 for row in rows):
             return rows
         found: list[Row] = []
         for request in self.matcher.granted_last():
@@ -341,7 +346,7 @@ class Loop:
         return (number, node, app, priority, memory, vcores)
 
     def _kept(self, number: int, node: str) -> None:
-        if not isinstance(self.matcher, YarnMatcher):
+        if not isinstance(self.matcher, BooksMatcher):
             return
         kept = self.matcher.kept(self.manager.books.nodes[node].slot)
         if kept is not None:

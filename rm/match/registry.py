@@ -124,6 +124,33 @@ MATCHERS: dict[str, Row] = {
             ),
         },
     ),
+    "yarn_fair": Row(
+        "rm.match.yarn.fair_matcher:YarnFairMatcher",
+        "decides as YARN's Fair Scheduler 3.5 does, rule by rule; parameters as in YARN",
+        {
+            "minimum_allocation_mb": Parameter(1024, "least memory of a container", 0),
+            "minimum_allocation_vcores": Parameter(1, "least vcores of a container", 0),
+            "maximum_allocation_mb": Parameter(8192, "most memory of a container", 1),
+            "maximum_allocation_vcores": Parameter(4, "most vcores of a container", 1),
+            "increment_allocation_mb": Parameter(1024, "step of memory", 1),
+            "increment_allocation_vcores": Parameter(1, "step of vcores", 1),
+            "node_locality_threshold": Parameter(
+                -1.0, "part of the nodes that a request lets go by for its hosts; -1: none", -1
+            ),
+            "rack_locality_threshold": Parameter(-1.0, "the same for its racks", -1),
+            "assign_multiple": Parameter(False, "more than one container a heartbeat"),
+            "dynamic_max_assign": Parameter(True, "then half of what is free on the node"),
+            "max_assign": Parameter(-1, "or so many; -1: any number", -1),
+            "size_based_weight": Parameter(False, "applications weigh by what they want"),
+            "reservable_nodes": Parameter(0.05, "part of the nodes that one may reserve", 0, 1),
+            "reservation_multiple": Parameter(
+                2.0, "steps that a container has for which a node is reserved", 0
+            ),
+            "update_interval_s": Parameter(0.5, "shares are worked out anew so often, s", 0),
+            "user_max_running": Parameter(-1, "applications of a user that run; -1: any", -1),
+            "users_max_running": Parameter("", "the same of some users: ann=3,bob=1"),
+        },
+    ),
     "fair": Row(
         "rm.match.fair:FairMatcher", "fewest containers by weight first (max-min)", _DELAYS
     ),

@@ -21,7 +21,7 @@ RECORDED = [json.loads(line) for line in FILE.read_text().splitlines()]
 
 def decided(name: str) -> dict[str, list[list[Any]]]:
     kind, _, seed = name.rpartition("-")
-    case = case_of(name, scenario(int(seed), preempting=kind == "preempting"))
+    case = case_of(name, scenario(int(seed), kind))
     answer = Loop(case).run()
     kept = {
         "grants": answer.grants,

@@ -36,11 +36,41 @@ _QUEUE_KEYS = {
     "default_label",
     "disable_preemption",
     "disable_intra_queue_preemption",
+    "fair",
     "state",
 }
+_FAIR_KEYS = {
+    "weight",
+    "min_resources",
+    "max_resources",
+    "max_parts",
+    "max_running_apps",
+    "max_am_share",
+    "policy",
+}
+_POLICIES = ("fair", "fifo", "drf")
 _ORDERS = ("", "utilization", "priority", "fair", "weighted")
 _APPLICATIONS_MAX = 2**31 - 1
 _PRIORITY_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class FairTerms:
+    """What YARN's Fair Scheduler goes by in a queue, which the matcher `yarn_fair` alone reads.
+
+    Its share lies between `min_resources` and `max_resources`, amounts by type, or `max_parts`,
+    fractions of the cluster by type; what is not named is 0 or without end. It divides by `policy`
+    (fair, fifo, drf). At most `max_running_apps` of its applications run, and their masters hold
+    at most `max_am_share` of its share; -1: any number, and all.
+    """
+
+    weight: float = 1.0
+    min_resources: Mapping[str, float] = field(default_factory=dict)
+    max_resources: Mapping[str, float] = field(default_factory=dict)
+    max_parts: Mapping[str, float] = field(default_factory=dict)
+    max_running_apps: int = -1
+    max_am_share: float = 0.5
+    policy: str = "fair"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +94,8 @@ class QueueSpec:
     a leaf's applications, "fair" (least used first) or "weighted" (over the logarithm of what they
     want) instead of by submission; (capacity, max_capacity) of nodes with a label; how much more
     than others a user may hold; the label that asks without one need; whether preemption takes
-    nothing from it, for other queues or within (None: as the queue above says).
+    nothing from it, for other queues or within (None: as the queue above says). The matcher
+    `yarn_fair` goes by `fair`.
     """
 
     name: str
@@ -86,6 +117,7 @@ class QueueSpec:
     default_label: str = ""
     disable_preemption: bool | None = None
     disable_intra_queue_preemption: bool | None = None
+    fair: FairTerms = FairTerms()
     state: str = RUNNING
     children: tuple["QueueSpec", ...] = ()
 
@@ -140,12 +172,18 @@ def _queue_to_dict(queue: QueueSpec) -> Json:
             label: {"capacity": least, "max_capacity": most}
             for label, (least, most) in queue.labels.items()
         }
+    if queue.fair != FairTerms():
+        found["fair"] = {
+            one.name: dict(value) if isinstance(value, Mapping) else value
+            for one in fields(FairTerms)
+            if (value := getattr(queue.fair, one.name)) != getattr(FairTerms(), one.name)
+        }
     if queue.user_weights:
         found["user_weights"] = dict(queue.user_weights)
     return found | {child.name: _queue_to_dict(child) for child in queue.children}
 
 
-_OWN = {"name", "children", "labels", "user_weights"}
+_OWN = {"name", "children", "labels", "user_weights", "fair"}
 _USUAL = {one.name: one.default for one in fields(QueueSpec) if one.name not in _OWN}
 
 
@@ -219,6 +257,7 @@ class _Reader:
             default_label=read_text(table.get("default_label", ""), place, empty=True),
             disable_preemption=_switch(table, "disable_preemption", place),
             disable_intra_queue_preemption=_switch(table, "disable_intra_queue_preemption", place),
+            fair=_fair(table.get("fair", {}), f"{place}.fair"),
             state=_one_of(table, "state", RUNNING, (RUNNING, STOPPED), place),
             children=self._children(below, place, depth),
         )
@@ -238,6 +277,27 @@ class _Reader:
             self.queue(key, entry, share, f"{place}.{key}", depth + 1)
             for key, entry in below.items()
         )
+
+
+def _fair(value: object, place: str) -> FairTerms:
+    table = read_table(value, place, _FAIR_KEYS)
+    share = table.get("max_am_share", 0.5)
+    return FairTerms(
+        weight=read_amount(table.get("weight", 1.0), f"{place}.weight"),
+        min_resources=_amounts(table, "min_resources", place),
+        max_resources=_amounts(table, "max_resources", place),
+        max_parts=_amounts(table, "max_parts", place),
+        max_running_apps=read_integer(
+            table.get("max_running_apps", -1), f"{place}.max_running_apps", -1, _APPLICATIONS_MAX
+        ),
+        max_am_share=-1.0 if share == -1 else _fraction(table, "max_am_share", 0.5, place),
+        policy=_one_of(table, "policy", "fair", _POLICIES, place),
+    )
+
+
+def _amounts(table: Table, key: str, place: str) -> dict[str, float]:
+    rows = read_table(table.get(key, {}), f"{place}.{key}")
+    return {name: read_amount(amount, f"{place}.{key}.{name}") for name, amount in rows.items()}
 
 
 def _switch(table: Table, key: str, place: str) -> bool | None:

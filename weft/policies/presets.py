@@ -30,6 +30,7 @@ PRESETS: dict[str, Preset] = {
     "fifo": Preset("fifo", "bfs", _ALL, "strict order: wait until the head fits"),
     "capacity": Preset("capacity", "bfs", _ALL, "YARN's Capacity Scheduler"),
     "yarn": Preset("yarn", "bfs", _ALL, "as YARN 3.5's Capacity Scheduler decides"),
+    "yarn_fair": Preset("yarn_fair", "bfs", _ALL, "as YARN 3.5's Fair Scheduler decides"),
     "fair": Preset("fair", "bfs", _ALL, "the largest share deficit goes first"),
     "drf": Preset("drf", "bfs", _ALL, "dominant resource fairness"),
     # These are baselines as papers ran them, not as they would run best (docs/papers.md).
@@ -75,7 +76,7 @@ PRESETS: dict[str, Preset] = {
 
 # Those under which every job ends. As in a real YARN cluster, one that needs a whole node waits for
 # ever under `yarn` where each node has a master of others that wait for the same.
-PROMISING = tuple(name for name in PRESETS if name != "yarn")
+PROMISING = tuple(name for name in PRESETS if name not in ("yarn", "yarn_fair"))
 
 
 def preset(name: str) -> Preset:

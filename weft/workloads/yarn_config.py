@@ -14,8 +14,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 from weft.model.errors import InputError
-from weft.workloads.yarn_properties import CAPACITY, PREEMPTION, Noted, why_left_out
-from weft.workloads.yarn_queues import capacity_queues, fair_queues, read_number
+from weft.workloads.yarn_fair import fair_limits, fair_queues
+from weft.workloads.yarn_properties import CAPACITY, FAIR, PREEMPTION, Noted, why_left_out
+from weft.workloads.yarn_queues import capacity_queues, read_number
 
 BYTES_MAX = 64 * 2**20
 _VARIABLE = re.compile(r"\$\{([^}$\s]+)\}")
@@ -30,7 +31,7 @@ _YARN_NODE = (
     8192.0,
 )
 _SLS_NODE = ("yarn.sls.nm.vcores", "yarn.sls.nm.memory.mb", 10.0, 10240.0)
-_SCHEDULERS = {"CapacityScheduler": "yarn", "FairScheduler": "fair", "FifoScheduler": "fifo"}
+_SCHEDULERS = {"CapacityScheduler": "yarn", "FairScheduler": "yarn_fair", "FifoScheduler": "fifo"}
 
 # property -> (field of the manager's settings, what one of its units is)
 _SETTINGS: Mapping[str, tuple[str, float]] = {
@@ -46,6 +47,24 @@ _SETTINGS: Mapping[str, tuple[str, float]] = {
     PREEMPTION + "total_preemption_per_round": ("preemption_round_max", 1),
     PREEMPTION + "max_ignored_over_capacity": ("preemption_dead_zone", 1),
     PREEMPTION + "natural_termination_factor": ("preemption_natural", 1),
+}
+_FAIR_NUMBERS: Mapping[str, str] = {
+    "yarn.scheduler.minimum-allocation-mb": "minimum_allocation_mb",
+    "yarn.scheduler.minimum-allocation-vcores": "minimum_allocation_vcores",
+    "yarn.scheduler.maximum-allocation-mb": "maximum_allocation_mb",
+    "yarn.scheduler.maximum-allocation-vcores": "maximum_allocation_vcores",
+    "yarn.scheduler.increment-allocation-mb": "increment_allocation_mb",
+    "yarn.scheduler.increment-allocation-vcores": "increment_allocation_vcores",
+    FAIR + "locality.threshold.node": "node_locality_threshold",
+    FAIR + "locality.threshold.rack": "rack_locality_threshold",
+    FAIR + "max.assign": "max_assign",
+    FAIR + "reservable-nodes": "reservable_nodes",
+    "yarn.scheduler.reservation-threshold.increment-multiple": "reservation_multiple",
+}
+_FAIR_SWITCHES: Mapping[str, str] = {
+    FAIR + "assignmultiple": "assign_multiple",
+    FAIR + "dynamic.max.assign": "dynamic_max_assign",
+    FAIR + "sizebasedweight": "size_based_weight",
 }
 _INTRA = PREEMPTION + "intra-queue-preemption.enabled"
 _MONITOR = "yarn.resourcemanager.scheduler.monitor."
@@ -164,10 +183,17 @@ def _take(given: Noted, fair: list[tuple[Path, ElementTree.Element]], found: Yar
             why = "the queues of capacity-scheduler.xml were taken"
             found.left_out[str(path)] = why
         else:
-            found.queues = fair_queues(root, found.left_out, total, "root")
-            found.scheduler = found.scheduler or "fair"
+            found.queues = fair_queues(root, found.left_out, total)
+            found.matcher |= fair_limits(root)
+            found.scheduler = found.scheduler or "yarn_fair"
     if found.scheduler == "yarn":
         _read_matcher(given, found)
+    elif found.scheduler == "yarn_fair":
+        _read_fair(given, found)
+    if found.scheduler != "yarn_fair":
+        # Limits of users in running applications are the Fair Scheduler's alone.
+        for name in ("user_max_running", "users_max_running"):
+            found.matcher.pop(name, None)
     for name in given.unread():
         found.left_out[name] = why_left_out(name)
 
@@ -348,6 +374,19 @@ def _read_matcher(given: Mapping[str, str], into: YarnConfig) -> None:
     if calculator:
         dominant = calculator == "DominantResourceCalculator"
         into.matcher["resource_calculator"] = "dominant" if dominant else "memory"
+
+
+def _read_fair(given: Mapping[str, str], into: YarnConfig) -> None:
+    """Take what the matcher `yarn_fair` goes by."""
+    for name, to in _FAIR_NUMBERS.items():
+        if name in given:
+            number = read_number(given[name], name)
+            into.matcher[to] = int(number) if number == int(number) else number
+    for name, to in _FAIR_SWITCHES.items():
+        if name in given:
+            into.matcher[to] = _switched(given[name], name)
+    if (name := FAIR + "update-interval-ms") in given:
+        into.matcher["update_interval_s"] = read_number(given[name], name) / 1000
 
 
 def _is_on(given: Mapping[str, str], name: str) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 CAPACITY = "yarn.scheduler.capacity."
+FAIR = "yarn.scheduler.fair."
 PREEMPTION = "yarn.resourcemanager.monitor.capacity.preemption."
 QUEUE = CAPACITY + "<queue>."
 Default = TypeVar("Default")

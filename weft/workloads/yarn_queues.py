@@ -1,9 +1,8 @@
-"""The queue trees of capacity-scheduler.xml and fair-scheduler.xml, as a cluster file has them."""
+"""The queue tree of capacity-scheduler.xml, as a cluster file has them."""
 
 import re
 from collections.abc import Mapping
 from typing import Any
-from xml.etree import ElementTree
 
 from weft.model.errors import InputError
 from weft.model.queues import RUNNING, STOPPED
@@ -58,7 +57,7 @@ class _Capacity:
         above: Lists,
     ) -> dict[str, Any]:
         """Return a queue and all below it; `absolute` its part of the cluster by label."""
-        _check_depth(path)
+        check_depth(path)
         prefix = f"{CAPACITY}{path}."
         made: dict[str, Any] = {}
         if path != "root":
@@ -207,7 +206,7 @@ class _Capacity:
         return {user: read_number(self.given[name], name) for user, name in named.items()}
 
 
-def _check_depth(path: str) -> None:
+def check_depth(path: str) -> None:
     """Raise InputError for a queue that lies deeper than anybody's."""
     if path.count(".") > DEPTH_MAX:
         place = f"queue {path[:60]}..."
@@ -242,55 +241,6 @@ def _share(text: str, place: str, amounts: Mapping[str, float]) -> float:
     if not shares:
         raise InputError(place, f"expected a percentage, a weight or amounts, got {text!r}")
     return min(max(shares), 1.0)
-
-
-def fair_queues(
-    root: ElementTree.Element, left_out: dict[str, str], total: Mapping[str, float], path: str
-) -> dict[str, Any]:
-    """Return fair-scheduler.xml's queue tree: weights over those of their siblings."""
-    _check_depth(path)
-    rows = [item for item in root if item.tag in ("queue", "pool")]
-    if path == "root" and len(rows) == 1 and rows[0].get("name") == "root":
-        return fair_queues(rows[0], left_out, total, path)
-    names = [item.get("name", "") for item in rows]
-    if not all(names) or len(set(names)) != len(names):
-        raise InputError(f"queues of {path}", f"each needs a name of its own, got {names}")
-    weights = [
-        read_number(item.findtext("weight", "1"), f"{path}.{name}.weight")
-        for name, item in zip(names, rows, strict=True)
-    ]
-    if min(weights, default=0.0) < 0:
-        raise InputError(f"queues of {path}", f"weights are not negative, got {min(weights):g}")
-    made: dict[str, Any] = {}
-    for name, item, weight in zip(names, rows, weights, strict=True):
-        where = f"{path}.{name}"
-        entry: dict[str, Any] = {
-            "capacity": round(weight / sum(weights), 9) if any(weights) else 0.0
-        }
-        most = item.findtext("maxResources")
-        if most is not None:
-            entry["max_capacity"] = round(
-                max(_share(most, f"{where}.maxResources", total), entry["capacity"]), 9
-            )
-        for child in item:
-            if child.tag not in ("queue", "pool", "weight", "maxResources", "schedulingMode"):
-                left_out[f"{where}.{child.tag}"] = _fair_why(child.tag)
-        amounts = {resource: each * entry["capacity"] for resource, each in total.items()}
-        made[name] = entry | fair_queues(item, left_out, amounts, where)
-    for item in root:
-        if path == "root" and item.tag not in ("queue", "pool"):
-            left_out[item.tag] = _fair_why(item.tag)
-    return made
-
-
-def _fair_why(tag: str) -> str:
-    if tag == "minResources":
-        return "a queue's guarantee is its weight's share"
-    if "Preemption" in tag:
-        return "one grace period for all queues (manager.preemption_grace_s)"
-    if "max" in tag.lower():
-        return "limits of applications are of all queues alike"
-    return "no counterpart"
 
 
 def read_number(value: Any, place: str) -> float:

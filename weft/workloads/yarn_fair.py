@@ -1,0 +1,247 @@
+"""fair-scheduler.xml: queues, their shares and limits, and who may use them.
+
+Each queue gets what Weft's own matchers go by (a part of the queue above, by weight, and at most),
+and under `fair` what the matcher `yarn_fair` goes by, as YARN's Fair Scheduler does.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from weft.model.errors import InputError
+from weft.workloads.yarn_queues import check_depth, read_number
+
+_TYPES = {
+    "memory": "memory_mb",
+    "memory-mb": "memory_mb",
+    "mb": "memory_mb",
+    "cpu": "vcores",
+    "vcores": "vcores",
+    "vcore": "vcores",
+}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+_OLD = re.compile(r"(\d+(?:\.\d+)?)\s*(%?)\s*(mb|vcores?|memory|cpu)\b")
+_QUEUES = ("queue", "pool")
+_POLICIES = {"fair": "fair", "fifo": "fifo", "drf": "drf"}
+# Parts of the cluster and amounts, by resource type.
+Amounts = tuple[dict[str, float], dict[str, float]]
+# Who may submit and who may administer; None: nobody said.
+Lists = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def fair_queues(
+    root: Element, left_out: dict[str, str], total: Mapping[str, float]
+) -> dict[str, Any]:
+    """Return the queue tree below root of an `<allocations>`, and root's own settings."""
+    reader = _Reader(root, left_out, total)
+    rows = [item for item in root if item.tag in _QUEUES]
+    top = root
+    if len(rows) == 1 and rows[0].get("name", "").strip().lower() == "root":
+        top = rows[0]
+    made: dict[str, Any] = {}
+    everybody: Lists = (("*",), ("*",))
+    if top is not root:
+        made = reader.terms(top, "root")
+        everybody = reader.lists(top, "root", made, everybody)
+        reader.name_unknown(top, "root")
+    made |= reader.below(top, "root", dict.fromkeys(total, 1.0), everybody)
+    for item in root:
+        if item.tag not in (*_QUEUES, *_Reader.defaults, "user"):
+            left_out[item.tag] = _why(item.tag)
+    return made
+
+
+def fair_limits(root: Element) -> dict[str, Any]:
+    """Return how many applications of users run, as parameters of the matcher `yarn_fair`."""
+    found: dict[str, Any] = {}
+    usual = root.findtext("userMaxAppsDefault")
+    if usual is not None:
+        found["user_max_running"] = int(read_number(usual, "userMaxAppsDefault"))
+    users = [
+        f"{user.get('name', '').strip()}={int(read_number(most, 'maxRunningApps'))}"
+        for user in root.iter("user")
+        if (most := user.findtext("maxRunningApps")) is not None
+    ]
+    return found | ({"users_max_running": ",".join(users)} if users else {})
+
+
+class _Reader:
+    defaults = (
+        "queueMaxResourcesDefault",
+        "queueMaxAppsDefault",
+        "queueMaxAMShareDefault",
+        "userMaxAppsDefault",
+        "defaultQueueSchedulingPolicy",
+        "defaultQueueSchedulingMode",
+    )
+    known = (
+        "weight",
+        "minResources",
+        "maxResources",
+        "maxRunningApps",
+        "maxAMShare",
+        "schedulingPolicy",
+        "schedulingMode",
+        "aclSubmitApps",
+        "aclAdministerApps",
+        "maxChildResources",
+        *_QUEUES,
+    )
+
+    def __init__(self, root: Element, left_out: dict[str, str], total: Mapping[str, float]) -> None:
+        self.root = root
+        self.left_out = left_out
+        self.total = total
+
+    def below(
+        self, item: Element, path: str, above: Mapping[str, float], lists: Lists
+    ) -> dict[str, Any]:
+        """Return the queues below one; `above` is its part of the cluster, by type."""
+        check_depth(path)
+        rows = [child for child in item if child.tag in _QUEUES]
+        names = [child.get("name", "").strip() for child in rows]
+        if not all(names) or len(set(names)) != len(names):
+            raise InputError(f"queues of {path}", f"each needs a name of its own, got {names}")
+        weights = [
+            read_number(child.findtext("weight", "1"), f"{path}.{name}.weight")
+            for name, child in zip(names, rows, strict=True)
+        ]
+        if min(weights, default=0.0) < 0:
+            raise InputError(f"queues of {path}", f"weights are not negative, got {min(weights):g}")
+        made: dict[str, Any] = {}
+        for name, child, weight in zip(names, rows, weights, strict=True):
+            where = f"{path}.{name}"
+            part = weight / sum(weights) if any(weights) else 0.0
+            entry = self.terms(child, where)
+            inherited = item.findtext("maxChildResources")
+            if inherited is not None and not any("max_" in key for key in entry["fair"]):
+                parts, amounts = read_amounts(inherited, f"{path}.maxChildResources")
+                entry["fair"] |= _named(max_parts=parts, max_resources=amounts)
+            most = self._cap(entry["fair"], above)
+            # A cap below a queue's share is all that it gets.
+            entry["capacity"] = round(min(part, most), 9)
+            if most < 1.0:
+                entry["max_capacity"] = round(max(most, entry["capacity"]), 9)
+            mine = self.lists(child, where, entry, lists)
+            parts = {kind: each * part for kind, each in above.items()}
+            made[name] = entry | self.below(child, where, parts, mine)
+            self.name_unknown(child, where)
+        return made
+
+    def name_unknown(self, item: Element, path: str) -> None:
+        """Name what a queue says that nobody reads."""
+        for field in item:
+            if field.tag not in self.known:
+                self.left_out[f"{path}.{field.tag}"] = _why(field.tag)
+
+    def _cap(self, fair: Mapping[str, Any], above: Mapping[str, float]) -> float:
+        """Return what a queue may hold at most, as a part of the queue above: its largest type."""
+        said = dict(fair.get("max_parts", {}))
+        for name, amount in fair.get("max_resources", {}).items():
+            if self.total.get(name):
+                said[name] = amount / self.total[name]
+        shares = [part / above[name] for name, part in said.items() if above.get(name)]
+        return min(max(shares, default=1.0), 1.0)
+
+    def terms(self, item: Element, path: str) -> dict[str, Any]:
+        """Return what a queue says for the Fair Scheduler."""
+        root, leaf = self.root, not any(child.tag in _QUEUES for child in item)
+        fair: dict[str, Any] = {}
+        if (weight := item.findtext("weight")) is not None:
+            fair["weight"] = read_number(weight, f"{path}.weight")
+        if (least := item.findtext("minResources")) is not None:
+            fair |= _named(min_resources=read_amounts(least, f"{path}.minResources")[1])
+        most = item.findtext("maxResources")
+        usual = root.findtext("queueMaxResourcesDefault")
+        if most is not None or (usual is not None and path != "root"):
+            place = f"{path}.maxResources" if most is not None else "queueMaxResourcesDefault"
+            parts, amounts = read_amounts(most or usual or "", place)
+            fair |= _named(max_parts=parts, max_resources=amounts)
+        running = item.findtext("maxRunningApps", root.findtext("queueMaxAppsDefault"))
+        if running is not None:
+            fair["max_running_apps"] = int(read_number(running, f"{path}.maxRunningApps"))
+        share = item.findtext("maxAMShare", root.findtext("queueMaxAMShareDefault"))
+        if share is not None and leaf:
+            fair["max_am_share"] = min(read_number(share, f"{path}.maxAMShare"), 1.0)
+        policy = item.findtext("schedulingPolicy", item.findtext("schedulingMode"))
+        if policy is None:
+            policy = root.findtext(
+                "defaultQueueSchedulingPolicy", root.findtext("defaultQueueSchedulingMode", "fair")
+            )
+        short = policy.strip().rpartition(".")[2].lower()
+        short = {"fairsharepolicy": "fair", "fifopolicy": "fifo"}.get(short, short)
+        short = "drf" if short == "dominantresourcefairnesspolicy" else short
+        if short not in _POLICIES:
+            raise InputError(f"{path}.schedulingPolicy", f"{policy!r} is not known")
+        if short != "fair":
+            fair["policy"] = short
+        return {"fair": fair}
+
+    def lists(self, item: Element, path: str, entry: dict[str, Any], above: Lists) -> Lists:
+        """Set who may do what; as in YARN, who may in a queue may in those below it."""
+        found: list[tuple[str, ...]] = []
+        for tag, to, upper in (
+            ("aclSubmitApps", "submit", above[0]),
+            ("aclAdministerApps", "administer", above[1]),
+        ):
+            said = item.findtext(tag)
+            users, _, groups = (said or "").partition(" ")
+            if groups.strip():
+                self.left_out[f"{path}.{tag}"] = f"groups are not known: {groups.strip()}"
+            own = tuple(user.strip() for user in users.split(",") if user.strip())
+            # Without a list of its own, root lets everybody.
+            those = () if path == "root" and said is not None else upper
+            both = tuple(dict.fromkeys((*own, *those)))
+            if said is not None:
+                entry[to] = list(both)
+            found.append(both if said is not None else upper)
+        return found[0], found[1]
+
+
+def _named(**rows: dict[str, float]) -> dict[str, dict[str, float]]:
+    return {name: row for name, row in rows.items() if row}
+
+
+def read_amounts(text: str, place: str) -> Amounts:
+    """Return the parts and amounts of a text in any of the documented forms.
+
+    `60%`, `55.0% memory, 30.0% cpu`, `vcores=60%, memory-mb=60%`, `10000 mb, 10 vcores`,
+    `vcores=10, memory-mb=5000`; raises InputError for others.
+    """
+    parts: dict[str, float] = {}
+    amounts: dict[str, float] = {}
+    said = text.strip().lower()
+    if whole := _PART.fullmatch(said):
+        return dict.fromkeys(("memory_mb", "vcores"), float(whole[1]) / 100), {}
+    if "=" in said:
+        for row in said.split(","):
+            name, _, value = (word.strip() for word in row.partition("="))
+            part = _PART.fullmatch(value)
+            to = parts if part else amounts
+            number = read_number(part[1] if part else value, place)
+            if not name or number < 0:
+                raise InputError(place, f"expected amounts or percentages, got {text!r}")
+            to[_TYPES.get(name, name)] = number / 100 if part else number
+        return parts, amounts
+    rows = list(_OLD.finditer(said))
+    rest = _OLD.sub("", said).replace(",", "").strip()
+    if not rows or rest:
+        raise InputError(place, f"expected amounts or percentages, got {text!r}")
+    for found in rows:
+        to = parts if found[2] else amounts
+        number = float(found[1])
+        to[_TYPES[found[3]]] = number / 100 if found[2] else number
+    return parts, amounts
+
+
+def _why(tag: str) -> str:
+    if tag == "queuePlacementPolicy":
+        return "a job names its queue itself"
+    if "reempt" in tag:
+        return "one grace period for all queues (manager.preemption_grace_s)"
+    if "eserv" in tag or "reservation" in tag:
+        return "no reservations in advance (yarn.resourcemanager.reservation-system)"
+    if tag == "maxContainerAllocation":
+        return "one maximum for all queues"
+    return "no counterpart"
