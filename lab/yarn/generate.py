@@ -263,15 +263,20 @@ class _Fair(_Draw):
             if value is not None:
                 given[key] = value
 
-    def amount(self, low: int, high: int) -> str:
-        """Draw an amount in one of the documented forms."""
+    def amount(self, low: int, high: int, *, whole: bool = False) -> str:
+        """Draw an amount in one of the documented forms.
+
+        `whole`: with vcores, as YARN takes a maximum without them for 0.
+        """
         part, cores = (int(one) for one in self.rng.integers(low, high, 2))
         memory = part * self.nodes * 160
         return str(
             self.one(
                 f"{memory} mb, {cores * self.nodes // 6 + 1} vcores",
                 f"vcores={cores * self.nodes // 6 + 1}, memory-mb={memory}",
-                f"memory-mb={memory}",
+                f"vcores={cores * self.nodes // 6 + 1}, memory-mb={memory}"
+                if whole
+                else f"memory-mb={memory}",
             )
         )
 
@@ -292,7 +297,7 @@ class _Fair(_Draw):
             if self.rng.random() < 0.3:
                 fields.append(("minResources", self.amount(2, 20)))
             if self.rng.random() < 0.3:
-                most = self.amount(20, 90)
+                most = self.amount(20, 90, whole=True)
                 if self.rng.random() < 0.4:
                     most = str(
                         self.one("60%", "55.0% memory, 30.0% cpu", "vcores=50%, memory-mb=70%")

@@ -39,10 +39,9 @@ def fair_queues(
     top = root
     if len(rows) == 1 and rows[0].get("name", "").strip().lower() == "root":
         top = rows[0]
-    made: dict[str, Any] = {}
+    made = reader.terms(top, "root")
     everybody: Lists = (("*",), ("*",))
     if top is not root:
-        made = reader.terms(top, "root")
         everybody = reader.lists(top, "root", made, everybody)
         reader.name_unknown(top, "root")
     made |= reader.below(top, "root", dict.fromkeys(total, 1.0), everybody)
@@ -154,7 +153,7 @@ class _Reader:
             fair |= _named(min_resources=read_amounts(least, f"{path}.minResources")[1])
         most = item.findtext("maxResources")
         usual = root.findtext("queueMaxResourcesDefault")
-        if most is not None or (usual is not None and path != "root"):
+        if most is not None or usual is not None:
             place = f"{path}.maxResources" if most is not None else "queueMaxResourcesDefault"
             parts, amounts = read_amounts(most or usual or "", place)
             fair |= _named(max_parts=parts, max_resources=amounts)

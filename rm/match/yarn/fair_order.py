@@ -63,8 +63,8 @@ def _by_dominance(state: FairState, a: Share, b: Share) -> int:
     if needy:
         mine, others = _over_least(state, a), _over_least(state, b)
     for i, j in ((first, other), (1 - first, 1 - other)):
-        if mine[i] != others[j]:
-            return -1 if mine[i] < others[j] else 1
+        if found := _sign(mine[i] - others[j]):
+            return found
     return 0
 
 
@@ -80,7 +80,13 @@ def _over_least(state: FairState, one: Share) -> list[float]:
 
 
 def _infinite(x: float) -> float:
-    return float("inf") if x else 0.0
+    """Return x over 0, as Java divides."""
+    return float("inf") if x else float("nan")
+
+
+def _sign(difference: float) -> int:
+    """Return -1, 0 or 1, and 0 where it is no number."""
+    return int(difference > 0) - int(difference < 0)
 
 
 def _by_ratios(state: FairState, a: Share, b: Share) -> int:
@@ -93,7 +99,7 @@ def _by_ratios(state: FairState, a: Share, b: Share) -> int:
             for x, c in zip(one.used, state.cluster, strict=True)
         ]
         first = max(range(len(shares)), key=lambda r: (shares[r], -r))
-        rows.append((first, shares, [single(x / weight) if weight else 0.0 for x in shares]))
+        rows.append((first, shares, [single(x / weight) if weight else _infinite(x) for x in shares]))
     needy = [
         one.used[row[0]] < state.least(one)[row[0]] for one, row in zip((a, b), rows, strict=True)
     ]
@@ -108,6 +114,6 @@ def _by_ratios(state: FairState, a: Share, b: Share) -> int:
         for row, each in zip(rows, values, strict=True)
     ]
     for mine, others in zip(*ordered, strict=True):
-        if mine != others:
-            return -1 if mine < others else 1
+        if found := _sign(mine - others):
+            return found
     return 0

@@ -88,9 +88,12 @@ class QueueShare(Share):
 
 
 class AppShare(Share):
-    """An application; `runs` where it may have containers, `master` is what its master holds."""
+    """An application; `runs` where it may have containers, `master` is what its master holds.
 
-    __slots__ = ("app", "leaf", "master", "runs")
+    `kept` are the nodes that are reserved for it, also for requests that want nothing any more.
+    """
+
+    __slots__ = ("app", "kept", "leaf", "master", "runs")
 
     def __init__(self, app: Application, leaf: QueueShare, none: Amount) -> None:
         super().__init__(app, str(app.number), app.number, none)
@@ -98,6 +101,7 @@ class AppShare(Share):
         self.leaf = leaf
         self.master: Amount | None = None
         self.runs = False
+        self.kept: list[Machine] = []
 
 
 class FairState(State):
@@ -376,12 +380,15 @@ class FairState(State):
         made = self._next_made()
         kept = Reservation(machine, request, amount, made)
         machine.reservation = request.reserved[machine.slot] = kept
+        self.parts[app.slot].kept.append(machine)
         app.reserved[0] = calc.add(app.reserved[0], amount)
 
     def unreserve(self, kept: Reservation, *, fulfilled: bool = False) -> None:
         """Keep a node no longer."""
         app, calc = kept.request.app, self.rules.calculator
         kept.node.reservation = None
+        if app.slot in self.parts:
+            self.parts[app.slot].kept.remove(kept.node)
         kept.request.reserved.pop(kept.node.slot, None)
         app.reserved[0] = calc.sub(app.reserved[0], kept.amount)
 

@@ -167,19 +167,18 @@ class FairWalk(Walk):
             return True
         if not state.starved(share) or not state.large_enough(share.leaf, request.amount):
             return False
-        if self._too_many_kept(app.requests, machine, place):
+        if self._too_many_kept(share.kept, machine, place):
             return False
         if kept is None:
             state.reserve(machine, request)
             self.decided.append(Taken(request, place, reserved=True))
         return True
 
-    def _too_many_kept(self, requests: list[Request], machine: Machine, place: int) -> bool:
+    def _too_many_kept(self, nodes: list[Machine], machine: Machine, place: int) -> bool:
         """Return whether an application keeps as many nodes as it may (reservable-nodes)."""
         if place == HOST:
             return False
         state = self.books
-        nodes = [kept.node for request in requests for kept in request.reserved.values()]
         among = state.nodes
         if place == RACK:
             nodes = [node for node in nodes if node.rack == machine.rack]
