@@ -192,6 +192,9 @@ class _Preempting(_Draw):
         """Draw the monitor's settings, too."""
         super().settings()
         given = self.configuration
+        if given.get(CAPACITY + "per-node-heartbeat.maximum-container-assignments") == -1:
+            # Without a bound, YARN tries a decision for ever that a limit refuses at its commit.
+            given[CAPACITY + "per-node-heartbeat.maximum-container-assignments"] = 50
         given["yarn.resourcemanager.scheduler.monitor.enable"] = "true"
         inside = "intra-queue-preemption."
         for key, values in (

@@ -13,6 +13,7 @@ from weft.client.commands_yarn import take_yarn
 from weft.model.errors import InputError
 from weft.workloads.cluster_file import load_cluster
 from weft.workloads.yarn_config import read_yarn
+from weft.workloads.yarn_fair import read_amounts
 from weft.workloads.yarn_properties import PROPERTIES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -196,12 +197,68 @@ def test_queues_of_the_fair_scheduler(read):
         <minResources>1024 mb, 1 vcores</minResources><maxResources>7 vcores</maxResources></queue>
         <queue name="b"><queue name="c"/></queue></queue></allocations>"""
     found = read(text, NODES)
-    assert found.scheduler == "fair"
+    assert found.scheduler == "yarn_fair"
+    # A cap below the share by weight is all that a queue gets.
+    fair = {"weight": 3.0, "min_resources": {"memory_mb": 1024.0, "vcores": 1.0}}
+    fair["max_resources"] = {"vcores": 7.0}
     assert found.queues == {
-        "a": {"capacity": 0.75, "max_capacity": 0.75},  # never below its weight's share
+        "a": {"capacity": 0.5, "max_capacity": 0.5, "fair": fair},
         "b": {"capacity": 0.25, "c": {"capacity": 1.0}},
     }
-    assert found.left_out == {"root.a.minResources": "a queue's guarantee is its weight's share"}
+    assert found.left_out == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "parts", "amounts"),
+    [
+        ("60%", {"memory_mb": 0.6, "vcores": 0.6}, {}),
+        ("55.0% memory, 30.0% cpu", {"memory_mb": 0.55, "vcores": 0.3}, {}),
+        ("vcores=60%, memory-mb=70%", {"memory_mb": 0.7, "vcores": 0.6}, {}),
+        ("vcores=10, memory-mb=5%", {"memory_mb": 0.05}, {"vcores": 10.0}),
+        ("10000 mb, 10 vcores", {}, {"memory_mb": 10000.0, "vcores": 10.0}),
+        ("2048 MB 2 vcores", {}, {"memory_mb": 2048.0, "vcores": 2.0}),
+        ("gpu=3", {}, {"gpu": 3.0}),
+    ],
+)
+def test_amounts_of_the_fair_scheduler(text, parts, amounts):
+    assert read_amounts(text, "here") == (parts, amounts)
+
+
+@pytest.mark.parametrize("text", ["many", "10 apples", "vcores=", "=3", "10 mb and 3"])
+def test_other_amounts_are_refused(text):
+    with pytest.raises(InputError, match="expected"):
+        read_amounts(text, "here")
+
+
+def test_who_may_use_queues_of_the_fair_scheduler(read):
+    """Root lets everybody unless it has a list; who may in a queue may in those below."""
+    text = """<allocations><queue name="root"><aclSubmitApps> </aclSubmitApps>
+        <queue name="a"><aclSubmitApps>ann,bob</aclSubmitApps>
+        <aclAdministerApps>eve staff</aclAdministerApps>
+        <queue name="b"><aclSubmitApps>joe</aclSubmitApps></queue></queue></queue></allocations>"""
+    found = read(text, nodes=1)
+    a = found.queues["a"]
+    assert (found.queues["submit"], a["submit"]) == ([], ["ann", "bob"])
+    assert a["b"]["submit"] == ["joe", "ann", "bob"]
+    assert a["administer"] == ["eve", "*"], "root says nobody in particular"
+    assert found.left_out == {"root.a.aclAdministerApps": "groups are not known: staff"}
+
+
+def test_limits_of_the_fair_scheduler(read):
+    text = """<allocations><userMaxAppsDefault>4</userMaxAppsDefault><user name="ann">
+        <maxRunningApps>2</maxRunningApps></user><queueMaxAMShareDefault>0.3</queueMaxAMShareDefault>
+        <defaultQueueSchedulingPolicy>drf</defaultQueueSchedulingPolicy>
+        <queue name="a"><maxChildResources>50%</maxChildResources><maxRunningApps>3</maxRunningApps>
+        <queue name="b"><schedulingPolicy>FIFO</schedulingPolicy>
+        <maxAMShare>-1.0</maxAMShare></queue></queue></allocations>"""
+    found = read(text, nodes=1)
+    assert found.matcher == {"user_max_running": 4, "users_max_running": "ann=2"}
+    a = found.queues["a"]
+    assert found.queues["fair"]["policy"] == a["fair"]["policy"] == "drf"
+    assert (a["fair"]["max_running_apps"], "max_am_share" in a["fair"]) == (3, False)
+    assert a["b"]["fair"]["policy"] == "fifo"
+    assert a["b"]["fair"]["max_am_share"] == -1.0
+    assert a["b"]["fair"]["max_parts"] == {"memory_mb": 0.5, "vcores": 0.5}
 
 
 def test_orders_that_are_others_are_named(read):
@@ -244,6 +301,8 @@ def test_who_may_submit_above_may_below(read):
 
 
 VALUES = {
+    "yarn.scheduler.fair.reservable-nodes": "0.1",
+    "yarn.scheduler.fair.dynamic.max.assign": "true",
     "queues": "",
     "state": "RUNNING",
     "ordering-policy": "fifo",
@@ -266,6 +325,8 @@ TRUTHS = (
     "allocation",
     "drf",
     "additional_res_balance_based_on_reserved_containers",
+    "assignmultiple",
+    "sizebasedweight",
 )
 
 
@@ -275,10 +336,12 @@ def test_every_property_is_taken_or_named_with_the_reason(read, known):
     name = known.name.replace("<queue>", "root.a").replace("<label>", "gpu")
     name = name.replace("<user>", "ann").replace("*", "any")
     last = name.rpartition(".")[2]
-    value = VALUES.get(last, "true" if last.rpartition("-")[2] in TRUTHS else "1")
+    value = VALUES.get(name) or VALUES.get(last, "true" if last.rpartition("-")[2] in TRUTHS else "1")
     value = "1" if last == "weight" or "rack-locality-add" in last else value
-    config = {P + "root.queues": "a", P + "root.a.capacity": 100} | {name: value}
-    left_out = read(xml(**config), nodes=1).left_out
+    config = {P + "root.queues": "a", P + "root.a.capacity": 100}
+    if known.fair:
+        config = {"yarn.resourcemanager.scheduler.class": "org.apache.hadoop.FairScheduler"}
+    left_out = read(xml(**config | {name: value}), nodes=1).left_out
     assert left_out == ({name: known.why} if known.why else {})
 
 
@@ -379,7 +442,7 @@ def test_the_sample_configuration_of_the_load_simulator(tmp_path):
         "sls_queue_3": 0.5,
     }
     assert capacity.manager == {"preemption": True}
-    assert capacity.scheduler == "fair", "what its yarn-site.xml chooses"
+    assert capacity.scheduler == "yarn_fair", "what its yarn-site.xml chooses"
     fair = read_yarn([conf / "fair-scheduler.xml", lists / "nodes.json"])
     assert [queue["capacity"] for queue in fair.queues.values()] == [0.25, 0.25, 0.5]
     assert "root.sls_queue_1.minSharePreemptionTimeout" in fair.left_out

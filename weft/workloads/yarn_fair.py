@@ -112,12 +112,8 @@ class _Reader:
         for name, child, weight in zip(names, rows, weights, strict=True):
             where = f"{path}.{name}"
             part = weight / sum(weights) if any(weights) else 0.0
-            entry = self.terms(child, where)
-            inherited = item.findtext("maxChildResources")
-            if inherited is not None and not any("max_" in key for key in entry["fair"]):
-                parts, amounts = read_amounts(inherited, f"{path}.maxChildResources")
-                entry["fair"] |= _named(max_parts=parts, max_resources=amounts)
-            most = self._cap(entry["fair"], above)
+            entry = self.terms(child, where, item.findtext("maxChildResources"))
+            most = self._cap(entry.get("fair", {}), above)
             # A cap below a queue's share is all that it gets.
             entry["capacity"] = round(min(part, most), 9)
             if most < 1.0:
@@ -143,8 +139,8 @@ class _Reader:
         shares = [part / above[name] for name, part in said.items() if above.get(name)]
         return min(max(shares, default=1.0), 1.0)
 
-    def terms(self, item: Element, path: str) -> dict[str, Any]:
-        """Return what a queue says for the Fair Scheduler."""
+    def terms(self, item: Element, path: str, inherited: str | None = None) -> dict[str, Any]:
+        """Return what a queue says for the Fair Scheduler; `inherited` is the most that it has."""
         root, leaf = self.root, not any(child.tag in _QUEUES for child in item)
         fair: dict[str, Any] = {}
         if (weight := item.findtext("weight")) is not None:
@@ -152,10 +148,9 @@ class _Reader:
         if (least := item.findtext("minResources")) is not None:
             fair |= _named(min_resources=read_amounts(least, f"{path}.minResources")[1])
         most = item.findtext("maxResources")
-        usual = root.findtext("queueMaxResourcesDefault")
+        usual = inherited or root.findtext("queueMaxResourcesDefault")
         if most is not None or usual is not None:
-            place = f"{path}.maxResources" if most is not None else "queueMaxResourcesDefault"
-            parts, amounts = read_amounts(most or usual or "", place)
+            parts, amounts = read_amounts(most or usual or "", f"{path}.maxResources")
             fair |= _named(max_parts=parts, max_resources=amounts)
         running = item.findtext("maxRunningApps", root.findtext("queueMaxAppsDefault"))
         if running is not None:
@@ -175,7 +170,7 @@ class _Reader:
             raise InputError(f"{path}.schedulingPolicy", f"{policy!r} is not known")
         if short != "fair":
             fair["policy"] = short
-        return {"fair": fair}
+        return {"fair": fair} if fair else {}
 
     def lists(self, item: Element, path: str, entry: dict[str, Any], above: Lists) -> Lists:
         """Set who may do what; as in YARN, who may in a queue may in those below it."""

@@ -18,11 +18,15 @@ Default = TypeVar("Default")
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A property: `to` is Weft's name for it; or it is left out, and `why` says why."""
+    """A property: `to` is Weft's name for it; or it is left out, and `why` says why.
+
+    `fair` ones are of the Fair Scheduler alone.
+    """
 
     name: str
     to: str = ""
     why: str = ""
+    fair: bool = False
 
     def matches(self, name: str) -> bool:
         """Return whether a property of a file is this one."""
@@ -201,7 +205,34 @@ PROPERTIES: tuple[Property, ...] = (
     Property("yarn.scheduler.increment-allocation-*", why=_NO_ROUND),
     Property("yarn.scheduler.configuration.*", why="queues are changed by `weft queues --apply`"),
     Property("yarn.webservice.mutation-api.*", why="queues are changed by `weft queues --apply`"),
-    Property("yarn.scheduler.fair.*", why="not a setting of this scheduler here"),
+    # -- of the Fair Scheduler ---------------------------------------------------------------------
+    Property(FAIR + "assignmultiple", "matcher.assign_multiple", fair=True),
+    Property(FAIR + "dynamic.max.assign", "matcher.dynamic_max_assign", fair=True),
+    Property(FAIR + "max.assign", "matcher.max_assign", fair=True),
+    Property(FAIR + "sizebasedweight", "matcher.size_based_weight", fair=True),
+    Property(FAIR + "locality.threshold.node", "matcher.node_locality_threshold", fair=True),
+    Property(FAIR + "locality.threshold.rack", "matcher.rack_locality_threshold", fair=True),
+    Property(FAIR + "reservable-nodes", "matcher.reservable_nodes", fair=True),
+    Property(FAIR + "update-interval-ms", "matcher.update_interval_s", fair=True),
+    Property(
+        "yarn.scheduler.reservation-threshold.increment-multiple",
+        "matcher.reservation_multiple",
+        fair=True,
+    ),
+    Property(FAIR + "allocation.file", why="give the file itself", fair=True),
+    Property(FAIR + "user-as-default-queue", why="a job names its queue itself", fair=True),
+    Property(FAIR + "allow-undeclared-pools", why="a job names its queue itself", fair=True),
+    Property(FAIR + "continuous-scheduling-*", why=_ASYNC, fair=True),
+    Property(FAIR + "locality-delay-*", why=_ASYNC, fair=True),
+    Property(
+        FAIR + "preemption.cluster-utilization-threshold",
+        why="the manager preempts whatever is used",
+        fair=True,
+    ),
+    Property(
+        FAIR + "waitTimeBeforeKill", why="manager.preemption_grace_s is of all queues", fair=True
+    ),
+    Property("yarn.scheduler.fair.*", why="not a setting of the Fair Scheduler here", fair=True),
 )
 
 

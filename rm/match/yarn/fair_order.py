@@ -99,7 +99,9 @@ def _by_ratios(state: FairState, a: Share, b: Share) -> int:
             for x, c in zip(one.used, state.cluster, strict=True)
         ]
         first = max(range(len(shares)), key=lambda r: (shares[r], -r))
-        rows.append((first, shares, [single(x / weight) if weight else _infinite(x) for x in shares]))
+        rows.append(
+            (first, shares, [single(x / weight) if weight else _infinite(x) for x in shares])
+        )
     needy = [
         one.used[row[0]] < state.least(one)[row[0]] for one, row in zip((a, b), rows, strict=True)
     ]

@@ -43,8 +43,12 @@ class Walk:
         rules = self.state.rules
         far = count = 0
         while True:
+            booked = len(self.decided)
             found = self._once(machine, taken)
             if found is None:
+                break
+            if len(self.decided) == booked and rules.maximum_container_assignments < 0:
+                # A limit refused it, and will again: YARN tries for ever here.
                 break
             far += found.place == ANYWHERE
             count += 1
