@@ -103,10 +103,15 @@ def jobs(seed: int, plain: bool, tree: bool) -> list[Job]:
 
 
 G = "graphene"
-LATER = ("drf_strict", "tez_p90")  # a case's jobs go by its place, so new presets stand last
+LATER = (
+    "drf_strict",
+    "tez_p90",
+    "yarn",
+    "yarn_fair",
+)  # a case's jobs go by its place, so new presets stand last
 # name -> preset, its options, prompt pace, a tree of queues, settings of the manager
 CASES: dict[str, tuple[str, dict[str, Any], bool, bool, dict[str, Any]]] = {
-    **{name: (name, {}, False, True, {}) for name in PRESETS if name not in (*LATER, "yarn")},
+    **{name: (name, {}, False, True, {}) for name in PRESETS if name not in LATER},
     **{
         f"{name}, one queue, prompt": (name, {}, True, False, {})
         for name in ("fifo", "capacity", "fair", "drf", "sjf", "tetris", G, "carbyne", "cobra")
@@ -194,12 +199,13 @@ CASES: dict[str, tuple[str, dict[str, Any], bool, bool, dict[str, Any]]] = {
         True,
         {"round_grants_max": 2, "node_containers_max": 4},
     ),
-    **{name: (name, {}, False, True, {}) for name in LATER},
+    **{name: (name, {}, False, True, {}) for name in LATER[:2]},
     "drf_strict, equal shares": ("drf_strict", {"share": "equal"}, True, False, {}),
     "tez_p90, blind": ("tez_p90", {"asker.sees": "vcores"}, False, True, {}),
     "fifo, its job fills": ("fifo", {"fill": "job"}, False, False, {}),
     "fifo, all fill": ("fifo", {"fill": "all"}, True, True, {}),
     "yarn": ("yarn", {}, False, True, {}),
+    "yarn_fair": ("yarn_fair", {}, False, True, {}),
 }
 
 

@@ -336,7 +336,9 @@ def test_every_property_is_taken_or_named_with_the_reason(read, known):
     name = known.name.replace("<queue>", "root.a").replace("<label>", "gpu")
     name = name.replace("<user>", "ann").replace("*", "any")
     last = name.rpartition(".")[2]
-    value = VALUES.get(name) or VALUES.get(last, "true" if last.rpartition("-")[2] in TRUTHS else "1")
+    value = VALUES.get(name) or VALUES.get(
+        last, "true" if last.rpartition("-")[2] in TRUTHS else "1"
+    )
     value = "1" if last == "weight" or "rack-locality-add" in last else value
     config = {P + "root.queues": "a", P + "root.a.capacity": 100}
     if known.fair:
