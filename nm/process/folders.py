@@ -6,6 +6,8 @@ where a launcher wrote `PRELAUNCH` also the logs beside that.
 """
 
 import contextlib
+import ctypes
+import errno
 import os
 import re
 import stat
@@ -16,7 +18,7 @@ from pathlib import Path
 from nm.process.places import FOLDER
 from weft.runtime.removing import Left, acting_as, remove
 
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WARY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # Folders of an application that serve all of its containers.
 KEPT = ("filecache", "local")
 # The folder below the node's root with what launchers fetch once for all applications.
@@ -27,6 +29,11 @@ STREAMS = ("stderr", "stdout")
 TASK_FOLDER = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
 SCANNED_NAMES_MAX = 100_000
 CUT = "\n[weft: {} bytes are left out here, as this log is longer than {}]\n"
+LEFT_OUT = "\n[weft: {} bytes are left out here, as this log is too long]\n"
+# FALLOC_FL_KEEP_SIZE and FALLOC_FL_PUNCH_HOLE of linux/falloc.h; holes are whole pages.
+PUNCH_HOLE, PAGE = 1 | 2, 4096
+# Of `st_blocks`.
+BLOCK_BYTES = 512
 # Each half of a log gives up so many bytes for that line.
 CUT_ROOM = 64
 PIECE = 1 << 20
@@ -74,18 +81,72 @@ def log_size(folder: Path, name: str) -> int:
         return os.fstat(file.fileno()).st_size
 
 
-def read_log(folder: Path, name: str, offset: int, size: int) -> bytes:
-    """Return a piece of a log file; raises FileNotFoundError for what is no log by its name."""
+def read_log(folder: Path, name: str, offset: int, size: int) -> tuple[bytes, int]:
+    """Return a piece of a log file and where the next begins, which is after what was left out.
+
+    Raises FileNotFoundError for what is no log by its name.
+    """
     above, _, last = name.rpartition("/")
     known = last in STREAMS or (not above and last.endswith(LOGS))
     if not known or (above and not TASK_FOLDER.fullmatch(above)):
         raise FileNotFoundError(name)
     with open(_opened(folder, name), "rb") as file:
-        file.seek(offset)
-        return file.read(size)
+        try:
+            begin = os.lseek(file.fileno(), offset, os.SEEK_DATA)
+        except OSError as error:
+            # There is nothing from there on, or this file system knows no holes.
+            begin = os.fstat(file.fileno()).st_size if error.errno == errno.ENXIO else offset
+        if begin > offset:
+            return LEFT_OUT.format(begin - offset).encode(), begin
+        if size := min(size, _until_hole(file.fileno(), offset) - offset):
+            file.seek(offset)
+            data = file.read(size)
+            return data, offset + len(data)
+    return b"", offset
 
 
-def _opened(folder: Path, name: str) -> int:
+def _until_hole(file: int, offset: int) -> int:
+    """Return where what lies in a file at a place ends; holes begin and end at blocks."""
+    try:
+        return os.lseek(file, offset, os.SEEK_HOLE)
+    except OSError:
+        return os.fstat(file).st_size
+
+
+def bound_logs(folder: Path, log_bytes: int) -> None:
+    """Take the middle out of the logs of a container that are longer, while it writes them.
+
+    What goes becomes a hole, so that all else stays where it is, for who writes and who reads.
+    """
+    for name in logs(folder):
+        with contextlib.suppress(OSError):
+            file = _opened(folder, name, os.O_RDWR)
+            try:
+                _hollow(file, log_bytes)
+            finally:
+                os.close(file)
+
+
+def _hollow(file: int, log_bytes: int) -> None:
+    found = os.fstat(file)
+    if found.st_blocks * BLOCK_BYTES <= log_bytes or found.st_nlink != 1:
+        return
+    half = max(1, log_bytes // 2)
+    begin, end = -(-half // PAGE) * PAGE, (found.st_size - half) // PAGE * PAGE
+    if end > begin:
+        # Python has no name for it before 3.14.
+        _fallocate(file, PUNCH_HOLE, begin, end - begin)
+
+
+def _fallocate(file: int, mode: int, begin: int, size: int) -> None:
+    """Do as fallocate(2); raises OSError."""
+    done = ctypes.CDLL(None, use_errno=True).fallocate64
+    done.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    if done(file, mode, begin, size):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _opened(folder: Path, name: str, how: int = os.O_RDONLY) -> int:
     """Open a log file without following a link, which a task may put in its place at any time."""
     try:
         place = os.open(folder, FOLDER)
@@ -95,7 +156,7 @@ def _opened(folder: Path, name: str) -> int:
                 inner = os.open(part, FOLDER, dir_fd=place)
                 os.close(place)
                 place = inner
-            file = os.open(last, _READ, dir_fd=place)
+            file = os.open(last, how | _WARY, dir_fd=place)
         finally:
             os.close(place)
     except OSError:

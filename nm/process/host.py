@@ -410,6 +410,10 @@ class ProcessHost:
         """Return the names of folders of applications of which something runs."""
         return {self.application(app) for app in set(map(app_of_container, self._running))}
 
+    def folders(self) -> list[Path]:
+        """Return the folders of containers in which something runs."""
+        return [self.folder(each) for each in self._running]
+
     def logs(self, container_id: ContainerId) -> list[str]:
         """Return names of a container's log files, relative to its folder."""
         return logs(self.folder(container_id))
@@ -420,8 +424,11 @@ class ProcessHost:
 
     def read_log(
         self, container_id: ContainerId, name: str, offset: int = 0, size: int = 1 << 20
-    ) -> bytes:
-        """Return a piece of a log file; raises FileNotFoundError for a name not in `logs`."""
+    ) -> tuple[bytes, int]:
+        """Return a piece of a log file, and where the next begins.
+
+        Raises FileNotFoundError for a name not in `logs`.
+        """
         return read_log(self.folder(container_id), name, offset, size)
 
     # -- ends --------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from math import inf
 from pathlib import Path
 from types import MappingProxyType
 
-from nm.process.folders import KEPT, clean
+from nm.process.folders import KEPT, bound_logs, clean
 from nm.process.places import FOLDER
 from weft.runtime.removing import Left, acting_as, empty
 
@@ -24,6 +24,8 @@ APPLICATION = re.compile(r"application_[0-9]+_[0-9]+")
 CONTAINER = "container_"
 # The most wall clock time between two looks for logs that are too old.
 SWEEP_S = 60.0
+# Logs of what runs are looked at so often, in wall clock time.
+BOUND_S = 2.0
 
 
 class Keeper:
@@ -87,6 +89,13 @@ class Keeper:
                 gone = await self._loop.run_in_executor(self._thread, self._expire, ready)
                 self._apps_to_expire.difference_update(gone)
 
+    async def bound(self, running: Callable[[], Collection[Path]]) -> None:
+        """Keep logs in the limit while they are written: those in folders of what runs."""
+        while self._log_bytes:
+            await asyncio.sleep(BOUND_S)
+            with contextlib.suppress(RuntimeError):
+                await self._loop.run_in_executor(self._thread, self._bound, list(running()))
+
     async def finish(self) -> None:
         """Wait until all that was to be cleaned so far is."""
         await self._loop.run_in_executor(self._thread, lambda: None)
@@ -132,6 +141,11 @@ class Keeper:
         finally:
             os.close(place)
         self._tell(app, left)
+
+    def _bound(self, folders: Collection[Path]) -> None:
+        with acting_as(self._owner):
+            for folder in folders:
+                bound_logs(folder, self._log_bytes)
 
     def _expire(self, apps: Collection[str]) -> list[str]:
         """Remove whole folders of applications that were over long enough; return their names."""

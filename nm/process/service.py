@@ -229,6 +229,7 @@ class NodeService(Outside):
             kept.setdefault(folder.parent.name, []).append(folder.name)
         self._keeper.begin(kept)
         self._process.spawn(self._keeper.sweep(host.applications))
+        self._process.spawn(self._keeper.bound(host.folders))
 
     def _tell_left(self, application: str, left: Left) -> None:
         self._process.log.warning(
@@ -495,10 +496,11 @@ class NodeService(Outside):
 
     async def read_log(
         self, node: str, container: ContainerId, stream: str, skip: int = 0
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncIterator[tuple[bytes, int]]:
         """Yield what the commands of a container wrote so far, but for `skip` bytes at its begin.
 
-        Raises InputError if nothing is there.
+        With each piece comes the number to skip for what comes after it. Raises InputError if
+        nothing is there.
         """
         host, loop = self._processes, asyncio.get_running_loop()
 
@@ -509,11 +511,18 @@ class NodeService(Outside):
         found = [name for name in names if name.rpartition("/")[2] == stream]
         if host is None or not found:
             raise InputError("container", f"node {node!r} has no {stream} of this container")
+        before = 0
         for name in found:
-            offset, skip = skip, max(0, skip - await apart(host.log_size, container, name))
-            while data := await apart(host.read_log, container, name, offset, LOG_MESSAGE_BYTES):
-                offset += len(data)
-                yield data
+            size = await apart(host.log_size, container, name)
+            offset, skip = skip, max(0, skip - size)
+            while True:
+                read = (host.read_log, container, name, offset, LOG_MESSAGE_BYTES)
+                data, after = await apart(*read)
+                if not data:
+                    break
+                offset = after
+                yield data, before + offset
+            before += size
 
     # -- out ---------------------------------------------------------------------------------------
 

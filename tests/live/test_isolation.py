@@ -75,7 +75,7 @@ def drive(root: Path, user: str, sandbox: str, act, ends_wanted: int, hidden=())
         for n in ends:
             container = container_id(attempt_id(1, 1), n)
             said[n] = {
-                name: host.read_log(container, name).decode() for name in host.logs(container)
+                name: host.read_log(container, name)[0].decode() for name in host.logs(container)
             }
         await host.close(0.1)
         return ends, said

@@ -187,9 +187,9 @@ def _logs_are_read_over_the_wire(containers: object) -> None:
     async def main() -> None:
         report = next(c for c in containers if c.stage == "write")  # type: ignore[attr-defined]
         where = (report.node_address, report.node_id, report.container_id)
-        data = b"".join([chunk async for chunk in read_log(*where)])
+        data = b"".join([chunk async for chunk, _ in read_log(*where)])
         assert data == f"out {report.index}\n".encode()
-        data = b"".join([chunk async for chunk in read_log(*where, "stderr")])
+        data = b"".join([chunk async for chunk, _ in read_log(*where, "stderr")])
         assert data == b"err\n"
         with pytest.raises(InputError):
             _ = [chunk async for chunk in read_log(*where[:2], 1)]

@@ -80,7 +80,7 @@ def test_logs_are_read_and_folders_removed_beside_the_loop(
         seen.clear()
         node = SimpleNamespace(_processes=host, _readers=ThreadPoolExecutor(1))
         read = NodeService.read_log(node, "n1", number, "stdout")  # type: ignore[arg-type]
-        assert sum([len(data) async for data in read]) == 1_000_000
+        assert sum([len(data) async for data, _ in read]) == 1_000_000
         keeper = Keeper(host.root)
         keeper.over(host.application(1))
         await asyncio.sleep(0.01)

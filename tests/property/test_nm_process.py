@@ -75,9 +75,9 @@ def test_a_command_gets_its_environment_its_folder_and_its_log_files(tmp_path: P
     async def read(host: ProcessHost) -> None:
         folder = host.folder(item.container_id)
         assert host.logs(item.container_id) == ["stderr", "stdout"]
-        assert host.read_log(item.container_id, "stdout") == b"job 2 n1\n"
-        assert host.read_log(item.container_id, "stdout", 4, 1) == b"2"
-        assert host.read_log(item.container_id, "stderr") == b"bad\n"
+        assert host.read_log(item.container_id, "stdout")[0] == b"job 2 n1\n"
+        assert host.read_log(item.container_id, "stdout", 4, 1) == (b"2", 5)
+        assert host.read_log(item.container_id, "stderr")[0] == b"bad\n"
         assert (folder / "here").read_text().strip() == str(folder)
         with pytest.raises(FileNotFoundError):
             host.read_log(item.container_id, "../../secret")
@@ -167,7 +167,7 @@ def test_tasks_are_given_an_environment_that_was_chosen(
             await asyncio.sleep(0.01)
         said = []
         for one in (item.container_id, number):
-            lines = host.read_log(one, "stdout").decode().splitlines()
+            lines = host.read_log(one, "stdout")[0].decode().splitlines()
             said.append({line.partition("=")[0] for line in lines} - {"_", "PWD", "SHLVL"})
         await host.close(0.1)
         return said[0], said[1]
@@ -210,7 +210,7 @@ def test_each_task_of_a_run_is_told_its_own_number_and_writes_to_a_folder_of_its
                 await asyncio.sleep(0.01)
             for place, task in enumerate(tasks):
                 folders.append(host.folder(item.container_id + place))
-                said = host.read_log(item.container_id + place, "stdout").decode()
+                said = host.read_log(item.container_id + place, "stdout")[0].decode()
                 assert said == f"job {task} {folders[-1].name}\n"
             shutil.rmtree(folders[-1].parent)  # as it is kept open where tasks are started
 
@@ -423,6 +423,6 @@ def test_tasks_of_one_reusable_container_have_their_own_files(tmp_path: Path) ->
     assert {end.task for end in drive(tmp_path, act, 2)} == {5, 6}
 
     async def read(host: ProcessHost) -> None:
-        assert host.read_log(items[0].container_id, "0-6-0/stdout") == b"6\n"
+        assert host.read_log(items[0].container_id, "0-6-0/stdout")[0] == b"6\n"
 
     drive(tmp_path, read, 0)

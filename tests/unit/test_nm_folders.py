@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nm.process import keeping
-from nm.process.folders import logs, read_log, shorten
+from nm.process.folders import bound_logs, logs, read_log, shorten
 from nm.process.keeping import Keeper
 from weft.runtime.removing import Left
 
@@ -201,10 +201,42 @@ def test_a_long_log_loses_its_middle_and_says_so(tmp_path: Path) -> None:
 
 def test_only_logs_are_read_and_only_where_they_are_written(tmp_path: Path) -> None:
     folder = reusable(tmp_path, FOREIGN)
-    assert read_log(folder, "0-1-0/stdout", 2, 1) == b"1"
+    assert read_log(folder, "0-1-0/stdout", 2, 1) == (b"1", 3)
     (folder / "0-1-0" / "deep" / "stdout").touch()
     (folder / "0-9-0").symlink_to(folder / "0-1-0")
     names = ("0-1-0/deep/stdout", "0-1-0/scratch", "../x/stdout", "scratch", "0-9-0/stdout")
     for name in names:
         with pytest.raises(FileNotFoundError):
             read_log(folder, name, 0, 10)
+
+
+def test_a_log_that_is_still_written_loses_its_middle_and_nobody_his_place(tmp_path: Path) -> None:
+    """On a file system with holes, which those for work have."""
+    folder = own(tmp_path, "container_1_0001_01_000001")
+    lines = [f"{number:07d}\n".encode() for number in range(131_072)]
+    with (folder / "stdout").open("ab", buffering=0) as log:
+        log.truncate(0)
+        log.write(b"".join(lines))
+        assert read_log(folder, "stdout", 0, 16) == (b"".join(lines[:2]), 16)
+        bound_logs(folder, 64 << 10)
+        log.write(b"".join(lines))
+        bound_logs(folder, 64 << 10)
+        assert (folder / "stdout").stat().st_blocks * 512 <= 72 << 10
+        assert (folder / "stdout").stat().st_size == 2 << 20
+        log.write(b"last")
+    shown, at = b"", 0
+    while True:
+        data, after = read_log(folder, "stdout", at, 10_000)
+        if not data:
+            break
+        shown, at = shown + data, after
+    assert shown.startswith(b"".join(lines[:4_096]) + b"\n[weft: ")
+    assert shown.endswith(lines[-1] + b"last")
+    assert shown.count(b"left out here") == 1
+    assert at == (2 << 20) + 4
+    assert read_log(folder, "stdout", at - 4, 10) == (b"last", at), "whoever reads on goes on there"
+    other = folder / "stderr"
+    other.write_bytes(b"x" * (1 << 20))
+    (folder / "stderr2").hardlink_to(other)
+    bound_logs(folder, 64 << 10)
+    assert other.read_bytes() == b"x" * (1 << 20), "it may be somebody else's"

@@ -10,9 +10,10 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 
 from testkit.web import CLUSTER_TS, FakeClient
+from weft.runtime import http_server
 from weft.runtime.exposition import Exposition
 from weft.runtime.http_door import Door
 from weft.runtime.http_server import PatientRunner
@@ -143,3 +144,46 @@ def test_a_server_answers_to_its_own_names_and_pages_only(name: str, tmp_path: P
                 assert await status(*change, Host=own, **headers) in (200, 202), headers
 
     asyncio.run(main())
+
+
+def test_bodies_that_do_not_end_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "BODIES_BYTES_MAX", 200_000)
+    monkeypatch.setattr(http_server, "UNREAD_BYTES_MAX", 1_000)
+
+    async def main() -> None:
+        bodies = http_server.Bodies()
+
+        async def take(request: web.Request) -> web.Response:
+            try:
+                return web.Response(text=str(len(await bodies.read(request, 1_000_000))))
+            except (TimeoutError, ValueError) as error:
+                return web.Response(status=503, text=type(error).__name__)
+
+        app = web.Application(middlewares=[])
+        app.router.add_post("/", take)
+        async with run(app) as (_, port):
+            await conversation(port)
+
+    async def conversation(port: int) -> None:
+        begun = []
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
+            writer.write(head.encode() + bytes(90_000))
+            await writer.drain()
+            begun.append((reader, writer))
+        assert b"503" in await begun[0][0].readline(), "the oldest"
+        async with (
+            ClientSession() as session,
+            session.post(f"http://127.0.0.1:{port}/", data=bytes(100_000)) as got,
+        ):
+            assert await got.text() == "100000"
+        async with (
+            ClientSession() as session,
+            session.post(f"http://127.0.0.1:{port}/", data=bytes(1_000_001)) as got,
+        ):
+            assert await got.text() == "ValueError"
+        for _, writer in begun:
+            writer.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))

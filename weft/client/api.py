@@ -180,6 +180,12 @@ class Client:
         """Return what a container's command wrote so far; see `AsyncClient.read_log`."""
         return self._run(self._client.read_log(container, stream, skip))
 
+    def read_on(
+        self, container: ContainerReport, stream: str = "stdout", skip: int = 0
+    ) -> tuple[bytes, int]:
+        """Return as `read_log` does, and what to skip next time."""
+        return self._run(self._client.read_on(container, stream, skip))
+
     def progress(self, app: AppId, poll_s: float = 0.2) -> Iterator[ApplicationReport]:
         """Yield the application's report whenever it changed, the last one that of its end."""
         reports = self._client.progress(app, poll_s)

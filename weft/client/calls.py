@@ -242,6 +242,13 @@ class AsyncClient:
 
         Raises InputError where nothing is there, as on emulated nodes.
         """
+        data, _ = await self.read_on(container, stream, skip)
+        return data
+
+    async def read_on(
+        self, container: ContainerReport, stream: str = "stdout", skip: int = 0
+    ) -> tuple[bytes, int]:
+        """Return as `read_log` does, and what to skip next time."""
         from weft.wire.client import read_log
 
         chunks = read_log(
@@ -252,7 +259,8 @@ class AsyncClient:
             skip=skip,
             token=self._connection.log_token(container.container_id),
         )
-        return b"".join([chunk async for chunk in chunks])
+        read = [chunk async for chunk in chunks]
+        return b"".join([data for data, _ in read]), read[-1][1] if read else skip
 
     async def progress(self, app: AppId, poll_s: float = 0.2) -> AsyncIterator[ApplicationReport]:
         """Yield the application's report whenever it changed, the last one that of its end."""

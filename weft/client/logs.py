@@ -65,12 +65,12 @@ def follow_logs(client: Client, app: AppId, wanted: Wanted) -> None:
             for stream in wanted.streams:
                 key = (report.container_id, stream)
                 try:
-                    data = client.read_log(report, stream, skip=read_bytes.get(key, 0))
+                    data, after = client.read_on(report, stream, read_bytes.get(key, 0))
                 except WeftError:
                     # The log is not written yet, or its node is gone.
                     continue
                 first = key not in read_bytes
-                read_bytes[key] = read_bytes.get(key, 0) + len(data)
+                read_bytes[key] = after
                 if first:
                     data = last_lines(data, wanted.tail)
                 if not data:

@@ -19,6 +19,12 @@ Refuse = Callable[[web.Request, int, str], web.StreamResponse]
 CONNECTIONS_MAX = 2_000
 # A connection is known only when its protocol was made.
 REFUSE_DELAY_S = 0.05
+# So many connections wait to be accepted; beyond that a caller tries again a second later.
+BACKLOG = 1_024
+# What a connection may send unasked stays in the socket beyond so much.
+UNREAD_BYTES_MAX = 1 << 14
+# Bodies of all requests together that are not whole yet; each within so long, on the wall clock.
+BODIES_BYTES_MAX, BODY_TIMEOUT_S = 20 << 20, 30.0
 # It runs from the connection to its first whole head; aiohttp bounds the wait for later ones.
 FIRST_HEAD_TIMEOUT_S = 20.0
 
@@ -53,6 +59,41 @@ async def with_headers(request: web.Request, response: web.StreamResponse) -> No
     response.headers.update(HEADERS)
 
 
+class Bodies:
+    """Bodies of requests on their way: of all callers together so much, the oldest makes room."""
+
+    def __init__(self) -> None:
+        self._bytes_of: dict[asyncio.Timeout, int] = {}
+        self._bytes = 0
+
+    async def read(self, request: web.Request, most: int) -> bytes:
+        """Return a body of at most so many bytes.
+
+        Raises TimeoutError where it did not come in time or made room, ValueError for a larger one.
+        """
+        data = bytearray()
+        async with asyncio.timeout(BODY_TIMEOUT_S) as limit:
+            self._bytes_of[limit] = 0
+            try:
+                async for piece in request.content.iter_chunked(UNREAD_BYTES_MAX):
+                    data += piece
+                    if len(data) > most:
+                        raise ValueError(f"more than the limit of {most / 1e6:.0f} MB")
+                    self._grow(limit, len(piece))
+            finally:
+                self._bytes -= self._bytes_of.pop(limit, 0)
+        return bytes(data)
+
+    def _grow(self, limit: asyncio.Timeout, size: int) -> None:
+        if limit in self._bytes_of:
+            self._bytes_of[limit] += size
+            self._bytes += size
+        while self._bytes > BODIES_BYTES_MAX and len(self._bytes_of) > 1:
+            oldest = next(iter(self._bytes_of))
+            self._bytes -= self._bytes_of.pop(oldest)
+            oldest.reschedule(asyncio.get_running_loop().time())
+
+
 class PatientRunner(web.AppRunner):
     """Closes connections that have not asked for anything `head_s` after they were made."""
 
@@ -64,7 +105,7 @@ class PatientRunner(web.AppRunner):
         **more: Any,
     ) -> None:
         """`most`: connections at a time; what comes beyond is closed at once."""
-        super().__init__(app, **more)
+        super().__init__(app, **({"read_bufsize": UNREAD_BYTES_MAX} | more))
         self._head_s = head_s
         self._most = most
         # The handle closes a silent connection.

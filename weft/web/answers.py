@@ -10,7 +10,11 @@ from aiohttp import web
 
 from weft.client.api import RefusedError
 from weft.model.errors import InputError, WeftError
+from weft.runtime.http_server import Bodies
 
+# A body is no larger, nor of more objects and lists, than the Resource Manager takes.
+BODY_BYTES_MAX, OBJECTS_MAX = 16 << 20, 400_000
+BODIES = web.AppKey("bodies", Bodies)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 # Compressing a smaller answer costs more than it saves.
 COMPRESSED_BYTES_MIN = 1_000
@@ -131,7 +135,12 @@ async def read_body(request: web.Request) -> dict[str, Any]:
     if request.content_type != "application/json":
         raise RestError(415, f"expected application/json, got {request.content_type}")
     try:
-        data = json.loads(await request.text())
+        body = await request.app[BODIES].read(request, BODY_BYTES_MAX)
+        if body.count(b"{") + body.count(b"[") > OBJECTS_MAX:
+            raise ValueError(f"more than {OBJECTS_MAX:,} objects and lists")
+        data = json.loads(body.decode(request.charset or "utf-8"))
+    except TimeoutError:
+        raise RestError(503, "the body did not come in time, or made room for others") from None
     except LookupError:
         raise RestError(415, f"unknown charset {request.charset!r}") from None
     except (ValueError, RecursionError) as error:

@@ -181,7 +181,7 @@ async def logs(request: web.Request) -> web.StreamResponse:
         if not wanted:
             await response.write(f"==> {stream} <==\n".encode())
         try:
-            async for chunk in read_log(one.node_address, one.node_id, one.container_id, stream):
+            async for chunk, _ in read_log(one.node_address, one.node_id, one.container_id, stream):
                 await response.write(chunk)
         # An emulated task writes nothing.
         except InputError as error:

@@ -11,7 +11,7 @@ from weft.client.api import AsyncClient
 from weft.model.errors import WeftError
 from weft.policies.presets import preset
 from weft.runtime.http_door import Door
-from weft.runtime.http_server import PatientRunner, application
+from weft.runtime.http_server import BACKLOG, Bodies, PatientRunner, application
 from weft.runtime.process import Process
 from weft.runtime.role_settings import WebSettings
 from weft.web import (
@@ -24,7 +24,7 @@ from weft.web import (
     proxy_routes,
     visitors,
 )
-from weft.web.answers import Handler, errors, remote_exception
+from weft.web.answers import BODIES, Handler, errors, remote_exception
 from weft.web.context import HISTORY, LIVE_STREAMS, PLANS, PLAYED, SETTINGS, SOURCE
 from weft.web.history import History
 from weft.web.keeping import Keeper
@@ -33,7 +33,6 @@ from weft.web.source import Source
 from weft.wire import tls
 
 # One job may be so large on the wire.
-BODY_BYTES_MAX = 64 << 20
 # Open live streams get no longer to end.
 STREAM_END_TIMEOUT_S = 1.0
 HEADERS = {
@@ -58,9 +57,9 @@ def make_app(
         before=[headers, errors],
         after=[visitors.known],
         refuse=remote_exception,
-        client_max_size=BODY_BYTES_MAX,
     )
     app[visitors.SOURCES] = {}
+    app[BODIES] = Bodies()
     app[proxy_routes.OPENED] = {}
     app.on_cleanup.append(visitors.close)
     app[SETTINGS] = settings
@@ -139,7 +138,7 @@ async def serve(settings: WebSettings) -> None:
         files = process.tls_files("--https")
         context = tls.server_context(files, ssl.CERT_OPTIONAL)
         process.on_renewed.append(partial(tls.load, files, context))
-    site = web.TCPSite(runner, settings.host, settings.port, ssl_context=context)
+    site = web.TCPSite(runner, settings.host, settings.port, ssl_context=context, backlog=BACKLOG)
     try:
         try:
             await site.start()

@@ -152,8 +152,10 @@ async def read_log(
     deadline_s: float = 30.0,
     skip: int = 0,
     token: bytes = b"",
-) -> AsyncIterator[bytes]:
+) -> AsyncIterator[tuple[bytes, int]]:
     """Yield what a container's command wrote so far, in chunks, from its node manager at host:port.
+
+    With each chunk comes what to `skip` to read on after it.
 
     `skip` bytes at the beginning are left out. A user shows the `token` that came with the
     container's report.
@@ -169,7 +171,7 @@ async def read_log(
                 # The end is grpc.aio.EOF.
                 if not isinstance(chunk, LogChunk):
                     return
-                yield chunk.data
+                yield chunk.data, chunk.end
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 raise InputError("container", error.details() or "no log") from None

@@ -222,8 +222,13 @@ class Containers(Protocol):
         """Send what happens in the follower's containers to a lane, until it is closed."""
         ...
 
-    def read_log(self, node: str, container: int, stream: str, skip: int) -> AsyncIterator[bytes]:
-        """Return what a container wrote after `skip` bytes; raises InputError for no log."""
+    def read_log(
+        self, node: str, container: int, stream: str, skip: int
+    ) -> AsyncIterator[tuple[bytes, int]]:
+        """Yield what a container wrote after `skip` bytes, each with the number to skip next.
+
+        Raises InputError for no log.
+        """
         ...
 
     def may_read(self, node: str, container: int, token: bytes) -> str:
@@ -302,10 +307,10 @@ def add_container_service(
                 gate.refuse("ReadLogRequest", context.peer(), InputError("token", problem))
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, problem)
         try:
-            async for data in containers.read_log(
+            async for data, end in containers.read_log(
                 request.node_id, request.container_id, request.stream, max(0, request.offset)
             ):
-                await context.write(containers_pb2.LogChunk(data=data))
+                await context.write(containers_pb2.LogChunk(data=data, end=end))
         except InputError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
 

@@ -18,7 +18,7 @@ from aiohttp import web
 from weft.model.errors import InputError, WeftError
 from weft.model.ids import attempt_id, container_id
 from weft.runtime.http_door import Door
-from weft.runtime.http_server import PatientRunner, application, with_headers
+from weft.runtime.http_server import BACKLOG, PatientRunner, application, with_headers
 from weft.runtime.removing import Left, remove
 from weft.yarn.gateway import Gateway
 
@@ -448,7 +448,7 @@ async def serve(app: web.Application, host: str, port: int) -> tuple[web.AppRunn
     """Listen; returns what closes it, and the port."""
     runner = PatientRunner(app, access_log=None, keepalive_timeout=30)
     await runner.setup()
-    site = web.TCPSite(runner, host, port)
+    site = web.TCPSite(runner, host, port, backlog=BACKLOG)
     await site.start()
     server: Any = site._server
     return runner, int(server.sockets[0].getsockname()[1])
