@@ -12,6 +12,7 @@ from typing import Any
 
 from weft.model.ids import attempt_id, container_id
 from weft.model.job import Job, Stage
+from weft.model.queues import QueueSpec
 from weft.model.resources import DEFAULT_RESOURCE_TYPES, ResourceTypes
 from weft.protocol.messages import AskType, Outcome
 from weft.wire import rules
@@ -89,6 +90,15 @@ def _job(rng: random.Random, pool: Pool) -> Job:
     return Job(f"job-{rng.randrange(1000)}", tuple(stages), rng.choice(pool.queues))
 
 
+def _queues(rng: random.Random, _: Pool) -> QueueSpec:
+    """Return a tree with the queue that jobs go to, alone or beside another, or without it."""
+    names = rng.choice((("default",), ("default", "other"), ("default", "other"), ("other",)))
+    part = 1 / len(names)
+    most = rng.choice((part, 1.0))
+    children = tuple(QueueSpec(name, part, most) for name in names)
+    return QueueSpec("root", 1.0, 1.0, children=children)
+
+
 _MAKERS: Mapping[str, Maker] = {
     "name": lambda rng, pool: rng.choice(("", "a", "r1", *pool.nodes)),
     "named": lambda rng, pool: rng.choice(pool.nodes),
@@ -123,6 +133,7 @@ _GIVEN: Mapping[str, Maker] = {
     "kind": lambda rng, pool: rng.choice(list(AskType)),
     "outcome": lambda rng, pool: rng.choice(list(Outcome)),
     "job": _job,
+    "queues": _queues,
     "boot": lambda rng, pool: rng.randrange(2**64),
     "finished": lambda rng, pool: (),
 }

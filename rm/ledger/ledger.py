@@ -365,8 +365,8 @@ class Ledger:
         self.user_slots = {key: at for at, key in self._user_keys.items()}
         self.by_queue.begin_anew(len(tree))
         summed = self.by_queue.w
-        for queue, _ in self.user_slots:
-            summed["users"][queue] += 1
+        for (queue, _), at in self.user_slots.items():
+            summed["users"][queue] += int(users["pending"][at] > 0)
         for slot in np.flatnonzero(apps["active"][:n]).tolist():
             for above in tree.chains[apps["queue"][slot]]:
                 summed["apps"][above] += 1

@@ -90,20 +90,20 @@ def _check_queues(books: Books) -> None:
     counted: dict[str, Ints] = {
         name: np.zeros(len(tree), np.int64) for name in ("apps", "containers", "pending", "users")
     }
-    users: set[tuple[int, str]] = set()
+    users: Counter[tuple[int, str]] = Counter()
     for slot, app in enumerate(books.app_at):
         if app is None:
             continue
         if not tree.is_leaf[app.queue] or ledger.apps.queue[slot] != app.queue:
             raise InvariantError(f"application {app.app_id} is not in its leaf queue {app.queue}")
-        users.add((app.queue, app.job.user))
+        users[app.queue, app.job.user] += int(ledger.apps.pending[slot])
         chain = list(tree.chains[app.queue])
         counted["apps"][chain] += 1
         counted["containers"][chain] += ledger.apps.containers[slot]
         counted["pending"][chain] += ledger.apps.pending[slot]
-    for queue, _ in users:
-        counted["users"][queue] += 1
-    if users != set(ledger.user_slots):
+    for (queue, _), pending in users.items():
+        counted["users"][queue] += int(pending > 0)
+    if set(users) != set(ledger.user_slots):
         raise InvariantError("the users of leaf queues are not those of the applications there")
     for name, numbers in counted.items():
         if (numbers != getattr(ledger.by_queue, name)[: len(tree)]).any():

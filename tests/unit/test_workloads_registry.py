@@ -130,7 +130,8 @@ def test_bad_input_is_an_input_error_and_leaves_no_file(tmp_path):
 
 
 def test_every_kind_of_workload_can_be_asked_for():
-    kind = next(p for p in commands[1].params if p.name == "kind")
+    generate = next(command for command in commands if command.name == "generate")
+    kind = next(p for p in generate.params if p.name == "kind")
     assert list(kind.type.choices) == list(NAMES)
 
 
