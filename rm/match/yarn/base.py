@@ -335,7 +335,8 @@ class BooksMatcher(BaseMatcher):
         self._write(view, state, request, entry)
 
     def _write(self, view: View, state: State, request: Request, entry: AskEntry) -> None:
-        ask, pending = entry.ask, 0 if entry.ask.gang else entry.pending
+        # A row that is closed was served or withdrawn, whatever the ask still counts.
+        ask, pending = entry.ask, 0 if entry.ask.gang or entry.row < 0 else entry.pending
         label = ask.label or view.queues.specs[request.app.leaf.slot][1].default_label
         if pending == request.count and (not pending or request.written is ask):
             return

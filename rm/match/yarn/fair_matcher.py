@@ -3,10 +3,12 @@
 from rm.ledger.view import View
 from rm.match.protocol import Match
 from rm.match.yarn.base import BooksMatcher, Sizes
-from rm.match.yarn.books import Queue
+from rm.match.yarn.books import Application, Queue
 from rm.match.yarn.fair_state import FairRules, FairState
 from rm.match.yarn.fair_walk import FairWalk
 from rm.match.yarn.rules import Rules
+from rm.match.yarn.state import State
+from weft.model.dag import Ints
 from weft.model.resources import Vector
 
 
@@ -75,6 +77,18 @@ class YarnFairMatcher(BooksMatcher):
         self._ready(view)
         self._updated_s = now
         self._fair.update()
+
+    def queues_changed(self, view: View, now_at: Ints) -> None:
+        """Go on with other queues, by their terms."""
+        self._ready(view)
+        self._fair.terms = [spec.fair for _, spec in view.queues.specs]
+        super().queues_changed(view, now_at)
+
+    def _moved(self, view: View, state: State, before: Application) -> None:
+        master = self._fair.parts[before.slot].master
+        super()._moved(view, state, before)
+        if master is not None:
+            self._fair.master_runs(self._fair.parts[before.slot], master)
 
     def attempt_added(self, view: View, app: int, demand: Vector | None, label: str) -> None:
         """Let an application take part; a master of before is counted no longer."""

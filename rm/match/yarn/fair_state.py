@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from rm.match.yarn.amounts import Amount, single
 from rm.match.yarn.books import Application, Leaf, Machine, Partition, Queue, Request, Reservation
 from rm.match.yarn.rules import Rules
-from rm.match.yarn.state import State
+from rm.match.yarn.state import State, WeightOf
+from weft.model.dag import Ints
 from weft.model.queues import FairTerms
 
 _ANY = 2**63 - 1
@@ -121,6 +122,7 @@ class FairState(State):
         self.memory = names.index("memory_mb")
         self.vcores = names.index("vcores") if "vcores" in names else -1
         self.racks: dict[str, int] = {}
+        self.terms = terms
         self.shares: list[QueueShare] = []
         self.parts: dict[int, AppShare] = {}
         self.running_of: dict[str, int] = {}
@@ -128,11 +130,36 @@ class FairState(State):
         self.levels: dict[Request, int] = {}
         self._nothing: tuple[int, ...] = (0,) * len(names)
         self._everything: tuple[int, ...] = (_ANY,) * len(names)
-        for queue, one in zip(queues, terms, strict=True):
+        self._set_shares(queues)
+
+    def _set_shares(self, queues: list[Queue]) -> None:
+        """Let each queue begin with its terms, and nothing in it."""
+        self.shares = []
+        for queue, one in zip(queues, self.terms, strict=True):
             above = None if queue.parent is None else self.shares[queue.parent.slot]
             share = QueueShare(queue, one, above)
-            share.least = tuple(int(one.min_resources.get(name, 0)) for name in names)
+            share.least = tuple(int(one.min_resources.get(name, 0)) for name in self.names)
+            share.am_used = self.rules.calculator.none
             self.shares.append(share)
+
+    def change_queues(self, queues: list[Queue], now_at: Ints, weight_of: WeightOf) -> None:
+        """Go on with other queues; set `terms` first. Those run that may now."""
+        super().change_queues(queues, now_at, weight_of)
+        self._set_shares(queues)
+        calc = self.rules.calculator
+        self.running_of, self.waiting_of = {}, {}
+        waiting: list[AppShare] = []
+        for share in sorted(self.parts.values(), key=_start):
+            share.leaf = self.shares[share.app.leaf.slot]
+            if not share.runs:
+                waiting.append(share)
+                continue
+            self._run(share)
+            if share.master is not None:
+                share.leaf.am_used = calc.add(share.leaf.am_used, share.master)
+        for share in waiting:
+            self._run_or_wait(share)
+        self.update()
 
     # -- queues' terms -----------------------------------------------------------------------------
 
@@ -262,11 +289,14 @@ class FairState(State):
         app.active = True
         app.user.pending_apps -= 1
         app.user.active_apps += 1
+        self._run_or_wait(share)
+
+    def _run_or_wait(self, share: AppShare) -> None:
         if self._may_run(share):
             self._run(share)
         else:
             share.leaf.waits.append(share)
-            self.waiting_of.setdefault(app.user.name, []).append(share)
+            self.waiting_of.setdefault(share.app.user.name, []).append(share)
 
     def _most_running(self, user: str) -> int:
         most = self.fair.users_max_running.get(user, self.fair.user_max_running)
