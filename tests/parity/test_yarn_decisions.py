@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lab.yarn import documented
 from lab.yarn.cases import case_of
 from lab.yarn.generate import scenario
 from lab.yarn.weft_side import Loop
@@ -38,6 +39,11 @@ def test_weft_decides_as_yarn_did(yarn: dict[str, Any]) -> None:
     assert weft["grants"] == yarn["grants"]
     assert weft["reserved_after"] == yarn["reserved_after"]
     assert weft["preemptions"] == sorted(yarn.get("preemptions", []))
+
+
+def test_weft_does_what_yarn_did_where_its_documentation_predicts() -> None:
+    kept = json.loads(Path(__file__).with_name("documented.json").read_text())
+    assert {one.name: documented.by_weft(one) for one in documented.SCENARIOS} == kept
 
 
 def test_a_rule_that_is_not_yarns_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
