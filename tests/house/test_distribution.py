@@ -51,6 +51,7 @@ def test_the_wheel_holds_the_product_and_nothing_else(dist):
     assert set(python) <= set(names), f"left out: {sorted(set(python) - set(names))}"
 
 
+@pytest.mark.slow
 def test_the_sdist_builds_what_the_wheel_is(dist):
     (sdist,) = dist.glob("weft_rm-*.tar.gz")
     with tarfile.open(sdist) as archive:

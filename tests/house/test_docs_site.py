@@ -36,6 +36,7 @@ def test_every_page_is_in_it(site):
         assert f"- {page}\n" in menu, f"{page} is not in the menu"
 
 
+@pytest.mark.slow
 def test_nothing_is_fetched_from_elsewhere(site):
     for page in site.rglob("*.html"):
         text = page.read_text()

@@ -16,6 +16,9 @@ from weft.runtime.role_settings import WebSettings
 from weft.web.server import make_app
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+axe = pytest.importorskip(
+    "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
+)
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine"),
 ]
@@ -85,6 +88,21 @@ def open_page(page: Any, served: Served, path: str) -> None:
 
 def expect_rows(page: Any, count: int) -> None:
     playwright.expect(page.locator("tbody tr")).to_have_count(count, timeout=PATIENCE_MS)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_page_breaks_a_rule_of_accessibility(browser: Any, served: Served, theme: str) -> None:
+    """axe finds nothing in WCAG's levels A and AA, nor of what it calls good practice."""
+    for width, height in (WIDE, PHONE):
+        page = browser.new_page(
+            viewport={"width": width, "height": height}, color_scheme=theme, bypass_csp=True
+        )
+        page.set_default_timeout(PATIENCE_MS)
+        for path in (*PAGES, "/nowhere"):
+            open_page(page, served, f"/cluster{path}")
+            found = axe.Axe().run(page).response["violations"]
+            assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], path
+        page.close()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

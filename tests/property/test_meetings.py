@@ -19,6 +19,8 @@ from weft.model.job import OPEN_STAGE, Job, MasterSpec
 from weft.model.jobfile import job_from_dict
 from weft.policies.presets import choose
 
+pytestmark = pytest.mark.slow
+
 TYPES = [{"name": "vcores", "kind": "divisible"}, {"name": "memory_mb", "kind": "rigid"}]
 SMALL = {"vcores": 1, "memory_mb": 512}
 every_matcher = pytest.mark.parametrize("matcher", VIEWING)

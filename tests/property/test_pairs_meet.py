@@ -8,6 +8,8 @@ from testkit.meetings.covering import covering
 from testkit.meetings.features import DIMENSIONS, FAULTS, row_of, rows, text_of
 from testkit.meetings.search import search
 
+pytestmark = pytest.mark.slow
+
 PARTS = 8
 # What breaks a promise today, and why it is let be. A kind leaves when it is mended.
 KNOWN = {

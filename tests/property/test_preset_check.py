@@ -14,6 +14,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROMISING)
 def test_every_preset_ends_a_slice_of_a_public_workload(name: str) -> None:
     jobs = sorted(workload(), key=lambda job: job.task_count)[20:60:10]

@@ -260,6 +260,7 @@ def test_a_bad_job_file_gets_one_line(
     check(*said(["plan", "job.json", "--cluster", CLUSTER]), words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["tasks.csv", "summary.json"])
 def test_a_full_disk_names_the_file_and_leaves_no_half(
     file: str, said: Callable[[list[str]], tuple[int, str]]
@@ -318,6 +319,7 @@ def on_a_full_disk(command: list[str], kept: str) -> tuple[int, str]:
     return ended.returncode, ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", ["", "1"], ids=["buffered", "unbuffered"])
 def test_a_full_disk_below_standard_output_is_named_once(kept: str) -> None:
     weft = ["-c", "from lab.cli import main; main()"]
@@ -326,6 +328,7 @@ def test_a_full_disk_below_standard_output_is_named_once(kept: str) -> None:
         assert (code, text) == (1, "weft: standard output: No space left on device\n")
 
 
+@pytest.mark.slow
 def test_a_process_whose_first_line_finds_a_full_disk_says_so() -> None:
     code, text = on_a_full_disk(["-m", "rm", "--port=0"], "")
     assert (code, text) == (1, "error: standard output: No space left on device\n")

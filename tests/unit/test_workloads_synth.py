@@ -65,6 +65,7 @@ def test_the_structure_has_the_percentiles_of_carbynes_tables_1_and_2(drawn, kin
         assert abs(np.percentile(values, 95) - high) <= max(1, ceil(0.2 * high)), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", GRAPHENE_COV)
 def test_demands_vary_as_in_graphenes_table_1(drawn, kind):
     for name, cov in GRAPHENE_COV[kind].items():

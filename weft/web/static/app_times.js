@@ -2,7 +2,7 @@
 
 import { isEnded } from "./apps_page.js";
 import { gantt, lanes, summary } from "./gantt.js";
-import { count, duration, h } from "./util.js";
+import { count, duration, h, scrolling } from "./util.js";
 
 const LANES_MAX = 120;
 
@@ -94,9 +94,9 @@ export function drawTimes(parts, { data, plan, planNote, by, chosen, groups, sho
       "div",
       null,
       head,
-      h(
-        "div",
-        { class: "gantt-box" },
+      scrolling(
+        "gantt-box",
+        title,
         gantt({ keys, depths, found, span, width, marks, chosen, label, tell, colourOf }),
       ),
     );

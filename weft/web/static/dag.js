@@ -224,7 +224,7 @@ export class Dag {
       event.preventDefault();
       act();
     });
-    return { box, group, text, bars, x: x + 14, told: "" };
+    return { box, group, title, text, bars, x: x + 14, told: "" };
   }
 
   short(name) {
@@ -289,7 +289,9 @@ export class Dag {
     const told2 =
       `${state}: ${count(sum.finished)} of ${count(sum.tasks)} tasks finished, ` +
       `${count(sum.running)} running, ${count(sum.pending)} asked for`;
-    group.setAttribute("aria-label", `${this.label(box, stages)}, ${told2}${this.waits(box)}`);
+    const seen = `${part.title.textContent} ${text.textContent}`;
+    const whole = `${this.label(box, stages)}, ${told2}${this.waits(box)}`;
+    group.setAttribute("aria-label", `${seen}: ${whole}`);
     let left = x;
     const full = this.box.width - 28;
     [sum.finished, sum.running, sum.pending].forEach((number, i) => {

@@ -5,7 +5,7 @@ import { ClusterView } from "./play_cluster.js";
 import { DecisionPanel } from "./play_decision.js";
 import { Film } from "./play_film.js";
 import { Figures, Jobs, OverTime, Queues, runMark } from "./play_parts.js";
-import { change, count, duration, h, plural, read } from "./util.js";
+import { change, count, duration, h, plural, read, scrolling } from "./util.js";
 
 const SETTLED_MS = 140; // the other pages follow when the clock stands still for so long
 const SLOW_MS = 90; // words and tables are drawn so often while it plays
@@ -156,7 +156,7 @@ class View {
       };
     });
     this.names = films.map((film) => this._head(film));
-    this.boxes = this.charts.map((chart) => h("div", { class: "cluster-box" }, chart.canvas));
+    this.boxes = this.charts.map((chart) => scrolling("cluster-box", "Nodes over time", chart.canvas));
     this.element = h(
       "div",
       { class: "page play" },

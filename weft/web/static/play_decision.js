@@ -1,7 +1,7 @@
 // What the scheduler had to choose from: the candidates of one decision, with the scores of each.
 
 import { jobColour } from "./play_cluster.js";
-import { amount, count, h, percent, plural, read, resourceName } from "./util.js";
+import { amount, count, h, percent, plural, read, resourceName, scrolling } from "./util.js";
 
 const KEPT = 600;
 const LISTED = 12; // stages that were ruled out, before the rest is counted
@@ -170,9 +170,9 @@ export class DecisionPanel {
     return h(
       "div",
       null,
-      h(
-        "div",
-        { class: "scroll" },
+      scrolling(
+        "scroll",
+        "Candidates",
         h(
           "table",
           { class: "candidates" },

@@ -2,7 +2,7 @@
 
 import { clockText } from "./play_clock.js";
 import { jobColour } from "./play_cluster.js";
-import { badge, count, duration, h, percent, resourceName, s, shortName } from "./util.js";
+import { badge, count, duration, h, percent, resourceName, s, scrolling, shortName } from "./util.js";
 
 const HIGH = 168;
 const LEFT = 44;
@@ -68,9 +68,9 @@ export class Jobs {
     });
     if (second) columns.push("B − A");
     this.rows = this.pairs.slice(0, JOBS_MAX).map((pair) => this._row(pair, pick));
-    this.element = h(
-      "div",
-      { class: "scroll" },
+    this.element = scrolling(
+      "scroll",
+      "Jobs",
       h(
         "table",
         { class: "jobs" },

@@ -1,7 +1,7 @@
 // Queues: what each is promised, may take, holds, and is owed.
 
 import { chartColour, lineChart, rangeChoice } from "./chart.js";
-import { amounts, count, h, percent } from "./util.js";
+import { amounts, count, h, percent, scrolling } from "./util.js";
 
 const LINES_MAX = 6; // queues in a chart, the fullest
 
@@ -116,9 +116,9 @@ export function queuesPage({ refresh }) {
     h(
       "section",
       { class: "panel flush", "aria-label": "Queues" },
-      h(
-        "div",
-        { class: "scroll" },
+      scrolling(
+        "scroll",
+        "Table of queues",
         h(
           "table",
           { "aria-label": "Queues" },

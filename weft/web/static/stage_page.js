@@ -4,7 +4,7 @@ import { stageState } from "./dag.js";
 import { choices, isEnded } from "./apps_page.js";
 import { drawReasons } from "./reasons.js";
 import { Table } from "./table.js";
-import { amounts, count, duration, h, kindOf, meter, percent, plural, s } from "./util.js";
+import { amounts, count, duration, h, kindOf, meter, percent, plural, s, scrolling } from "./util.js";
 
 const STRAGGLES = 1.5; // times the median, as the masters' own rule (straggler_factor)
 const BINS = 40;
@@ -339,9 +339,9 @@ function timesOf(times, held, limit, width) {
     ),
   );
   return [
-    h(
-      "div",
-      { class: "scroll" },
+    scrolling(
+      "scroll",
+      "Percentiles",
       h(
         "table",
         { class: "plain", "aria-label": "Percentiles" },

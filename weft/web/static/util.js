@@ -24,6 +24,10 @@ export const h = (tag, attributes, ...children) =>
 export const s = (tag, attributes, ...children) =>
   fill(document.createElementNS(SVG, tag), attributes, children);
 
+/** A part of a page that scrolls by itself: keys scroll what has the focus. */
+export const scrolling = (name, label, ...children) =>
+  h("div", { class: name, tabindex: 0, role: "region", "aria-label": label }, ...children);
+
 const whole = new Intl.NumberFormat("en");
 const gigabytes = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 export const count = (number) => whole.format(Math.round(number));
