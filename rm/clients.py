@@ -17,6 +17,7 @@ from rm.containers import move_masters
 from rm.forgetting import ENDED_WHOLE_MAX
 from rm.leaving import decommission, recommission
 from rm.lifetime import limit
+from rm.nodes.updating import update
 from rm.placing.feasible import NoRoomError, nodes_may_come
 from rm.placing.hosting import check_master
 from rm.report import explain, reports
@@ -63,6 +64,7 @@ from weft.protocol.requests import (
     SetPriority,
     SetQueues,
     SubmitApplication,
+    UpdateNode,
 )
 
 
@@ -256,6 +258,12 @@ def _recommission(books: Books, request: RecommissionNode) -> Done:
     return Done(node.state.name)
 
 
+def _update(books: Books, request: UpdateNode) -> Done:
+    node = _node(books, request.node_id)
+    update(books, node, request)
+    return Done(node.state.name)
+
+
 def _queues(books: Books, request: ListQueues) -> QueueReport:
     return reports.queue(books, 0)
 
@@ -285,6 +293,7 @@ _HANDLERS: dict[type, Callable[[Books, Any], ClientAnswer]] = {
     ListNodes: _nodes,
     DecommissionNode: _decommission,
     RecommissionNode: _recommission,
+    UpdateNode: _update,
     ListQueues: _queues,
     SetQueues: queue_changes.set_queues,
     GetMetrics: _metrics,

@@ -2,8 +2,8 @@
 
 Kinds: `start` (of the manager), `app`, `attempt` (its master got a container), `failed` (an
 attempt), `tasks` (finished: [stage, task, run_s]), `move`, `priority`, `final`; `node` (it leaves,
-or left, or is in service again: an empty state); `queues` (the
-tree that a client set last).
+or left, or is in service again: an empty state); `queues` (the tree
+that a client set last); `update` (what an operator says of a node).
 
 What is not among them comes back by itself: what runs is told by nodes, what is wanted by masters,
 each when it registers. So the journal grows with applications and finished tasks, not with grants.
@@ -21,6 +21,7 @@ from rm.forgetting import ENDED_WHOLE_MAX, remember
 from rm.ledger.queues import QueueTree
 from rm.lifetime import limit
 from rm.nodes.registering import recover_leaving
+from rm.nodes.updating import remember as remember_update
 from rm.queue_changes import change_queues
 from rm.state.books import Books
 from rm.state.lifecycle import AppEvent, AttemptEvent
@@ -50,8 +51,11 @@ KINDS = frozenset(
         "node",
         "next",
         "queues",
+        "update",
     }
 )
+# Of these the newest of each node counts; one that says none of its words says nothing any more.
+_OF_CLUSTER = {"queues": ("queues",), "update": ("capacity", "labels"), "node": ("state",)}
 _FINAL = {
     "FINISHED": AppEvent.RECOVER_FINISHED,
     "FAILED": AppEvent.RECOVER_FAILED,
@@ -73,6 +77,9 @@ def recover(books: Books, event: Recovered) -> None:
             recover_leaving(
                 books, str(record["node"]), str(record["state"]), float(record["until_s"])
             )
+        elif record["kind"] == "update":
+            said = {key: record[key] for key in ("capacity", "labels") if key in record}
+            remember_update(books, str(record["node"]), said)
         elif record["kind"] == "queues":
             _recover_queues(books, record["queues"])
         elif record["kind"] != "start":
@@ -89,8 +96,7 @@ def compact(records: Iterable[Record], apps_max: int = 10_000) -> list[Record]:
     Of ended applications the journal goes, and the oldest beyond `apps_max` go altogether.
     """
     starts, newest = 0, 0
-    queues: list[Record] = []
-    nodes: dict[str, Record] = {}
+    newest_of: dict[tuple[str, str], Record] = {}
     apps: dict[int, Json] = {}
     for record in records:
         kind = record["kind"]
@@ -99,13 +105,11 @@ def compact(records: Iterable[Record], apps_max: int = 10_000) -> list[Record]:
         if kind == "start":
             starts += int(record.get("count", 1))
             continue
-        if kind == "queues":
-            queues = [record]
-            continue
-        if kind == "node":
-            nodes.pop(str(record["node"]), None)
-            if record["state"]:
-                nodes[str(record["node"])] = record
+        if kind in _OF_CLUSTER:
+            about = str(kind), str(record.get("node", ""))
+            newest_of.pop(about, None)
+            if any(record.get(key) not in (None, "") for key in _OF_CLUSTER[kind]):
+                newest_of[about] = record
             continue
         number = int(record["app"])
         if kind == "next":
@@ -123,8 +127,7 @@ def compact(records: Iterable[Record], apps_max: int = 10_000) -> list[Record]:
             known[kind] = record
     out: list[Record] = [{"kind": "start", "count": starts}] if starts else []
     out.append({"kind": "next", "app": newest + 1})
-    out.extend(queues)
-    out.extend(nodes.values())
+    out.extend(newest_of.values())
     ended = [number for number, known in apps.items() if "final" in known]
     for number in ended[: max(0, len(ended) - apps_max)]:
         del apps[number]

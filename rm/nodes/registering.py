@@ -15,6 +15,7 @@ from rm.containers import (
 )
 from rm.forgetting import rack_of, slot_of_forgotten
 from rm.leaving import count_class, drain, examine, step
+from rm.nodes.updating import in_force
 from rm.state.books import Books
 from rm.state.lifecycle import (
     CONTAINER,
@@ -62,8 +63,9 @@ def register(books: Books, event: NodeRegistered) -> None:
       ends that it still owes come with its next heartbeats; a master that it lost has failed.
     """
     try:
-        capacity = books.types.vector(event.capacity, f"node {event.node_id}: capacity")
-        mask = books.label_mask(event.labels)
+        own = books.types.vector(event.capacity, f"node {event.node_id}: capacity")
+        capacity, labels = in_force(books, event.node_id, own, event.labels)
+        mask = books.label_mask(labels)
     except InputError as error:
         answer = NodeAnswered(event.node_id, 0, shutdown=str(error))
         books.out.append(Send(node_address(event.node_id), answer))
@@ -89,6 +91,7 @@ def register(books: Books, event: NodeRegistered) -> None:
         return
     node.boot, node.sure, node.challenge = event.boot, event.life == life, (0, 0)
     smaller = any(now < before for now, before in zip(capacity, node.capacity, strict=False))
+    node.said, node.labels = (own, event.labels), labels
     _describe(books, node, event, capacity, mask)
     running = {item.container_id for item in event.running}
     for holding in list(node.holdings.values()):
@@ -152,7 +155,7 @@ def _describe(books: Books, node: Node, event: NodeRegistered, capacity: Vector,
         count_class(books, node, -1)
     node.state = NODE.next(node.state, NodeEvent.RECONNECTED if known else NodeEvent.REGISTERED)
     node.present = True
-    node.address, node.rack, node.labels = event.address, event.rack, event.labels
+    node.address, node.rack = event.address, event.rack
     node.capacity, node.use, node.speed = capacity, (), event.speed
     books.unlike = books.unlike or event.speed != 1.0
     node.settled_at = NEVER

@@ -24,7 +24,7 @@ from weft.model.dag import Floats
 from weft.model.errors import InputError
 from weft.model.ids import AppId, AttemptId, ContainerId, NodeId, first_number
 from weft.model.job import Job
-from weft.model.json_types import Table
+from weft.model.json_types import Json, Table
 from weft.model.queues import QueueSpec
 from weft.model.resources import TOLERANCE, ResourceTypes, Vector
 from weft.policies.compiled import steady
@@ -133,6 +133,7 @@ class Books:
         "unlike",
         "unsaved_tasks",
         "unseen_containers",
+        "updates",
         "view",
         "waiting",
         "with_files",
@@ -166,6 +167,8 @@ class Books:
         self.ended_small: deque[AppId] = deque()
         self.submissions: dict[str, AppId] = {}
         self.nodes: dict[NodeId, Node] = {}
+        # What an operator said of nodes: `capacity` by resource, `labels`.
+        self.updates: dict[NodeId, Json] = {}
         # Applications leave files on these nodes.
         self.with_files: dict[NodeId, None] = {}
         self.node_at: list[Node] = []

@@ -440,6 +440,7 @@ class Node:
         "rack",
         "refused_s",
         "runs",
+        "said",
         "seen",
         "settled_at",
         "slot",
@@ -464,6 +465,8 @@ class Node:
         self.rack = ""
         self.labels: tuple[str, ...] = ()
         self.capacity: Vector = (0.0,) * d
+        # It offers so much, and has these labels, where no operator said otherwise.
+        self.said: tuple[Vector, tuple[str, ...]] = ((), ())
         self.use: Vector = ()
         self.present = False
         self.drain_until_s = -1.0

@@ -216,6 +216,7 @@ def requests(app: int) -> dict[str, Any]:
         "ListNodes": pb.ListNodesRequest(),
         "DecommissionNode": pb.DecommissionNodeRequest(node_id="n2", timeout_s=-1),
         "RecommissionNode": pb.RecommissionNodeRequest(node_id="n2"),
+        "UpdateNode": pb.UpdateNodeRequest(node_id="n2", own=True),
         "ListQueues": Nothing(),
         "SetQueues": pb.SetQueuesRequest(queues_json=b'{"root": null}', dry_run=True),
         "GetMetrics": Nothing(),

@@ -121,6 +121,7 @@ ANSWERS: dict[Any, Any] = {
     requests.DecommissionNode: requests.Done,
     requests.RecommissionNode: requests.Done,
     requests.ListQueues: requests.QueueReport,
+    requests.UpdateNode: requests.Done,
     requests.SetQueues: requests.QueuesSet,
     requests.GetMetrics: requests.ClusterMetrics,
     requests.GetManager: requests.ManagerReport,

@@ -12,7 +12,7 @@ Every call raises `RefusedError` when the Resource Manager says no (nothing chan
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -144,6 +144,20 @@ class Client:
     def recommission(self, node: NodeId) -> str:
         """Put a node back into service; returns its state."""
         return self._run(self._client.recommission(node))
+
+    def update_node(
+        self,
+        node: NodeId,
+        capacity: Mapping[str, float] | None = None,
+        labels: Iterable[str] | None = None,
+        *,
+        own: bool = False,
+    ) -> str:
+        """Say what a node has instead of what itself says; return its state.
+
+        What is None, or not named in `capacity`, stays; `own`: as the node itself says.
+        """
+        return self._run(self._client.update_node(node, capacity, labels, own=own))
 
     def queues(self) -> QueueReport:
         """Return the tree of queues."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -45,6 +45,7 @@ from weft.protocol.requests import (
     SetPriority,
     SetQueues,
     SubmitApplication,
+    UpdateNode,
 )
 
 DEFAULT_ADDRESS = "127.0.0.1:8030"
@@ -203,6 +204,23 @@ class AsyncClient:
     async def recommission(self, node: NodeId) -> str:
         """Put a node back into service; returns its state."""
         return (await self._ask(RecommissionNode(node), Done)).state
+
+    async def update_node(
+        self,
+        node: NodeId,
+        capacity: Mapping[str, float] | None = None,
+        labels: Iterable[str] | None = None,
+        *,
+        own: bool = False,
+    ) -> str:
+        """Say what a node has instead of what itself says; return its state.
+
+        What is None, or not named in `capacity`, stays; `own`: as the node itself says.
+        """
+        wanted = UpdateNode(
+            node, dict(capacity or {}), tuple(labels or ()), labels is not None, own
+        )
+        return (await self._ask(wanted, Done)).state
 
     async def queues(self) -> QueueReport:
         """Return the tree of queues."""

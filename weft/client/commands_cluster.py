@@ -2,6 +2,7 @@
 
 import json
 import time
+from typing import Any
 
 import click
 
@@ -9,6 +10,7 @@ from weft.client import show
 from weft.client.api import DRAIN_S, ENDED, Client, RefusedError
 from weft.client.commands_apps import connected, json_option, manager_option, positive
 from weft.client.naming import find_app, node_states
+from weft.model.cluster import amounts_from_text
 from weft.model.errors import WeftError
 from weft.protocol.requests import ManagerReport
 
@@ -44,6 +46,21 @@ LEADS = ("ALONE", "LEADER")
     help="Put a node back into service (may be repeated).",
 )
 @click.option(
+    "--update",
+    "updated",
+    multiple=True,
+    metavar="NODE",
+    help="Say what a node has, while it runs (may be repeated).",
+)
+@click.option(
+    "--capacity",
+    default="",
+    metavar="AMOUNTS",
+    help="With --update: 4vcores,8192memory_mb; at most what the node offers.",
+)
+@click.option("--labels", metavar="A,B", help='With --update: these labels instead; "": none.')
+@click.option("--own", is_flag=True, help="With --update: what the node itself says counts again.")
+@click.option(
     "--sort",
     default="name",
     metavar="COLUMN",
@@ -61,8 +78,12 @@ def nodes(
     wait: bool,
     address: str,
     as_json: bool,
+    **said: Any,
 ) -> None:
-    """List nodes, or take them out of service and put them back."""
+    """List nodes, take them out of service and put them back, or say what they have."""
+    if said["capacity"] or said["labels"] is not None or said["own"] or said["updated"]:
+        _show_states(_update(address, **said), as_json)
+        return
     if both := set(leaving) & set(returning):
         raise click.UsageError(f"{min(both)} cannot leave and return at once")
     if wait and not (leaving or returning):
@@ -76,16 +97,34 @@ def nodes(
             if wait:
                 wanted = dict.fromkeys(leaving, "DECOMMISSIONED")
                 now = _await_states(client, wanted | dict.fromkeys(returning, "RUNNING"))
-            if as_json:
-                show.echo_json(now)
-            else:
-                click.echo("\n".join(f"{name} {state}" for name, state in now.items()))
+            _show_states(now, as_json)
             return
         reports = show.sort_nodes(client.nodes(wanted_states), sort)
         if as_json:
             show.echo_json(reports)
         else:
             show.show_nodes(reports)
+
+
+def _update(
+    address: str, updated: tuple[str, ...], capacity: str, labels: str | None, own: bool
+) -> dict[str, str]:
+    """Say what nodes have; return their states."""
+    if not updated:
+        raise click.UsageError("--capacity, --labels and --own go with --update")
+    if not (capacity or labels is not None or own):
+        raise click.UsageError("--update goes with --capacity, --labels or --own")
+    amounts = amounts_from_text(capacity, "--capacity") if capacity else None
+    tags = None if labels is None else [one.strip() for one in labels.split(",") if one.strip()]
+    with connected(address) as client:
+        return {name: client.update_node(name, amounts, tags, own=own) for name in updated}
+
+
+def _show_states(now: dict[str, str], as_json: bool) -> None:
+    if as_json:
+        show.echo_json(now)
+    else:
+        click.echo("\n".join(f"{name} {state}" for name, state in now.items()))
 
 
 def _await_states(client: Client, wanted: dict[str, str]) -> dict[str, str]:

@@ -109,16 +109,22 @@ def cluster_from_text(text: str) -> ClusterSpec:
         match = _GROUP.fullmatch(part.strip())
         if match is None:
             raise InputError("cluster", f"{text!r} is not like 100x16vcores,65536memory_mb")
-        capacity: dict[str, float] = {}
-        for item in match[2].split(","):
-            amount = _AMOUNT.fullmatch(item.strip())
-            if amount is None:
-                raise InputError("cluster", f"{item!r} in {text!r} is not an amount like 16vcores")
-            if amount[2] in capacity:
-                raise InputError("cluster", f"resource {amount[2]!r} occurs twice in {part!r}")
-            capacity[amount[2]] = float(amount[1])
+        capacity = amounts_from_text(match[2], "cluster")
         groups.append({"count": int(match[1]), "capacity": capacity})
     return cluster_from_dict({"nodes": groups}, "cluster")
+
+
+def amounts_from_text(text: str, place: str) -> dict[str, float]:
+    """Read `16vcores,65536memory_mb`; raises InputError that names `place`."""
+    amounts: dict[str, float] = {}
+    for item in text.split(","):
+        amount = _AMOUNT.fullmatch(item.strip())
+        if amount is None:
+            raise InputError(place, f"{item!r} in {text!r} is not an amount like 16vcores")
+        if amount[2] in amounts:
+            raise InputError(place, f"resource {amount[2]!r} occurs twice in {text!r}")
+        amounts[amount[2]] = float(amount[1])
+    return amounts
 
 
 def _types(value: object, place: str) -> ResourceTypes:

@@ -81,6 +81,7 @@ TABLE: Mapping[str, frozenset[Who]] = {
     f"{CLIENT_SERVICE}ListNodes": _USERS,
     f"{CLIENT_SERVICE}DecommissionNode": _OPERATORS,
     f"{CLIENT_SERVICE}RecommissionNode": _OPERATORS,
+    f"{CLIENT_SERVICE}UpdateNode": _OPERATORS,
     f"{CLIENT_SERVICE}ListQueues": _USERS,
     f"{CLIENT_SERVICE}SetQueues": _OPERATORS | {Who.QUEUE_ADMIN},
     f"{CLIENT_SERVICE}GetMetrics": _USERS,

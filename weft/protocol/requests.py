@@ -122,6 +122,21 @@ class RecommissionNode:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdateNode:
+    """Say what a node has instead of what itself says; containers there keep running.
+
+    Of `capacity` only the amounts that are named change, and none beyond what the node offers.
+    `labels` count where `relabel` says so. `own`: what was said before is taken back first.
+    """
+
+    node_id: NodeId
+    capacity: dict[str, float] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    relabel: bool = False
+    own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ListQueues:
     """The tree of queues."""
 
@@ -180,6 +195,7 @@ ClientRequest = (
     | ListNodes
     | DecommissionNode
     | RecommissionNode
+    | UpdateNode
     | ListQueues
     | SetQueues
     | GetMetrics

@@ -358,6 +358,44 @@ class RecommissionNodeRequest(_message.Message):
 Global___RecommissionNodeRequest: _TypeAlias = RecommissionNodeRequest  # noqa: Y015
 
 @_typing.final
+class UpdateNodeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    RELABEL_FIELD_NUMBER: _builtins.int
+    OWN_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.str
+    relabel: _builtins.bool
+    own: _builtins.bool
+    """first take back what was said before"""
+    @_builtins.property
+    def capacity(self) -> _containers.RepeatedCompositeFieldContainer[_words_pb2.Amount]:
+        """what is not named stays; never more than the node offers"""
+
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """with `relabel`"""
+
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.str = ...,
+        capacity: _abc.Iterable[_words_pb2.Amount] | None = ...,
+        labels: _abc.Iterable[_builtins.str] | None = ...,
+        relabel: _builtins.bool = ...,
+        own: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "labels", b"labels", "node_id", b"node_id", "own", b"own", "relabel", b"relabel"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateNodeRequest: _TypeAlias = UpdateNodeRequest  # noqa: Y015
+
+@_typing.final
 class ExplainRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -95,6 +95,11 @@ class ResourceManagerClientStub:
                 request_serializer=client__pb2.RecommissionNodeRequest.SerializeToString,
                 response_deserializer=client__pb2.Done.FromString,
                 _registered_method=True)
+        self.UpdateNode = channel.unary_unary(
+                '/weft.ResourceManagerClient/UpdateNode',
+                request_serializer=client__pb2.UpdateNodeRequest.SerializeToString,
+                response_deserializer=client__pb2.Done.FromString,
+                _registered_method=True)
         self.ListQueues = channel.unary_unary(
                 '/weft.ResourceManagerClient/ListQueues',
                 request_serializer=words__pb2.Nothing.SerializeToString,
@@ -218,6 +223,13 @@ class ResourceManagerClientServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UpdateNode(self, request, context):
+        """Say what a node has instead of what itself says; answered with the node's state.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListQueues(self, request, context):
         """The tree of queues from the root.
         """
@@ -328,6 +340,11 @@ def add_ResourceManagerClientServicer_to_server(servicer, server):
             'RecommissionNode': grpc.unary_unary_rpc_method_handler(
                     servicer.RecommissionNode,
                     request_deserializer=client__pb2.RecommissionNodeRequest.FromString,
+                    response_serializer=client__pb2.Done.SerializeToString,
+            ),
+            'UpdateNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateNode,
+                    request_deserializer=client__pb2.UpdateNodeRequest.FromString,
                     response_serializer=client__pb2.Done.SerializeToString,
             ),
             'ListQueues': grpc.unary_unary_rpc_method_handler(
@@ -689,6 +706,33 @@ class ResourceManagerClient:
             target,
             '/weft.ResourceManagerClient/RecommissionNode',
             client__pb2.RecommissionNodeRequest.SerializeToString,
+            client__pb2.Done.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.ResourceManagerClient/UpdateNode',
+            client__pb2.UpdateNodeRequest.SerializeToString,
             client__pb2.Done.FromString,
             options,
             channel_credentials,

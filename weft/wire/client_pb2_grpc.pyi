@@ -60,6 +60,8 @@ class ResourceManagerClientStub:
     """Take a node out of service, gracefully; answered with the node's state."""
     RecommissionNode: _grpc.UnaryUnaryMultiCallable[_client_pb2.RecommissionNodeRequest, _client_pb2.Done]
     """Put a node back into service; answered with the node's state."""
+    UpdateNode: _grpc.UnaryUnaryMultiCallable[_client_pb2.UpdateNodeRequest, _client_pb2.Done]
+    """Say what a node has instead of what itself says; answered with the node's state."""
     ListQueues: _grpc.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.QueueReport]
     """The tree of queues from the root."""
     SetQueues: _grpc.UnaryUnaryMultiCallable[_client_pb2.SetQueuesRequest, _client_pb2.QueuesSet]
@@ -101,6 +103,8 @@ class ResourceManagerClientAsyncStub(ResourceManagerClientStub):
     """Take a node out of service, gracefully; answered with the node's state."""
     RecommissionNode: _aio.UnaryUnaryMultiCallable[_client_pb2.RecommissionNodeRequest, _client_pb2.Done]  # type: ignore[assignment]
     """Put a node back into service; answered with the node's state."""
+    UpdateNode: _aio.UnaryUnaryMultiCallable[_client_pb2.UpdateNodeRequest, _client_pb2.Done]  # type: ignore[assignment]
+    """Say what a node has instead of what itself says; answered with the node's state."""
     ListQueues: _aio.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.QueueReport]  # type: ignore[assignment]
     """The tree of queues from the root."""
     SetQueues: _aio.UnaryUnaryMultiCallable[_client_pb2.SetQueuesRequest, _client_pb2.QueuesSet]  # type: ignore[assignment]
@@ -211,6 +215,14 @@ class ResourceManagerClientServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_client_pb2.Done, _abc.Awaitable[_client_pb2.Done]]:
         """Put a node back into service; answered with the node's state."""
+
+    @_abc_1.abstractmethod
+    def UpdateNode(
+        self,
+        request: _client_pb2.UpdateNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_client_pb2.Done, _abc.Awaitable[_client_pb2.Done]]:
+        """Say what a node has instead of what itself says; answered with the node's state."""
 
     @_abc_1.abstractmethod
     def ListQueues(

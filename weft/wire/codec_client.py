@@ -42,6 +42,7 @@ from weft.protocol.requests import (
     SetPriority,
     SetQueues,
     SubmitApplication,
+    UpdateNode,
 )
 from weft.wire import client_pb2 as pb
 from weft.wire import words_pb2 as words
@@ -123,6 +124,7 @@ CALLS: Mapping[type, Call] = dict(
         _call(ListNodes, pb.ListNodesRequest, _NODES, pb.NodeReports),
         _call(DecommissionNode, pb.DecommissionNodeRequest, Done, pb.Done),
         _call(RecommissionNode, pb.RecommissionNodeRequest, Done, pb.Done),
+        _call(UpdateNode, pb.UpdateNodeRequest, Done, pb.Done),
         _call(ListQueues, words.Nothing, QueueReport, pb.QueueReport),
         _call(SetQueues, pb.SetQueuesRequest, QueuesSet, pb.QueuesSet, _QUEUES),
         _call(GetMetrics, words.Nothing, ClusterMetrics, pb.ClusterMetrics),

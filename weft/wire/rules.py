@@ -484,6 +484,13 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     requests.ListNodes: {"states": STATES, "limit": COUNT, "page": NAME},
     requests.DecommissionNode: {"node_id": NAME, "timeout_s": NUMBER},
     requests.RecommissionNode: {"node_id": NAME},
+    requests.UpdateNode: {
+        "node_id": NAME,
+        "capacity": CAPACITY,
+        "labels": LABELS,
+        "relabel": GIVEN,
+        "own": GIVEN,
+    },
     requests.ListQueues: {},
     # A tree is checked where it is read (`weft.model.queues`).
     requests.SetQueues: {"queues": GIVEN, "dry_run": GIVEN},

@@ -120,7 +120,11 @@ class State:
             machine = Machine(slot, name, rack, self.rules.calculator.none)
             self.machines[slot] = machine
         machine.name, machine.rack = name, rack
-        machine.partition = self.partition(label).at
+        at = self.partition(label).at
+        if machine.up and at != machine.partition:
+            # What it has leaves the partition that it was in.
+            self.set_capacity(machine, machine.total, machine.free, up=False)
+        machine.partition = at
         return machine
 
     def set_capacity(self, machine: Machine, total: Amount, free: Amount, *, up: bool) -> None:
