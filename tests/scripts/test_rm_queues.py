@@ -70,9 +70,9 @@ def held(rig: Rig) -> dict[str, int]:
     }
 
 
-def settle(rig: Rig) -> None:
+def settle(rig: Rig, later_s: float = 0.0) -> None:
     for _ in range(4):
-        rig.beat()
+        rig.beat(later_s=later_s)
         for master in rig.masters.values():
             rig.allocate(master)
 
@@ -106,7 +106,7 @@ def test_who_waits_is_served_as_if_the_new_queues_had_always_been_there(matcher:
     """Deciders keep arrays by queue: none may go on with those of the tree before."""
 
     def grants(rig: Rig) -> list[tuple[int, str]]:
-        settle(rig)
+        settle(rig, 1.0)
         found = [
             c
             for m in rig.heard
@@ -123,6 +123,8 @@ def test_who_waits_is_served_as_if_the_new_queues_had_always_been_there(matcher:
             for n, queue in enumerate("aabb")
         ]
         masters = [rig.start(wanted) for wanted in jobs]
+        for _ in masters:
+            rig.beat(later_s=1.0)
         rig.ask_manager(DecommissionNode("home", -1.0))
         for master in masters:
             rig.allocate(master, ask(total=12))

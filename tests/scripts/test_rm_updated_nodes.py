@@ -17,7 +17,8 @@ def one_node(matcher: str = "capacity", tasks: int = 8) -> tuple[Rig, FakeMaster
     rig.add_node("n1", memory_mb=16384.0)
     master = rig.start(job("j", stage(tasks=tasks)))
     rig.allocate(master, ask(total=tasks))
-    rig.beat()
+    for _ in range(4):
+        rig.beat()
     assert tasks_of(rig) == 4
     return rig, master
 
@@ -72,7 +73,7 @@ def test_what_was_said_outlives_the_node_and_the_manager_until_it_is_taken_back(
     assert seen(third) == seen(again)
 
 
-@pytest.mark.parametrize("matcher", MATCHERS)
+@pytest.mark.parametrize("matcher", [name for name in MATCHERS if name != "yarn_fair"])
 def test_a_new_label_lets_asks_for_it_in(matcher: str) -> None:
     rig = Rig(matcher, FREE)
     for name in ("n1", "n2", "n3"):
