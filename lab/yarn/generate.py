@@ -229,6 +229,28 @@ class _Preempting(_Draw):
             given[prefix + "intra-queue-preemption.disable_preemption"] = "true"
 
 
+class _Parallel(_Draw):
+    """One in which queues and users may run so many applications at once."""
+
+    def settings(self) -> None:
+        """Draw limits of users, too."""
+        super().settings()
+        for key, values in (
+            ("max-parallel-apps", (None, None, None, 4)),
+            ("user.max-parallel-apps", (None, 1, 3)),
+            ("user.u1.max-parallel-apps", (None, 2)),
+        ):
+            value = self.one(*values)
+            if value is not None:
+                self.configuration[CAPACITY + key] = value
+
+    def leaf(self, prefix: str, name: str) -> None:
+        """Draw a limit of a queue, too."""
+        super().leaf(prefix, name)
+        if self.rng.random() < 0.5:
+            self.configuration[prefix + "max-parallel-apps"] = self.one(1, 2, 5)
+
+
 FAIR = "yarn.scheduler.fair."
 
 
@@ -335,7 +357,8 @@ def scenario(seed: int, kind: str = "random") -> Table:
     """Return the scenario of a seed."""
     if kind == "fair":
         return _fair_scenario(seed)
-    draw = _Preempting(seed) if kind == "preempting" else _Draw(seed)
+    kinds = {"preempting": _Preempting, "parallel": _Parallel}
+    draw = kinds.get(kind, _Draw)(seed)
     draw.settings()
     draw.queues("root", 1)
     nodes = draw.machines()
@@ -366,7 +389,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write random scenarios.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", default="0:1000")
-    parser.add_argument("--kind", choices=("random", "preempting", "fair"), default="random")
+    parser.add_argument(
+        "--kind", choices=("random", "preempting", "parallel", "fair"), default="random"
+    )
     chosen = parser.parse_args()
     first, _, end = chosen.seeds.partition(":")
     chosen.folder.mkdir(parents=True, exist_ok=True)

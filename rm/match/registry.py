@@ -104,6 +104,8 @@ MATCHERS: dict[str, Row] = {
             ),
             "am_non_exclusive": Parameter(False, "masters on nodes whose label is shared"),
             "shared_labels": Parameter("", "labels, with commas, that are not exclusive"),
+            "user_max_running": Parameter(-1, "applications of a user that run; -1: any", -1),
+            "users_max_running": Parameter("", "the same of some users: ann=3,bob=1"),
             "preemption_order": Parameter(
                 "userlimit_first",
                 "what preemption within a queue goes by first",

@@ -408,7 +408,7 @@ def test_the_command_writes_a_cluster_that_loads(tmp_path):
                 P + "root.queues": "a,b",
                 P + "root.a.capacity": 60,
                 P + "root.b.capacity": 40,
-                P + "root.a.max-parallel-apps": 3,
+                P + "root.a.maximum-allocation-mb": 4096,
                 P + "maximum-am-resource-percent": 0.2,
             }
         )
@@ -418,7 +418,7 @@ def test_the_command_writes_a_cluster_that_loads(tmp_path):
         weft, ["import-yarn", str(tmp_path / "q.xml"), "--nodes", "3", "--out", str(out)]
     )
     assert said.exit_code == 0, said.output
-    assert "left out: yarn.scheduler.capacity.root.a.max-parallel-apps" in said.stderr
+    assert "left out: yarn.scheduler.capacity.root.a.maximum-allocation-mb" in said.stderr
     assert "--scheduler yarn" in said.stdout
     spec = load_cluster(str(out))
     assert len(spec.nodes) == 3

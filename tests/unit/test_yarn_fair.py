@@ -119,3 +119,25 @@ def test_what_a_killed_application_asked_for_is_withdrawn() -> None:
     first, *others = [row[2] for row in loop.answer.grants]
     assert first == 1
     assert set(others) == {2}
+
+
+def test_an_application_beyond_max_parallel_apps_runs_later() -> None:
+    capacity = "yarn.scheduler.capacity.root."
+    asks = [{"pri": 1, "mem": 1024, "vcores": 1, "count": 3, "dur": 99}]
+    limits = {capacity + "a.max-parallel-apps": 1, capacity + "a.user-limit-factor": 9}
+    data = {
+        "configuration": {capacity + "queues": "a", capacity + "a.capacity": 100} | limits,
+        "rounds": 9,
+        "nodes": [{"name": "n0", "mem": 8192, "vcores": 8}],
+        "applications": [{"id": i, "at": 0, "queue": "a", "asks": asks} for i in (1, 2)],
+    }
+    loop = Loop(case_of("capacity", data))
+    loop.begin()
+    loop.open_round(0)
+    for number in range(4):
+        beat(loop, number)
+    assert [row[2] for row in loop.answer.grants] == [1, 1, 1]
+    request(loop, KillApplication(loop.manager.books.app_at[0].app_id))
+    for number in range(4, 9):
+        beat(loop, number)
+    assert [row[2] for row in loop.answer.grants] == [1, 1, 1, 2, 2, 2]

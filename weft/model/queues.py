@@ -36,6 +36,7 @@ _QUEUE_KEYS = {
     "default_label",
     "disable_preemption",
     "disable_intra_queue_preemption",
+    "max_parallel_apps",
     "fair",
     "state",
 }
@@ -94,8 +95,8 @@ class QueueSpec:
     a leaf's applications, "fair" (least used first) or "weighted" (over the logarithm of what they
     want) instead of by submission; (capacity, max_capacity) of nodes with a label; how much more
     than others a user may hold; the label that asks without one need; whether preemption takes
-    nothing from it, for other queues or within (None: as the queue above says). The matcher
-    `yarn_fair` goes by `fair`.
+    nothing from it, for other queues or within (None: as the queue above says); how many
+    applications run at once here and below (-1: any number). `yarn_fair` goes by `fair`.
     """
 
     name: str
@@ -117,6 +118,7 @@ class QueueSpec:
     default_label: str = ""
     disable_preemption: bool | None = None
     disable_intra_queue_preemption: bool | None = None
+    max_parallel_apps: int = -1
     fair: FairTerms = FairTerms()
     state: str = RUNNING
     children: tuple["QueueSpec", ...] = ()
@@ -257,6 +259,12 @@ class _Reader:
             default_label=read_text(table.get("default_label", ""), place, empty=True),
             disable_preemption=_switch(table, "disable_preemption", place),
             disable_intra_queue_preemption=_switch(table, "disable_intra_queue_preemption", place),
+            max_parallel_apps=read_integer(
+                table.get("max_parallel_apps", -1),
+                f"{place}.max_parallel_apps",
+                -1,
+                _APPLICATIONS_MAX,
+            ),
             fair=_fair(table.get("fair", {}), f"{place}.fair"),
             state=_one_of(table, "state", RUNNING, (RUNNING, STOPPED), place),
             children=self._children(below, place, depth),

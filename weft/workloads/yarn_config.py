@@ -190,7 +190,7 @@ def _take(given: Noted, fair: list[tuple[Path, ElementTree.Element]], found: Yar
         _read_matcher(given, found)
     elif found.scheduler == "yarn_fair":
         _read_fair(given, found)
-    if found.scheduler != "yarn_fair":
+    if found.scheduler not in ("yarn", "yarn_fair"):
         # Limits of users in running applications are the Fair Scheduler's alone.
         for name in ("user_max_running", "users_max_running"):
             found.matcher.pop(name, None)
@@ -365,6 +365,18 @@ def _read_matcher(given: Mapping[str, str], into: YarnConfig) -> None:
     for name, to in _SWITCHES.items():
         if name in given:
             into.matcher[to] = _switched(given[name], name)
+    user = CAPACITY + "user."
+    if user + "max-parallel-apps" in given:
+        name = user + "max-parallel-apps"
+        into.matcher["user_max_running"] = int(read_number(given[name], name))
+    most = {
+        name.removeprefix(user).removesuffix(".max-parallel-apps"): name
+        for name in given
+        if name.startswith(user) and name.endswith(".max-parallel-apps")
+    }
+    if most:
+        pairs = [f"{one}={int(read_number(given[name], name))}" for one, name in most.items()]
+        into.matcher["users_max_running"] = ",".join(pairs)
     for name, to in _PARTS.items():
         if name in given:
             into.matcher[to] = read_number(given[name], name)

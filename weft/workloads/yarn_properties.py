@@ -135,21 +135,14 @@ PROPERTIES: tuple[Property, ...] = (
         PREEMPTION + "additional_res_balance_based_on_reserved_containers",
         "matcher.preemption_based_on_reserved",
     ),
+    Property(QUEUE + "max-parallel-apps", "max_parallel_apps"),
+    Property(CAPACITY + "max-parallel-apps", "max_parallel_apps of queues that say none"),
+    Property(CAPACITY + "user.max-parallel-apps", "matcher.user_max_running"),
+    Property(CAPACITY + "user.<user>.max-parallel-apps", "matcher.users_max_running"),
     Property(QUEUE + "disable_preemption", "disable_preemption"),
     Property(QUEUE + "intra-queue-preemption.disable_preemption", "disable_intra_queue_preemption"),
     Property("yarn.scheduler.fair.preemption", "manager.preemption"),
     # -- left out, each with the reason ------------------------------------------------------------
-    Property(QUEUE + "max-parallel-apps", why="beyond a limit applications are refused, not kept"),
-    Property(
-        CAPACITY + "max-parallel-apps", why="beyond a limit applications are refused, not kept"
-    ),
-    Property(
-        CAPACITY + "user.max-parallel-apps", why="beyond a limit applications are refused, not kept"
-    ),
-    Property(
-        CAPACITY + "user.<user>.max-parallel-apps",
-        why="beyond a limit applications are refused, not kept",
-    ),
     Property(QUEUE + "maximum-allocation-mb", why="one maximum for all queues"),
     Property(QUEUE + "maximum-allocation-vcores", why="one maximum for all queues"),
     Property(QUEUE + "maximum-allocation", why="one maximum for all queues"),

@@ -68,6 +68,10 @@ class _Capacity:
             made |= self._labels(prefix)
         lists = self._lists(prefix, made, above)
         made |= self._lifetimes(prefix)
+        every = self.given.get(CAPACITY + "max-parallel-apps", "-1")
+        parallel = self.given.get(f"{prefix}max-parallel-apps", every)
+        if (at_once := int(read_number(parallel, f"{prefix}max-parallel-apps"))) >= 0:
+            made["max_parallel_apps"] = at_once
         for key in ("disable_preemption", "intra-queue-preemption.disable_preemption"):
             if said := self.given.get(prefix + key, ""):
                 to = "disable_intra_queue_preemption" if "." in key else key

@@ -439,6 +439,14 @@ class BooksMatcher(BaseMatcher):
         state.set_capacity(machine, total, free, up=bool(nodes.up[slot]))
 
 
+def numbers_of(text: str) -> dict[str, int]:
+    """Read `ann=3,bob=1`; raises InputError."""
+    pairs = [one.rpartition("=") for one in text.split(",") if one.strip()]
+    if not all(user.strip() and most.strip().isdecimal() for user, _, most in pairs):
+        raise InputError("users_max_running", f"expected ann=3,bob=1, got {text!r}")
+    return {user.strip(): int(most) for user, _, most in pairs}
+
+
 def _weight_of(view: View, leaf: Leaf, user: str) -> float:
     return view.queues.specs[leaf.slot][1].user_weights.get(user, 1.0)
 

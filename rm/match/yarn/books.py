@@ -198,7 +198,8 @@ class Queue:
     """A queue; leaves are `Leaf`.
 
     It admits `labels`, or all with None. It `respects` the priorities of the queues below or not.
-    It `keeps` what it holds, and `keeps_inside` the queue: preemption takes nothing from it.
+    It `keeps` what it holds, and `keeps_inside` the queue: preemption takes nothing from it. So
+    many applications run at once as `most_running` says, below 0: any number.
     """
 
     __slots__ = (
@@ -207,6 +208,7 @@ class Queue:
         "keeps",
         "keeps_inside",
         "labels",
+        "most_running",
         "parent",
         "path",
         "priority",
@@ -224,6 +226,7 @@ class Queue:
         self.priority = 0
         self.respects = False
         self.keeps = self.keeps_inside = False
+        self.most_running = -1
         if parent is not None:
             parent.children.append(self)
 

@@ -2,7 +2,7 @@
 
 from rm.ledger.view import View
 from rm.match.protocol import Match
-from rm.match.yarn.base import BooksMatcher, Sizes
+from rm.match.yarn.base import BooksMatcher, Sizes, numbers_of
 from rm.match.yarn.books import Application, Queue
 from rm.match.yarn.fair_state import FairRules, FairState
 from rm.match.yarn.fair_walk import FairWalk
@@ -43,7 +43,7 @@ class YarnFairMatcher(BooksMatcher):
             {"memory_mb": increment_allocation_mb, "vcores": increment_allocation_vcores},
         )
         super().__init__(sizes, memory_only=False)
-        pairs = [one.rpartition("=") for one in users_max_running.split(",") if one]
+        self._running = user_max_running, numbers_of(users_max_running)
         self._rules = FairRules(
             node_locality_threshold=node_locality_threshold,
             rack_locality_threshold=rack_locality_threshold,
@@ -54,14 +54,15 @@ class YarnFairMatcher(BooksMatcher):
             reservable_nodes=reservable_nodes,
             reservation_multiple=reservation_multiple,
             update_interval_s=update_interval_s,
-            user_max_running=user_max_running,
-            users_max_running={user.strip(): int(most) for user, _, most in pairs},
         )
         self._fair: FairState
         self._updated_s = -1.0
 
     def _make(self, view: View, rules: Rules, queues: list[Queue], labels: dict[str, bool]) -> None:
+        rules.user_max_running, rules.users_max_running = self._running
         terms = [spec.fair for _, spec in view.queues.specs]
+        for queue, one in zip(queues, terms, strict=True):
+            queue.most_running = one.max_running_apps
         self._fair = FairState(rules, queues, self._rules, terms, view.types.names)
         self._state, self._walk = self._fair, FairWalk(self._fair)
         self._updated_s = -1.0

@@ -5,7 +5,7 @@ labels play no part, and an application runs as soon as queues and users may hav
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rm.match.yarn.amounts import Amount, single
 from rm.match.yarn.books import Application, Leaf, Machine, Partition, Queue, Request, Reservation
@@ -31,8 +31,6 @@ class FairRules:
     reservable_nodes: float = 0.05
     reservation_multiple: float = 2.0
     update_interval_s: float = 0.5
-    user_max_running: int = -1
-    users_max_running: dict[str, int] = field(default_factory=dict)
 
 
 class Share:
@@ -54,7 +52,7 @@ class Share:
 
 
 class QueueShare(Share):
-    """A queue, with its terms; `running` counts applications that may run, `waits` are others."""
+    """A queue, with its terms; `parts` are applications that run, `waits` others."""
 
     __slots__ = (
         "above",
@@ -64,7 +62,6 @@ class QueueShare(Share):
         "most",
         "most_of",
         "parts",
-        "running",
         "terms",
         "waits",
         "weight",
@@ -76,7 +73,6 @@ class QueueShare(Share):
         self.weight = single(terms.weight)
         self.above = above
         self.below: list[QueueShare] = []
-        self.running = 0
         self.am_used: Amount = queue.by[0].used
         self.least: tuple[int, ...] = ()
         # What it may hold at most, of a cluster of that size.
@@ -125,8 +121,6 @@ class FairState(State):
         self.terms = terms
         self.shares: list[QueueShare] = []
         self.parts: dict[int, AppShare] = {}
-        self.running_of: dict[str, int] = {}
-        self.waiting_of: dict[str, list[AppShare]] = {}
         self.levels: dict[Request, int] = {}
         self._nothing: tuple[int, ...] = (0,) * len(names)
         self._everything: tuple[int, ...] = (_ANY,) * len(names)
@@ -145,21 +139,19 @@ class FairState(State):
     def change_queues(self, queues: list[Queue], now_at: Ints, weight_of: WeightOf) -> None:
         """Go on with other queues; set `terms` first. Those run that may now."""
         super().change_queues(queues, now_at, weight_of)
+        self.update()
+
+    def _count_runners(self, queues: list[Queue], now_at: Ints) -> None:
         self._set_shares(queues)
         calc = self.rules.calculator
-        self.running_of, self.waiting_of = {}, {}
-        waiting: list[AppShare] = []
         for share in sorted(self.parts.values(), key=_start):
-            share.leaf = self.shares[share.app.leaf.slot]
-            if not share.runs:
-                waiting.append(share)
-                continue
-            self._run(share)
+            slot = share.app.leaf.slot
+            # Those that wait are still in their queue's earlier form.
+            share.leaf = self.shares[slot if share.runs else int(now_at[slot])]
+            (share.leaf.parts if share.runs else share.leaf.waits).append(share)
             if share.master is not None:
                 share.leaf.am_used = calc.add(share.leaf.am_used, share.master)
-        for share in waiting:
-            self._run_or_wait(share)
-        self.update()
+        super()._count_runners(queues, now_at)
 
     # -- queues' terms -----------------------------------------------------------------------------
 
@@ -237,7 +229,7 @@ class FairState(State):
         taken = 0
         for one in parts:
             most, least, weight = self.most(one)[r], self.least(one)[r], self.weight(one)
-            if most <= 0 or (isinstance(one, QueueShare) and not one.running):
+            if most <= 0 or (isinstance(one, QueueShare) and not self.runners.running[one.of.slot]):
                 fixed = 0
             elif weight <= 0:
                 fixed = max(least, 0)
@@ -280,94 +272,35 @@ class FairState(State):
         return app
 
     def start(self, app: Application) -> None:
-        """Let an application run if its queues and user may have one more; else it waits."""
+        """Let an application have containers if it runs; else it waits."""
         share = self.parts.get(app.slot)
         if share is None or share.runs or share in share.leaf.waits:
             return
+        if self.runners.waits(app):
+            share.leaf.waits.append(share)
+            return
+        share.runs = True
+        share.leaf.parts.append(share)
         app.leaf.waiting.remove(app)
         app.leaf.active.append(app)
         app.active = True
         app.user.pending_apps -= 1
         app.user.active_apps += 1
-        self._run_or_wait(share)
 
-    def _run_or_wait(self, share: AppShare) -> None:
-        if self._may_run(share):
-            self._run(share)
-        else:
-            share.leaf.waits.append(share)
-            self.waiting_of.setdefault(share.app.user.name, []).append(share)
-
-    def _most_running(self, user: str) -> int:
-        most = self.fair.users_max_running.get(user, self.fair.user_max_running)
-        return _ANY if most < 0 else most
-
-    def _may_run(self, share: AppShare) -> bool:
-        user = share.app.user.name
-        if self.running_of.get(user, 0) >= self._most_running(user):
-            return False
-        queue: QueueShare | None = share.leaf
-        while queue is not None:
-            if queue.running >= _running(queue):
-                return False
-            queue = queue.above
-        return True
-
-    def _run(self, share: AppShare) -> None:
-        share.runs = True
-        share.leaf.parts.append(share)
-        user = share.app.user.name
-        self.running_of[user] = self.running_of.get(user, 0) + 1
-        queue: QueueShare | None = share.leaf
-        while queue is not None:
-            queue.running += 1
-            queue = queue.above
+    def let_run(self, app: Application) -> None:
+        """Let an application run that waited for others to end."""
+        share = self.parts[app.slot]
+        share.leaf.waits.remove(share)
+        super().let_run(app)
 
     def close_app(self, app: Application) -> None:
         """Forget an application, and let those run that waited for it."""
-        share = self.parts.pop(app.slot)
-        leaf, user = share.leaf, app.user.name
-        super().close_app(app)
-        self.levels = {one: at for one, at in self.levels.items() if one.app is not app}
-        if not share.runs:
-            if share in leaf.waits:
-                leaf.waits.remove(share)
-                self.waiting_of[user].remove(share)
-            return
-        leaf.parts.remove(share)
+        share = self.parts[app.slot]
+        (share.leaf.parts if share.runs else share.leaf.waits).remove(share)
         self.master_ends(share)
-        self.running_of[user] -= 1
-        queue: QueueShare | None = leaf
-        while queue is not None:
-            queue.running -= 1
-            queue = queue.above
-        self._let_run(leaf, user)
-
-    def _let_run(self, leaf: QueueShare, user: str) -> None:
-        """Let applications run where a limit was just left (updateRunnabilityOnAppRemoval)."""
-        highest: QueueShare | None = None
-        queue: QueueShare | None = leaf
-        while queue is not None:
-            if queue.running == _running(queue) - 1:
-                highest = queue
-            queue = queue.above
-        lists = [] if highest is None else self._waiting_below(highest)
-        if self.running_of[user] == self._most_running(user) - 1 and self.waiting_of.get(user):
-            lists.append(list(self.waiting_of[user]))
-        started = 0
-        for one in sorted({id(one): one for some in lists for one in some}.values(), key=_start):
-            if started < len(lists) and self._may_run(one):
-                self._run(one)
-                one.leaf.waits.remove(one)
-                self.waiting_of[one.app.user.name].remove(one)
-                started += 1
-
-    def _waiting_below(self, share: QueueShare) -> list[list[AppShare]]:
-        if share.running >= _running(share):
-            return []
-        if isinstance(share.of, Leaf):
-            return [list(share.waits)]
-        return [some for below in share.below for some in self._waiting_below(below)]
+        super().close_app(app)
+        del self.parts[app.slot]
+        self.levels = {one: at for one, at in self.levels.items() if one.app is not app}
 
     def master_runs(self, share: AppShare, amount: Amount) -> None:
         """Count a master as running in its queue."""
@@ -467,11 +400,6 @@ class FairState(State):
         return calc.fits(
             calc.add(queue.am_used, amount), tuple([math.ceil(one * part) for one in room])
         )
-
-
-def _running(queue: QueueShare) -> int:
-    most = queue.terms.max_running_apps
-    return _ANY if most < 0 else most
 
 
 def _start(share: Share) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from rm.ledger.view import View
 from rm.match.protocol import Held, PreemptionTerms
-from rm.match.yarn.base import BooksMatcher, Sizes
+from rm.match.yarn.base import BooksMatcher, Sizes, numbers_of
 from rm.match.yarn.books import Application, Queue
 from rm.match.yarn.preemption import Live, Monitor
 from rm.match.yarn.rules import PreemptionRules, Rules
@@ -36,6 +36,8 @@ class YarnMatcher(BooksMatcher):
         reservations_continue_look_all_nodes: bool = True,
         am_non_exclusive: bool = False,
         shared_labels: str = "",
+        user_max_running: int = -1,
+        users_max_running: str = "",
         preemption_order: str = "userlimit_first",
         preemption_max_allowable_limit: float = 0.2,
         preemption_minimum_threshold: float = 0.5,
@@ -61,6 +63,8 @@ class YarnMatcher(BooksMatcher):
             "maximum_container_assignments": maximum_container_assignments,
             "reservations_continue_look_all_nodes": reservations_continue_look_all_nodes,
             "am_non_exclusive": am_non_exclusive,
+            "user_max_running": user_max_running,
+            "users_max_running": numbers_of(users_max_running),
         }
         self._preemption = PreemptionRules(
             userlimit_first=preemption_order == "userlimit_first",

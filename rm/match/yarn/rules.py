@@ -1,5 +1,6 @@
 """What an owner may set about the walk, under YARN's defaults (capacity-scheduler.xml)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rm.match.yarn.amounts import Amount, Calculator
@@ -38,6 +39,8 @@ class Rules:
     maximum_container_assignments: int = 100
     reservations_continue_look_all_nodes: bool = True
     am_non_exclusive: bool = False
+    user_max_running: int = -1
+    users_max_running: Mapping[str, int] = field(default_factory=dict)
     preemption: PreemptionRules = field(default_factory=PreemptionRules)
 
     def normalised(self, amount: Amount) -> Amount:

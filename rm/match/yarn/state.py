@@ -17,6 +17,7 @@ from rm.match.yarn.books import (
     User,
 )
 from rm.match.yarn.rules import Rules
+from rm.match.yarn.running import Runners
 from weft.model.dag import Ints
 
 WeightOf = Callable[[Leaf, str], float]
@@ -39,6 +40,7 @@ class State:
         self.apps: dict[int, Application] = {}
         self.of_ask: dict[int, Request] = {}
         self._made = 0
+        self.runners = self._make_runners(queues)
         self._set_out(queues)
 
     def _set_out(self, queues: list[Queue]) -> None:
@@ -72,6 +74,28 @@ class State:
             self._weigh(new)
             self._carry(old, new)
         self._spread()
+        self._count_runners(queues, now_at)
+
+    def _make_runners(self, queues: list[Queue]) -> Runners:
+        rules = self.rules
+        most = [queue.most_running for queue in queues]
+        return Runners(most, rules.user_max_running, rules.users_max_running)
+
+    def _count_runners(self, queues: list[Queue], now_at: Ints) -> None:
+        """Go by other queues' limits: who runs goes on, and who waited runs where he may."""
+        before, self.runners = self.runners, self._make_runners(queues)
+        waiting: list[Application] = []
+        for app in sorted(self.apps.values(), key=lambda one: one.number):
+            if not before.waits(app):
+                self.runners.count(app, 1)
+                continue
+            leaf = queues[int(now_at[app.leaf.slot])]
+            assert isinstance(leaf, Leaf)
+            waiting.append(app)
+            app.leaf = leaf
+        for app in waiting:
+            if self.runners.add(app):
+                self.let_run(app)
 
     def _carry(self, old: Leaf, new: Leaf) -> None:
         """Count what an earlier form of a leaf queue held in this one, and in those above it."""
@@ -209,10 +233,21 @@ class State:
         app.priority, app.number = priority, number
         app.master = self.rules.minimum_allocation
         self.apps[slot] = app
-        known.pending_apps += 1
-        leaf.waiting.append(app)
-        leaf.waiting.sort(key=lambda one: (-one.priority, one.number))
+        if self.runners.add(app):
+            self._submit(app)
         return app
+
+    def _submit(self, app: Application) -> None:
+        app.user.pending_apps += 1
+        app.leaf.waiting.append(app)
+        app.leaf.waiting.sort(key=lambda one: (-one.priority, one.number))
+
+    def let_run(self, app: Application) -> None:
+        """Let an application take part that waited for others to end."""
+        app.leaf.users.setdefault(app.user.name, app.user)
+        self._weigh(app.leaf)
+        self._submit(app)
+        self.start(app)
 
     def start(self, app: Application) -> None:
         """Let an application take part if its queue's limits allow its master now."""
@@ -233,16 +268,18 @@ class State:
             user.active_apps -= 1
             leaf.by[at].am_used = calc.sub(leaf.by[at].am_used, app.master)
             user.am_used[at] = calc.sub(user.am_used[at], app.master)
-        else:
+        elif not self.runners.waits(app):
             leaf.waiting.remove(app)
             user.pending_apps -= 1
-        if not user.active_apps and not user.pending_apps:
+        if not user.active_apps and not user.pending_apps and user.name in leaf.users:
             del leaf.users[user.name]
             self._weigh(leaf)
         del self.apps[app.slot]
         for serial in [serial for serial, one in self.of_ask.items() if one.app is app]:
             del self.of_ask[serial]
         self.start(app)
+        for one in self.runners.remove(app):
+            self.let_run(one)
 
     def _weigh(self, leaf: Leaf) -> None:
         weight = 0.0

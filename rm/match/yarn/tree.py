@@ -42,6 +42,7 @@ def _describe(
     if queue.parent is not None and (spec.labels or queue.parent.labels is not None):
         queue.labels = frozenset(spec.labels) | (frozenset(labels) - named)
     queue.priority = spec.priority
+    queue.most_running = spec.max_parallel_apps
     above = queue.parent
     for name, said in (
         ("keeps", spec.disable_preemption),
