@@ -125,6 +125,7 @@ _MAKERS: Mapping[str, Maker] = {
     "granted": lambda rng, pool: rng.choice(((), _vector(rng, pool))),
     "use": lambda rng, pool: rng.choice(((), _vector(rng, pool), (-1.0,) * len(pool.types))),
     "capacity": lambda rng, pool: {n: rng.choice((1.0, 8.0, 4096.0)) for n in pool.types.names},
+    "amounts": lambda rng, pool: rng.choice(({}, {"vcores": 1.0}, {"memory_mb": 1024.0})),
     "blacklist": lambda rng, pool: rng.choice((None, (), (rng.choice(pool.nodes),))),
     "words": lambda rng, pool: (),
     "types": lambda rng, pool: pool.types,

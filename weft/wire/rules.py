@@ -224,6 +224,8 @@ GRANTED = _vector("granted", 0.0, "finite amounts from 0 to 2^53", may_be_empty=
 # An amount below 0 was not measured.
 USE = _vector("use", -1.0, "finite amounts, or -1 for not measured", may_be_empty=True)
 CAPACITY = Rule("capacity", _amounts)
+# It may name none.
+AMOUNTS = Rule("amounts", lambda value, d: _amounts(value, d) if value else "")
 IDS = _list(ID)
 CONTAINERS = _list(CONTAINER)
 APPS = _list(APP)
@@ -486,7 +488,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     requests.RecommissionNode: {"node_id": NAME},
     requests.UpdateNode: {
         "node_id": NAME,
-        "capacity": CAPACITY,
+        "capacity": AMOUNTS,
         "labels": LABELS,
         "relabel": GIVEN,
         "own": GIVEN,
