@@ -25,6 +25,7 @@ from weft.yarn.tokens import TokenKeeper
 
 CLIENTS = "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB"
 MASTERS = "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB"
+ADMIN = "org.apache.hadoop.yarn.server.api.ResourceManagerAdministrationProtocolPB"
 NODES = "org.apache.hadoop.yarn.api.ContainerManagementProtocolPB"
 
 

@@ -1,6 +1,7 @@
 """A foreign client and masters on YARN's wire: a whole cluster of processes, nothing of Java."""
 
 import asyncio
+import json
 import os
 import signal
 import time
@@ -10,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from testkit.hadoop import CLIENTS, MASTERS, NODES, CallFailed, Peer
-from weft.client.local import LocalCluster, LocalSettings
+from testkit.hadoop import ADMIN, CLIENTS, MASTERS, NODES, CallFailed, Peer
+from weft.client.api import Client
+from weft.client.local import LocalCluster, LocalSettings, write_conf
 from weft.yarn import hadoop_pb2 as pb
 
 PATIENCE_S = 60.0
@@ -37,6 +39,34 @@ def run(conversation: Awaitable[None]) -> None:
 
 def ready(cluster: LocalCluster, what: str) -> str:
     return str(cluster.ready["hadoop"][what])
+
+
+def test_rmadmin_reads_the_queues_again_from_the_file_that_the_cluster_began_with(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "cluster.json"
+
+    def write(queues: dict[str, Any]) -> None:
+        nodes = [{"count": 1, "capacity": {"vcores": 4, "memory_mb": 4096}}]
+        file.write_text(json.dumps({"nodes": nodes, "queues": {"root": queues}}))
+
+    write({"a": None})
+    settings = LocalSettings(cluster=str(file), hadoop=True)
+    with LocalCluster(settings, tmp_path / "run") as cluster, Client(cluster.address) as client:
+
+        async def refresh() -> None:
+            peer = await Peer.dial(ready(cluster, "clients"), ADMIN, "ada")
+            await peer.call("refreshQueues", pb.Empty(), pb.Empty)
+
+        write({"a": None, "b": {"capacity": 0.25}})
+        run(refresh())
+        shares = {queue.name: queue.capacity for queue in client.queues().children}
+        assert shares == {"root.a": 0.75, "root.b": 0.25}
+        write({"a": {"capacity": 2}})
+        with pytest.raises(CallFailed, match="expected a fraction from 0 to 1, got 2"):
+            run(refresh())
+        conf = write_conf(tmp_path / "conf", cluster.ready["hadoop"], "")
+        assert "yarn.resourcemanager.admin.address" in (conf / "yarn-site.xml").read_text()
 
 
 async def until(look: Callable[[], Awaitable[Any]], what: str) -> Any:

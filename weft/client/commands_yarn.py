@@ -68,6 +68,7 @@ def take_yarn(conf: Path, options: dict[str, Any], folder: Path | None) -> None:
     where.mkdir(parents=True, exist_ok=True)
     out = where / "cluster.yaml"
     _write(out, found.cluster())
+    options["queues"] = str(conf)
     options["cluster"], options["pace"] = options["cluster"] or str(out), "yarn"
     if found.scheduler and options["scheduler"] == "capacity":
         options["scheduler"] = found.scheduler

@@ -63,7 +63,8 @@ class LocalSettings:
     a folder in which manager, masters and nodes keep every event to be replayed. `web` starts the
     pages and YARN's REST API, `hadoop` YARN's own wire for Spark, Flink and the like. Of several
     `managers` one leads and the others take over; they share the etcd at `store`
-    (etcd://host:port,...), and one is started if that is empty. `flags` maps a role to its
+    (etcd://host:port,...), and one is started if that is empty. `rmadmin -refreshQueues` reads
+    `queues`, or the cluster's file. `flags` maps a role to its
     "name=value".
     """
 
@@ -85,6 +86,7 @@ class LocalSettings:
     tape: Path | None = None
     web: bool = False
     hadoop: bool = False
+    queues: str = ""
     managers: int = 1
     store: str = ""
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -401,6 +403,9 @@ class LocalCluster:
     def _hadoop_flags(self) -> list[str]:
         flags = ["--manager", self._place("rm"), "--dir", str(self.folder / "hadoop")]
         flags += ["--files", str(self.folder / "hadoop-files")]
+        queues = self.settings.queues or self.settings.cluster
+        if queues and Path(queues).exists():
+            flags += ["--queues", str(Path(queues).resolve())]
         if self.web_address:
             flags += ["--web", f"http://{self.web_address}"]
         # A restart keeps the addresses that others know.
@@ -521,6 +526,7 @@ def write_conf(folder: Path, ready: Mapping[str, Any], web: str) -> Path:
     yarn = {
         "yarn.resourcemanager.hostname": host,
         "yarn.resourcemanager.address": str(ready["clients"]),
+        "yarn.resourcemanager.admin.address": str(ready["clients"]),
         "yarn.resourcemanager.scheduler.address": str(ready["schedulers"]),
         "yarn.resourcemanager.webapp.address": web or f"{host}:8088",
     }

@@ -383,6 +383,10 @@ class HadoopSettings(ProcessSettings):
     graphs: bool = Field(
         True, description="Read what is left of Spark applications from their own pages."
     )
+    queues: str = Field(
+        "",
+        description="Cluster file, or YARN's files or folder, that rmadmin -refreshQueues reads.",
+    )
     event_logs: Path | None = Field(
         None, description="Folder of Spark's event logs, read where those pages cannot be reached."
     )

@@ -132,10 +132,10 @@ class ClientFace:
             "getResourceTypeInfo": (pb.Empty, self._types),
         }
         methods = {
-            name: Method(kind, _told(call), name in LISTINGS)
+            name: Method(kind, told(call), name in LISTINGS)
             for name, (kind, call) in served.items()
         }
-        methods |= {name: Method(pb.Empty, _refuse(name)) for name in UNSUPPORTED}
+        methods |= {name: Method(pb.Empty, refuse(name)) for name in UNSUPPORTED}
         methods |= {name: Method(pb.Empty, _empty) for name in EMPTY}
         return methods
 
@@ -388,7 +388,7 @@ class ClientFace:
         return pb.ResourceTypes(types=types)
 
 
-def _told(call: Callable[[Caller, Any], Awaitable[Any]]) -> Handler:
+def told(call: Callable[[Caller, Any], Awaitable[Any]]) -> Handler:
     """Turn Weft's refusals into YARN's errors."""
 
     async def handler(caller: Caller, request: Any) -> Any:
@@ -406,7 +406,9 @@ def _told(call: Callable[[Caller, Any], Awaitable[Any]]) -> Handler:
     return handler
 
 
-def _refuse(name: str) -> Handler:
+def refuse(name: str) -> Handler:
+    """Return what refuses a method by its name."""
+
     async def handler(caller: Caller, request: Any) -> Any:
         raise unsupported(name)
 

@@ -31,6 +31,7 @@ from weft.wire.token_store import Wallet
 from weft.wire.tokens import Shown
 from weft.yarn import hadoop_pb2 as pb
 from weft.yarn import launches, rpc, translate
+from weft.yarn.admin import ADMIN, AdminFace
 from weft.yarn.attempts import Masters, attempt_of
 from weft.yarn.clients import ClientFace
 from weft.yarn.errors import no_attempt, server_error
@@ -78,7 +79,10 @@ class Gateway:
             process.link_log("Resource Manager", settings.manager),
         )
         self._face = ClientFace(self)
-        self._clients = rpc.Server({CLIENTS: self._face.protocol()}, observe=self._observe)
+        admin = AdminFace(self.client, settings.queues)
+        self._clients = rpc.Server(
+            {CLIENTS: self._face.protocol(), ADMIN: admin.protocol()}, observe=self._observe
+        )
         self._schedulers = rpc.Server(
             {MASTERS: self._master_protocol()},
             self._authenticate(MASTER),
