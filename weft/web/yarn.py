@@ -98,6 +98,8 @@ def resource(amounts: Mapping[str, float]) -> Data:
             "resourceType": "COUNTABLE",
             "units": units.get(name, ""),
             "value": round(amount),
+            "minimumAllocation": 0,
+            "maximumAllocation": 2**63 - 1,
         }
         for name, amount in amounts.items()
     ]
@@ -170,9 +172,24 @@ def cluster_metrics(metrics: ClusterMetrics) -> Data:
         "decommissionedNodes": nodes.get("DECOMMISSIONED", 0),
         "rebootedNodes": nodes.get("REBOOTED", 0),
         "shutdownNodes": nodes.get("SHUTDOWN", 0),
+        "utilizedMB": memory(metrics.use),
+        "utilizedVirtualCores": cores(metrics.use),
+        "utilizedMBPercent": _part(memory(metrics.use), memory(total)),
+        "utilizedVirtualCoresPercent": _part(cores(metrics.use), cores(total)),
         "totalUsedResourcesAcrossPartition": resource(held),
         "totalClusterResourcesAcrossPartition": resource(total),
+        "totalReservedResourcesAcrossPartition": resource(dict.fromkeys(total, 0.0)),
+        "totalAllocatedContainersAcrossPartition": metrics.containers_running,
+        "crossPartitionMetricsAvailable": True,
+        # Events are handled one by one as they come.
+        "rmEventQueueSize": 0,
+        "schedulerEventQueueSize": 0,
     }
+
+
+def _part(amount: int, total: int) -> int:
+    """Return a whole percentage."""
+    return round(100 * amount / total) if total else 0
 
 
 def node_key(report: NodeReport) -> str:
@@ -199,6 +216,15 @@ def node(face: Face, report: NodeReport) -> Data:
         "availMemoryMB": memory(free),
         "usedVirtualCores": cores(report.allocated),
         "availableVirtualCores": cores(free),
+        "memUtilization": float(_part(memory(report.use), memory(report.capacity))),
+        "cpuUtilization": float(_part(cores(report.use), cores(report.capacity))),
+        # There are no opportunistic containers.
+        "numRunningOpportContainers": 0,
+        "usedMemoryOpportGB": 0,
+        "usedVirtualCoresOpport": 0,
+        "numQueuedContainers": 0,
+        "allocationTags": {},
+        "nodeAttributesInfo": {},
         "totalResource": resource(report.capacity),
         "usedResource": resource(report.allocated),
         "availableResource": resource(free),
@@ -251,6 +277,15 @@ def app(face: Face, report: ApplicationReport, now_s: float) -> Data:
         "runningContainers": report.running_containers,
         "memorySeconds": round(report.held_s.get("memory_mb", 0.0) / source.time_scale),
         "vcoreSeconds": round(report.held_s.get("vcores", 0.0) / source.time_scale),
+        "resourceSecondsMap": {
+            "entry": [
+                {
+                    "key": "memory-mb" if name == "memory_mb" else name,
+                    "value": round(amount_s / source.time_scale),
+                }
+                for name, amount_s in report.held_s.items()
+            ]
+        },
         "preemptedResourceMB": memory(report.preempted),
         "preemptedResourceVCores": cores(report.preempted),
         "numNonAMContainerPreempted": report.preempted_containers,

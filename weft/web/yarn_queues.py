@@ -58,6 +58,20 @@ def _queue(
             ]
         },
         "nodeLabels": ["*"],
+        "weight": -1.0,
+        "normalizedWeight": 0.0,
+        "isAbsoluteResource": False,
+        "mode": "percentage",
+        "queueType": "parent" if report.children else "leaf",
+        # Queues are those of the file, or set by an operator.
+        "creationMethod": "static",
+        "autoCreationEligibility": "off",
+        "autoCreateChildQueueEnabled": False,
+        "autoQueueTemplateProperties": {},
+        "autoQueueParentTemplateProperties": {},
+        "autoQueueLeafTemplateProperties": {},
+        "hideReservationQueues": False,
+        "reservedContainers": 0,
         "deficit": round(report.deficit, 6),
     }
     if report.children:
@@ -71,7 +85,9 @@ def _queue(
         "numContainers": sum(a.running_containers for a in apps),
         "maxApplications": report.max_applications or ANY_NUMBER,
         "maxApplicationsPerUser": report.max_applications or ANY_NUMBER,
-        "userLimit": 100,
+        "allocatedContainers": sum(a.running_containers for a in apps),
+        "isAutoCreatedLeafQueue": False,
+        "userLimit": 100.0,
         "userLimitFactor": 1.0,
         "users": {"user": _users(apps)},
     }
