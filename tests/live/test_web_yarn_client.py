@@ -4,7 +4,8 @@ import json
 import time
 from collections.abc import Iterator
 from typing import Any
-from urllib.request import urlopen
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -12,6 +13,7 @@ from testkit.live import until
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.model.job import Job, Stage
+from weft.model.queues import queues_from_dict
 
 yarn_api_client = pytest.importorskip("yarn_api_client", reason="yarn-api-client is not installed")
 
@@ -174,6 +176,35 @@ def test_move_priority_and_kill_do_what_they_say(manager: Any) -> None:
     manager.cluster_application_kill(app)
     until(lambda: manager.cluster_application_state(app).data["state"] == "KILLED", "it is killed")
     assert manager.cluster_application_kill(app).data == {"state": "KILLED"}
+
+
+def test_queues_and_a_node_are_changed_over_rest(cluster: LocalCluster) -> None:
+    base = cluster.url.removesuffix("/cluster")
+
+    def send(method: str, path: str, body: Any) -> Any:
+        headers = {"Content-Type": "application/json"}
+        asked = Request(base + path, json.dumps(body).encode(), headers, method=method)
+        with urlopen(asked) as answer:
+            return json.load(answer)
+
+    with Client(cluster.address) as client:
+        more = {"prod": {"capacity": 0.6}, "dev": {"capacity": 0.3}, "new": {"capacity": 0.1}}
+        for query, queues in (("?dry_run=1", 2), ("", 3)):
+            told = send("PUT", f"/api/queues{query}", {"root": more})
+            assert [one["change"] for one in told["changes"]] == ["changed", "added"]
+            assert len(client.queues().children) == queues
+        with pytest.raises(HTTPError) as refused:
+            send("PUT", "/api/queues", {"root": {"prod": {"capacity": 3}}})
+        assert "expected a fraction from 0 to 1, got 3" in refused.value.read().decode()
+        small = {"resource": {"memory": 8192, "vCores": 2}, "overCommitTimeout": -1}
+        send("POST", "/ws/v1/cluster/nodes/n3/resource", small)
+        sizes = {node.node_id: node.capacity for node in client.nodes()}
+        assert sizes["n3"] == {"vcores": 2.0, "memory_mb": 8192.0}
+        with pytest.raises(HTTPError) as refused:
+            send("POST", "/ws/v1/cluster/nodes/n3/resource", {"resource": {"vCores": 99}})
+        assert "offers 8" in refused.value.read().decode()
+        client.update_node("n3", own=True)
+        client.set_queues(queues_from_dict({"root": {"prod": {"capacity": 0.7}, "dev": None}}))
 
 
 @pytest.mark.parametrize(

@@ -210,20 +210,30 @@ async def set_timeout(request: web.Request) -> web.Response:
     return answer(request, {"timeout": yarn.timeout(face(request), report)})
 
 
+@routes.post(BASE + "/nodes/{node}/resource")
+async def update_resource(request: web.Request) -> web.Response:
+    """Say what a node has (`{"resource": {"memory": MB, "vCores": N}}`); what it runs goes on."""
+    found, body = await find_node(request, request.match_info["node"]), await read_body(request)
+    size = _table(body, "resource")
+    wanted = {
+        name: read_amount(size[key], f"resource.{key}")
+        for key, name in (("memory", "memory_mb"), ("vCores", "vcores"))
+        if key in size
+    }
+    if not wanted:
+        raise InputError("resource", "expected memory or vCores")
+    await source(request).client.update_node(found.node_id, wanted)
+    source(request).forget()
+    return answer(request, yarn.resource({**found.capacity, **wanted}), root="resource")
+
+
 # -- what YARN allows and Weft refuses by name -----------------------------------------------------
 
 
 @routes.put(BASE + "/scheduler-conf")
 async def refuse_conf(request: web.Request) -> web.Response:
-    """Refuse: queues are settings of the Resource Manager's process."""
+    """Refuse: a tree of queues is set as a whole, by `PUT /api/queues`."""
     raise RestError(400, "Configuration change only supported by MutableConfScheduler.")
-
-
-@routes.post(BASE + "/nodes/{node}/resource")
-async def refuse_resource(request: web.Request) -> web.Response:
-    """Refuse: a node's capacity is what it registered with."""
-    await find_node(request, request.match_info["node"])
-    raise RestError(400, "a node's capacity is what it registered with")
 
 
 @routes.post(BASE + "/containers/{container}/signal/{command}")

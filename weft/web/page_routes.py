@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from aiohttp import web
 
 from weft.client.api import DRAIN_S, ENDED
 from weft.model.ids import format_app
+from weft.model.queues import queues_from_dict
 from weft.protocol.requests import ApplicationReport, NodeReport, QueueReport
 from weft.web.answers import RestError, answer, read_body
 from weft.web.app_routes import app_row, span_row
@@ -179,6 +181,23 @@ async def recommission(request: web.Request) -> web.Response:
     state = await source(request).client.recommission(found.node_id)
     source(request).forget()
     return answer(request, {"state": state}, root="nodeState")
+
+
+@routes.put("/api/queues")
+async def set_queues(request: web.Request) -> web.Response:
+    """Set the queues that a cluster file's `queues` would name; `?dry_run=1` only tells."""
+    wanted = queues_from_dict(await read_body(request))
+    dry_run = request.query.get("dry_run", "") not in ("", "0", "false")
+    done = await source(request).client.set_queues(wanted, dry_run=dry_run)
+    source(request).forget()
+    data = {
+        "changes": [asdict(one) for one in done.changes],
+        "neverHeld": [
+            {**asdict(one), "app_id": format_app(done.cluster_ts, one.app_id)}
+            for one in done.never_held
+        ],
+    }
+    return answer(request, data, root="queuesSet")
 
 
 def _queue(report: QueueReport) -> dict[str, Any]:
