@@ -85,9 +85,11 @@ def _add(level: _Level, value: Any, event: Any, place: str) -> None:
     elif level.key is _NO_KEY:
         if isinstance(value, dict | list):
             _refuse(event, place, "a key must be a plain name")
-        if value in data:
-            _refuse(event, place, f"key {value!r} occurs twice")
-        level.key = value
+        # A key is its text, as in JSON: a queue may be named 2020, or on.
+        key: str = event.value
+        if key in data:
+            _refuse(event, place, f"key {key!r} occurs twice")
+        level.key = key
     else:
         data[level.key] = value
         level.key = _NO_KEY
