@@ -145,10 +145,14 @@ class FairState(State):
         self._set_shares(queues)
         calc = self.rules.calculator
         for share in sorted(self.parts.values(), key=_start):
-            slot = share.app.leaf.slot
+            slot, waits = share.app.leaf.slot, self.runners.waits(share.app)
             # Those that wait are still in their queue's earlier form.
-            share.leaf = self.shares[slot if share.runs else int(now_at[slot])]
-            (share.leaf.parts if share.runs else share.leaf.waits).append(share)
+            share.leaf = self.shares[int(now_at[slot]) if waits else slot]
+            # Who neither runs nor waits has no attempt yet, as after a restart.
+            if share.runs:
+                share.leaf.parts.append(share)
+            elif waits:
+                share.leaf.waits.append(share)
             if share.master is not None:
                 share.leaf.am_used = calc.add(share.leaf.am_used, share.master)
         super()._count_runners(queues, now_at)
@@ -296,7 +300,9 @@ class FairState(State):
     def close_app(self, app: Application) -> None:
         """Forget an application, and let those run that waited for it."""
         share = self.parts[app.slot]
-        (share.leaf.parts if share.runs else share.leaf.waits).remove(share)
+        for line in (share.leaf.parts, share.leaf.waits):
+            if share in line:
+                line.remove(share)
         self.master_ends(share)
         super().close_app(app)
         del self.parts[app.slot]
