@@ -13,6 +13,7 @@ from rm.placing import gangs
 from rm.placing.feasible import blocked
 from rm.placing.gang_room import capacity_of, free_of, most_of, pack
 from rm.placing.hosting import full_of_masters
+from rm.placing.reserve import planner_of
 from rm.state.books import Books
 from rm.state.lifecycle import ENDED_APPS, AppState, AttemptState, RmNodeState, reported
 from rm.state.records import App
@@ -64,6 +65,11 @@ def application(books: Books, app: App) -> Explanation:
             coming = sum(serial in {e.serial for e in entries} for serial in books.claimed.values())
             if coming:
                 reasons["others are preempted here to make room for it"] = coming
+            planner = planner_of(books)
+            promised_s = None if planner is None else planner.promised_s(entries[0])
+            if promised_s is not None:
+                wait_s = max(0.0, promised_s - books.now)
+                reasons[f"by the estimates it starts in {wait_s:.3g} s, which is promised"] = 0
             pending = sum(entry.pending for entry in entries)
             yielding = sum(e.pending for e in entries if e.ask.kind is AskType.ALTRUISTIC)
             found.append(StageExplanation(stage.name, pending, dict(reasons), yielding))

@@ -91,6 +91,23 @@ def test_a_large_ask_gets_its_node_under_every_matcher(matcher: str) -> None:
     assert big.containers
 
 
+def test_backfill_promises_a_start_and_lets_by_what_does_not_delay_it() -> None:
+    """4 cores, 2 busy for 10 s: 3 cores are promised then; of two small ones the short one runs."""
+    rig = Rig(make_matcher("fifo", {"backfill": "easy"}), FREE)
+    rig.add_node("n1")
+    names = ("busy", "head", "long", "short")
+    masters = [rig.start(job(name, stage(tasks=1))) for name in names]
+    sizes = ((2.0, 10.0), (3.0, 10.0), (2.0, 60.0), (2.0, 9.0))
+    for master, (vcores, duration_s) in zip(masters, sizes, strict=True):
+        rig.allocate(master, ask(1, 1, (vcores, 0.0), duration_s=duration_s))
+        rig.beat("n1")
+    for master in masters:
+        rig.allocate(master)
+    assert [len(master.containers) for master in masters] == [1, 0, 0, 1]
+    reasons = rig.ask_manager(Explain(2)).stages[0].reasons
+    assert "by the estimates it starts in 10 s, which is promised" in reasons
+
+
 @pytest.mark.parametrize("matcher", ["capacity", "fair"])
 def test_delay_scheduling_waits_for_the_node_then_for_the_rack_then_takes_any(
     matcher: str,
