@@ -1,0 +1,416 @@
+"""What hosts do to a cluster, each tried on a live one on loopback.
+
+`python -m tools.hardships [NAME]`, or `make hardships`. `clocks`: the wall clock of the manager, a
+node manager and the AM host jumps an hour forth and back, also over a restart. `memory`: each may
+have 64 MB more than it has at rest (RLIMIT_AS), and is asked for more. `processes`: tasks leave
+hundreds of processes that ignore SIGTERM, with control groups and without. `full`: the journal's
+disk fills, the manager is killed and starts on the full disk; what was accepted is listed (needs
+root). `members`: two managers over three members of etcd, of which one is killed, paused, and comes
+back (needs etcd). `many`: 300 node managers, a process each. Each says what it saw, and fails where
+a promise broke.
+"""
+
+import argparse
+import contextlib
+import os
+import resource
+import runpy
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO
+
+import psutil
+
+from testkit.etcd import free_ports
+from testkit.live import PATIENCE_S, Cluster, until, wait_for_nodes
+from weft.client.api import Client
+from weft.client.local import LocalCluster, LocalSettings
+from weft.model.errors import WeftError
+from weft.model.job import Job, Stage
+
+HOUR_S = 3600
+MEMORY_BYTES = 64 << 20
+NODE_MANAGERS = 300
+TWO_NODES = "2x4vcores,4096memory_mb"
+
+
+class Shifted(LocalCluster):
+    """A cluster whose processes each have a wall clock that can be set."""
+
+    def _begin(self, module: str, flags: list[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+        if not self.clock(module).exists():
+            self.clock(module).write_text("+0")
+        shifted = ["tools.hardships", "--shifted", str(self.clock(module).absolute()), module]
+        return super()._begin(shifted[0], [*shifted[1:], *flags], output)
+
+    def clock(self, module: str) -> Path:
+        """Return the file that says how far a role's clock is off."""
+        return self.folder / f"{module}.clock"
+
+
+def _run_shifted(clock: Path, module: str, flags: list[str]) -> None:
+    """Run a role whose wall clock a file sets; the monotonic clock stays as it is, as the kernel's.
+
+    Debian's faketime (0.9.10) would do the same, if Python could sleep under it: it breaks
+    clock_nanosleep(2) to a time of the monotonic clock.
+    """
+    real = time.time
+
+    def shifted() -> float:
+        return real() + float(clock.read_text() or 0.0)
+
+    time.time = shifted
+    sys.argv = [module, *flags]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _job(name: str, tasks: int = 4, seconds: float = 0.5, command: tuple[str, ...] = ()) -> Job:
+    stage = Stage("s", tasks, seconds, {"vcores": 1.0, "memory_mb": 64.0}, command=command)
+    return Job(name, (stage,))
+
+
+def _succeed(client: Client, apps: list[int], wrong: list[str], what: str) -> None:
+    """Wait for jobs, and note those that did not succeed."""
+    for app, report in client.wait(apps).items():
+        if report.final_status != "SUCCEEDED":
+            wrong.append(f"{what}: application {app} {report.final_status}: {report.diagnostics}")
+
+
+def clocks(folder: Path) -> list[str]:
+    """Set clocks of processes an hour forth and back while jobs run."""
+    wrong: list[str] = []
+    settings = LocalSettings(mode="process", cluster=TWO_NODES, state=True, events=True)
+    ran = folder / "ran"
+    command = ("sh", "-c", f"sleep 0.5; echo $WEFT_CONTAINER >> {ran}")
+    with Shifted(settings, folder) as cluster, Client(cluster.address) as client:
+        count = 0
+        for module in ("rm", "nm", "am"):
+            for off in (f"+{HOUR_S}", f"-{HOUR_S}", "+0"):
+                before = client.submit(_job("before", command=command))
+                time.sleep(0.3)
+                cluster.clock(module).write_text(off)
+                apps = [before, client.submit(_job("after", command=command))]
+                began_s = time.monotonic()
+                _succeed(client, apps, wrong, f"{module} {off}")
+                took_s = time.monotonic() - began_s
+                lost = [one.node_id for one in client.nodes() if one.state != "RUNNING"]
+                if lost:
+                    wrong.append(f"{module} {off}: not running: {lost}")
+                count += 8
+                print(f"  {module:3} {off:>6}: two jobs after {took_s:.1f} s", flush=True)
+        for off in (f"+{HOUR_S}", f"-{HOUR_S}", "+0"):
+            app = client.submit(_job("over a restart", command=command))
+            cluster.processes["rm"].kill()
+            cluster.processes["rm"].wait()
+            cluster.clock("rm").write_text(off)
+            cluster.start_manager()
+            began_s = time.monotonic()
+            apps = [app, client.submit(_job("after it", command=command))]
+            _succeed(client, apps, wrong, f"manager started anew at {off}")
+            took_s = time.monotonic() - began_s
+            count += 8
+            print(f"  rm started at {off:>6}: two jobs after {took_s:.1f} s", flush=True)
+        if died := cluster.failed():
+            wrong.append(died)
+        lines = ran.read_text().splitlines()
+        if len(lines) != count or len(set(lines)) != count:
+            wrong.append(
+                f"{len(lines)} tasks ran, {len(set(lines))} of them other ones, of {count}"
+            )
+        print(f"  {len(lines)} tasks of {count} ran once each", flush=True)
+    return wrong
+
+
+def memory(folder: Path) -> list[str]:
+    """Have each service run out of memory while it works."""
+    wrong: list[str] = []
+    for role in ("rm", "am", "nm0", "web"):
+        place = folder / role
+        settings = LocalSettings(nodes=50, state=True, web=True)
+        with LocalCluster(settings, place) as cluster, Client(cluster.address) as client:
+            _succeed(client, [client.submit(_job("first"))], wrong, "before")
+            process = psutil.Process(cluster.processes[role].pid)
+            most = process.memory_info().vms + MEMORY_BYTES
+            resource.prlimit(process.pid, resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+            apps = []
+            with contextlib.suppress(WeftError):
+                apps += [client.submit(_job(f"large{n}", 20_000, 0.1)) for n in range(5)]
+                time.sleep(10)
+            code = cluster.processes[role].poll()
+            said = (place / f"{role}.log").read_text().strip().splitlines()[-1:]
+            if code is None:
+                unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+                resource.prlimit(process.pid, resource.RLIMIT_AS, unlimited)
+            elif role == "rm":
+                cluster.start_manager()
+            elif role == "web":
+                cluster.start_web()
+            elif role == "am":
+                cluster._launch("am", "am", cluster._am_flags())
+            else:
+                cluster._launch("nm0", "nm", cluster._nm_flags(0))
+            ended = "lives on" if code is None else f"ended with {code}"
+            with Client(cluster.address) as again:
+                for app in apps:
+                    again.kill(app)
+                wait_for_nodes(again, 50)
+                _succeed(again, [again.submit(_job("last"))], wrong, f"after {role} {ended}")
+            print(f"  {role:4} {ended}; the last it said: {''.join(said)[:150]}", flush=True)
+    return wrong
+
+
+STUBBORN = (
+    "trap '' TERM HUP INT; for i in $(seq 100); do (trap '' TERM; setsid sh -c"
+    " \"trap '' TERM; sleep {0} & sleep {0}\" & ) ; done; while :; do sleep 1; done"
+)
+
+
+def processes(folder: Path) -> list[str]:
+    """Have tasks leave hundreds of processes that ignore SIGTERM, and kill their jobs."""
+    wrong: list[str] = []
+    for groups in ("auto", "off"):
+        mark = f"{7000 + os.getpid() % 1000}.{'1' if groups == 'auto' else '2'}"
+        settings = LocalSettings(
+            mode="process", cluster="1x4vcores,4096memory_mb", flags={"nm": [f"cgroups={groups}"]}
+        )
+        place = folder / groups
+        with LocalCluster(settings, place) as cluster, Client(cluster.address) as client:
+            command = ("sh", "-c", STUBBORN.format(mark))
+            app = client.submit(_job("stubborn", 2, 600.0, command))
+            until(lambda mark=mark: len(_named(mark)) >= 400, "they are there")  # type: ignore[misc]
+            began_s = time.monotonic()
+            _succeed(client, [client.submit(_job("beside"))], wrong, "beside them")
+            beside_s, began_s = time.monotonic() - began_s, time.monotonic()
+            client.kill(app)
+            try:
+                until(lambda mark=mark: not _named(mark), "they are gone")  # type: ignore[misc]
+                gone_s = time.monotonic() - began_s
+                print(
+                    f"  cgroups {groups:4}: a job beside 400 processes took {beside_s:.1f} s, all"
+                    f" were gone {gone_s:.1f} s after the kill",
+                    flush=True,
+                )
+            except AssertionError:
+                wrong.append(f"cgroups {groups}: {len(_named(mark))} processes stay")
+                for one in _named(mark):
+                    one.kill()
+            if died := cluster.failed():
+                wrong.append(died)
+    return wrong
+
+
+def _named(mark: str) -> list[psutil.Process]:
+    """Return processes that sleep for just so long."""
+    found = []
+    for one in psutil.process_iter(["cmdline"]):
+        if (one.info["cmdline"] or [])[-2:] == ["sleep", mark]:
+            found.append(one)
+    return found
+
+
+def full(folder: Path) -> list[str]:
+    """Fill the journal's disk, kill the manager, and start it on the full disk."""
+    wrong: list[str] = []
+    state = folder / "state"
+    state.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(state)], check=True)
+    try:
+        settings = LocalSettings(nodes=2, state=True)
+        with LocalCluster(settings, folder) as cluster:
+            accepted, refused = [], 0
+            with Client(cluster.address, deadline_s=5) as client:
+                for number in range(3_000):
+                    try:
+                        accepted.append(client.submit(_job(f"j{number}", 1, 1000.0)))
+                    except WeftError as error:
+                        refused += 1
+                        if refused == 1:
+                            print(f"  after {len(accepted)}: {error}", flush=True)
+                        if refused > 5:
+                            break
+            for turn in range(3):
+                cluster.processes["rm"].kill()
+                cluster.processes["rm"].wait()
+                cluster.start_manager()
+                with Client(cluster.address) as client:
+                    listed = {one.app_id for one in client.applications()}
+                lost, more = set(accepted) - listed, listed - set(accepted)
+                print(
+                    f"  start {turn + 1} on the full disk: {len(listed)} listed, {len(lost)} of"
+                    f" {len(accepted)} accepted lost, {len(more)} of {refused} refused listed",
+                    flush=True,
+                )
+                if lost:
+                    wrong.append(f"lost though accepted: {sorted(lost)[:10]}")
+    finally:
+        subprocess.run(["umount", str(state)], check=False)
+    return wrong
+
+
+@contextlib.contextmanager
+def _etcds(folder: Path) -> Iterator[list[tuple[str, Callable[[], subprocess.Popen[bytes]]]]]:
+    ports = free_ports(6)
+    peers = ",".join(f"m{n}=http://127.0.0.1:{ports[n + 3]}" for n in range(3))
+    started: list[subprocess.Popen[bytes]] = []
+
+    def starter(number: int) -> Callable[[], subprocess.Popen[bytes]]:
+        client, peer = (f"http://127.0.0.1:{ports[n]}" for n in (number, number + 3))
+
+        def start() -> subprocess.Popen[bytes]:
+            command = [
+                shutil.which("etcd") or "etcd",
+                f"--name=m{number}",
+                f"--data-dir={folder / f'm{number}'}",
+                f"--listen-client-urls={client}",
+                f"--advertise-client-urls={client}",
+                f"--listen-peer-urls={peer}",
+                f"--initial-advertise-peer-urls={peer}",
+                f"--initial-cluster={peers}",
+            ]
+            with (folder / f"etcd{number}.log").open("ab") as log:
+                started.append(subprocess.Popen(command, stdout=log, stderr=log))
+            return started[-1]
+
+        return start
+
+    try:
+        yield [(f"127.0.0.1:{ports[number]}", starter(number)) for number in range(3)]
+    finally:
+        for one in started:
+            one.kill()
+            one.wait()
+
+
+def members(folder: Path) -> list[str]:
+    """Lose each member of an etcd of three in turn, by a kill and by a pause."""
+    wrong: list[str] = []
+    folder.mkdir(parents=True)
+    with _etcds(folder) as etcds:
+        running = [start() for _, start in etcds]
+        time.sleep(3)
+        store = f"etcd://{','.join(address for address, _ in etcds)}/weft"
+        settings = LocalSettings(nodes=10, managers=2, store=store)
+        with LocalCluster(settings, folder / "cluster") as cluster:
+            for number, (_, start) in enumerate(etcds):
+                for how in ("killed", "paused"):
+                    with Client(cluster.address) as client:
+                        apps = [client.submit(_job("before", 10))]
+                        began_s = time.monotonic()
+                        running[number].send_signal(
+                            signal.SIGKILL if how == "killed" else signal.SIGSTOP
+                        )
+                        apps.append(_accepted(client))
+                        accepted_s = time.monotonic() - began_s
+                        _succeed(client, apps, wrong, f"member {number} {how}")
+                        if how == "killed":
+                            running[number].wait()
+                            running[number] = start()
+                        else:
+                            running[number].send_signal(signal.SIGCONT)
+                        time.sleep(2)
+                        apps = [client.submit(_job("after", 10))]
+                        _succeed(client, apps, wrong, f"member {number} back")
+                    print(
+                        f"  member {number} {how}: a job was accepted {accepted_s:.1f} s later",
+                        flush=True,
+                    )
+            if died := cluster.failed():
+                wrong.append(died)
+    return wrong
+
+
+def _accepted(client: Client) -> int:
+    """Submit a job until it is accepted."""
+    give_up = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return client.submit(_job("meanwhile", 10))
+        except WeftError:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(0.1)
+
+
+def many(folder: Path) -> list[str]:
+    """Run 300 node managers, each a process; kill the manager beside them."""
+    wrong: list[str] = []
+    folder.mkdir(parents=True)
+    cluster = Cluster(folder)
+    try:
+        manager = cluster.manager(f"--state-dir={folder / 'state'}", "--node-expiry-s=60")
+        host = cluster.host(manager)
+        began_s = time.monotonic()
+        for number in range(NODE_MANAGERS):
+            cluster.nodes(
+                manager,
+                "--cluster=1x4vcores,8192memory_mb",
+                f"--am-host={host.address}",
+                f"--first-node={number + 1}",
+                f"--node-name=n{number + 1}",
+            )
+        with Client(manager.address) as client:
+            wait_for_nodes(client, NODE_MANAGERS)
+            up_s = time.monotonic() - began_s
+            began_s = time.monotonic()
+            _succeed(client, [client.submit(_job("wide", 1_200, 2.0))], wrong, "wide")
+            ran_s = time.monotonic() - began_s
+            parts = [psutil.Process(part.process.pid) for part in cluster.parts]
+            own = [one.memory_full_info().uss / 1e6 for one in parts]
+            print(
+                f"  {NODE_MANAGERS} up after {up_s:.0f} s; 1,200 tasks of 2 s took {ran_s:.1f} s;"
+                f" memory of their own: manager {own[0]:.0f} MB, AM host {own[1]:.0f} MB, a node"
+                f" manager {sorted(own[2:])[len(own) // 2]:.1f} MB",
+                flush=True,
+            )
+        apps = []
+        with Client(manager.address) as client:
+            apps.append(client.submit(_job("over it", 1_200, 5.0)))
+            time.sleep(2)
+        manager.kill()
+        began_s = time.monotonic()
+        port = manager.address.rpartition(":")[2]
+        again = cluster.manager(
+            f"--state-dir={folder / 'state'}", "--node-expiry-s=60", f"--port={port}"
+        )
+        with Client(again.address) as client:
+            wait_for_nodes(client, NODE_MANAGERS)
+            back_s = time.monotonic() - began_s
+            _succeed(client, apps, wrong, "over a restart of the manager")
+        print(f"  manager killed: all {NODE_MANAGERS} were back after {back_s:.1f} s", flush=True)
+    finally:
+        cluster.close()
+    return wrong
+
+
+HARDSHIPS: dict[str, Callable[[Path], list[str]]] = {
+    one.__name__: one for one in (clocks, memory, processes, full, members, many)
+}
+
+
+def main() -> int:
+    """Try each; 1 where a promise broke."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(HARDSHIPS))
+    if sys.argv[1:2] == ["--shifted"]:
+        _run_shifted(Path(sys.argv[2]), sys.argv[3], sys.argv[4:])
+        return 0
+    given = parser.parse_args()
+    failed = 0
+    for name in given.names or HARDSHIPS:
+        with TemporaryDirectory(prefix="weft-hardships-") as made:
+            print(f"{name}: {HARDSHIPS[name].__doc__}", flush=True)
+            wrong = HARDSHIPS[name](Path(made) / name)
+        for line in wrong:
+            print(f"  WRONG {line}", file=sys.stderr, flush=True)
+        failed += bool(wrong)
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
