@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: floods meetings quick yarn-compare first-minute bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures walks format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark spark-study native native-test clean help
+.PHONY: floods hardships meetings quick yarn-compare first-minute bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures walks format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark spark-study native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -137,6 +137,9 @@ fuzz-planted: $(VENV)/.dev ## plant known bugs: does the search find each in und
 chaos: $(VENV)/.dev ## kill and pause parts of a live cluster, SECONDS=300 in each mode (LOSS=PERCENT, ROUGH=1: partitions, full disks)
 	for mode in process emulated; do $(BIN)/python -m tools.chaos --seconds $(or $(SECONDS),300) --mode $$mode \
 	  --nodes 6 --long-pauses 0.03 --loss $(or $(LOSS),0) $(if $(ROUGH),--partitions --disks) || exit 1; done
+
+hardships: $(VENV)/.dev ## clocks that jump, no memory, stubborn processes, a full journal, three etcd members, 300 node managers (root; NAMES=)
+	$(BIN)/python -m tools.hardships $(NAMES)
 
 floods: $(VENV)/.dev ## 26 floods of a live cluster: memory of every service, p99 of honest calls (FLOODS=NAMES)
 	$(BIN)/python -m tools.floods $(FLOODS)

@@ -328,7 +328,7 @@ async def serve(
                 await held
             held = on_batch(messages)
             if lane.subjects:
-                context.known = True
+                context.is_known()
     finally:
         lane.close()
         await cancel(writer)

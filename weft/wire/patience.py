@@ -242,11 +242,14 @@ class _Reading:
         self._peer = context.peer()
         self._left = b""
         self._at = self._held = 0
-        # Whoever serves the stream says so once it knows whose it is.
-        self.known = not split
+        self._known = not split
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
+
+    def is_known(self) -> None:
+        """Say that it was shown whose the stream is."""
+        self._known = True
 
     async def write(self, message: Any) -> None:
         """Have a message taken; whoever does not take it for long is given up."""
@@ -277,7 +280,7 @@ class _Reading:
     async def _next(self) -> Any:
         begin = self._at
         self._at = end_of_piece(self._left, begin)
-        if not self.known and self._at - begin > STRANGER_BYTES_MAX:
+        if not self._known and self._at - begin > STRANGER_BYTES_MAX:
             text = "too large a report of whom nobody knows"
             await self._context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         return self._deserialize(self._left[begin : self._at])
