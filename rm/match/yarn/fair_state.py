@@ -280,6 +280,9 @@ class FairState(State):
         share = self.parts.get(app.slot)
         if share is None or share.runs or share in share.leaf.waits:
             return
+        if self.apps.get(app.slot) is not app:
+            # It ends, and never ran.
+            return
         if self.runners.waits(app):
             share.leaf.waits.append(share)
             return
