@@ -20,7 +20,7 @@ UNREAD_BYTES_MAX = 17 << 20
 # What is less than this is no message that is kept.
 UNREAD_BYTES_MIN = 256 << 10
 # The process is looked at so often, and more often for a while once much was kept.
-LOOK_S, QUICK_S, QUICK_FOR_S = 0.02, 0.004, 5.0
+LOOK_S, QUICK_S, QUICK_FOR_S = 0.05, 0.004, 5.0
 # A growth of so much is worth a look at the connections.
 GROWTH_BYTES = 4 << 20
 # Now and then what HTTP/2 and TLS add is forgiven: this part, and so much a message and a second.
@@ -51,7 +51,8 @@ class Inflow:
         self._tell = tell
         self._known: dict[str, _Connection] = {}
         self._lock = threading.Lock()
-        self._over = threading.Event()
+        self._statm = -1
+        self._over = False
         self._thread = threading.Thread(target=self._watch, name="inflow", daemon=True)
 
     def begin(self) -> None:
@@ -60,7 +61,7 @@ class Inflow:
 
     def close(self) -> None:
         """Look no more."""
-        self._over.set()
+        self._over = True
 
     def read(self, peer: str, size: int) -> None:
         """Note that a message was read; `peer` is the caller as gRPC writes it."""
@@ -80,9 +81,18 @@ class Inflow:
     # -- on the thread -----------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        calm, next_sweep_s, quick_until_s = _memory_bytes(), time.monotonic() + SWEEP_S, 0.0
-        while not self._over.wait(QUICK_S if time.monotonic() < quick_until_s else LOOK_S):
-            now_s, memory = time.monotonic(), _memory_bytes()
+        self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._look_on()
+        finally:
+            os.close(self._statm)
+
+    def _look_on(self) -> None:
+        calm, next_sweep_s, quick_until_s = self._memory_bytes(), time.monotonic() + SWEEP_S, 0.0
+        while not self._over:
+            # An event that is waited for would cost several times as much.
+            time.sleep(QUICK_S if time.monotonic() < quick_until_s else LOOK_S)
+            now_s, memory = time.monotonic(), self._memory_bytes()
             calm = min(calm, memory)
             sweeps, quick = now_s >= next_sweep_s, now_s < quick_until_s
             if not (sweeps or quick or memory - calm >= GROWTH_BYTES):
@@ -97,6 +107,10 @@ class Inflow:
             if sweeps:
                 next_sweep_s = now_s + SWEEP_S
                 self._forgive()
+
+    def _memory_bytes(self) -> int:
+        """Return the memory that this process has in use."""
+        return int(os.pread(self._statm, 200, 0).split()[1]) * _PAGE
 
     def look(self, now_s: float) -> int:
         """Shut what holds too much for longest; returns the bytes that are held."""
@@ -132,12 +146,6 @@ class Inflow:
         with self._lock:
             for peer in [peer for peer, known in self._known.items() if not known.seen]:
                 del self._known[peer]
-
-
-def _memory_bytes() -> int:
-    """Return the memory that this process has in use."""
-    with open("/proc/self/statm", "rb", buffering=0) as file:
-        return int(file.read(200).split()[1]) * _PAGE
 
 
 def _connections(port: int) -> list[tuple[int, str, int]]:
