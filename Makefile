@@ -70,6 +70,9 @@ meetings: $(VENV)/.dev ## do all promises hold where three features meet? 400 sm
 	$(BIN)/python -m testkit.meetings --triples --processes $(WORKERS)
 	$(BIN)/python -m testkit.meetings --faults --triples --processes $(WORKERS)
 
+meetings-planted: $(VENV)/.dev ## plant 18 faults where features meet: how many does one pass over the pairs find?
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m tools.plant_meetings
+
 diagrams: $(VENV)/.dev ## redraw the life cycles and the settings in docs/
 	$(BIN)/python -m tools.draw_lifecycles
 	$(BIN)/python -m tools.draw_settings

@@ -92,7 +92,9 @@ def held_back(limits: Limits, app: int, work: Floats) -> int:
     for r in range(work.shape[0]):
         if work[r] > 0.0:
             limit = max(guarantee, limits.queue_held[leaf, r] + work[r]) * part
-            limit = min(limit, guarantee * factor)
+            # A guarantee of nothing times no factor at all is no number.
+            if not np.isinf(factor):
+                limit = min(limit, guarantee * factor)
             if limits.user_held[user, r] > limit * (1 + TOLERANCE):
                 return USER
     return ADMITTED

@@ -18,7 +18,7 @@ CORES, MEMORY_MB, MBPS = 8.0, 8192.0, 1000.0
 # The matchers' `reserve_after_s` is short, so that a search need not wait.
 PATIENCE_S = 10.0
 HEARTBEAT_S = 1.0
-UNTIL_S = 600.0
+UNTIL_S = 900.0
 # Where no node is left, so long is more than is needed to see that nothing can happen.
 GONE_UNTIL_S = 4 * 3600.0
 # A user whose limit is a multiple of nothing runs one task at a time.
@@ -156,11 +156,13 @@ def _jobs(chance: random.Random, row: Row, cluster: ClusterSpec) -> tuple[Job, .
         jobs += _crowd(chance, row, count)
     if row["place"] in ("node", "rack") or row["masters"] == "foreign":
         jobs.append(_foreign(chance, row, cluster))
+    jobs += _biting(chance, row)
     for number, job in enumerate(jobs):
+        user = _USERS[number // len(leaves) % 3] if row["users"] != "one" else "u"
         jobs[number] = replace(
             job,
             queue=job.queue if job.queue in leaves else leaves[number % len(leaves)],
-            user=_USERS[number // len(leaves) % 3] if row["users"] != "one" else "u",
+            user=user if job.user not in _USERS else job.user,
             priority=number % 3 if row["priority"] == "mixed" else 0,
             lifetime_s=_lifetime_s(row, number),
         )
@@ -243,6 +245,41 @@ def _demand(chance: random.Random, row: Row, number: int) -> dict[str, float]:
     if row["overbook"] == "network":
         demand["network_mbps"] = float(chance.choice([50, 300, 600, 600]))
     return demand
+
+
+def _biting(chance: random.Random, row: Row) -> list[Job]:
+    """Return jobs beside which a feature has something to decide, whatever the others are."""
+    leaves = _LEAVES[row["tree"]]
+    small = {"vcores": 1.0, "memory_mb": 64.0}
+    jobs: list[Job] = []
+    # Whether all promises hold in time is not judged where something breaks.
+    if row["faults"] != "none":
+        return jobs
+
+    def add(tasks: int, demand: dict[str, float], **more: object) -> None:
+        if row["overbook"] == "network":
+            demand = {"network_mbps": 20.0, **demand}
+        own = _one_stage(chance, 100 + len(jobs), tasks, 8.0, demand, 5.0, "")
+        jobs.append(replace(own, **more))  # type: ignore[arg-type]
+
+    # No two fit but with more than there is.
+    if row["overbook"] == "network" and row["matcher"] == "graphene":
+        for _ in range(4):
+            add(12, {**small, "network_mbps": 600.0})
+    # The queue could use more than it may hold.
+    if row["maximum"] == "queue" and row["tree"] != "one":
+        add(40, small, queue="a")
+    # A small part of a small queue is less than one container.
+    if row["users"] != "one":
+        for user in _USERS:
+            add(2, {"vcores": 3.0, "memory_mb": 512.0}, queue="a", user=user)
+    # Gangs of one queue are beside small tasks of another.
+    if row["gang"] in ("few", "wide") and row["tree"] != "one":
+        for _ in range(6):
+            add(3, small, queue="a")
+            jobs[-1] = replace(jobs[-1], stages=(replace(jobs[-1].stages[0], gang=True),))
+        add(60, small, queue=leaves[-1])
+    return jobs
 
 
 def _later(chance: random.Random, row: Row, number: int) -> Job:

@@ -397,7 +397,12 @@ class Judge(Holdings):
             for spec in self.limits.values()
         )
         for end in self.seen.jobs:
-            if end.state == "FINISHED" or (end.state == "KILLED" and end.job.lifetime_s):
+            if end.state == "KILLED" and end.job.lifetime_s:
+                lasted_s = end.finish_s - end.job.arrival_s
+                if lasted_s < end.job.lifetime_s - SAME_S:
+                    yield f"a job ends before its lifetime [{end.job.name}: {lasted_s:.0f} s]"
+                continue
+            if end.state == "FINISHED":
                 continue
             gang = any(stage.gang for stage in end.job.stages)
             if end.state == "REFUSED":

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from testkit.meetings.drawn import Meeting
 from testkit.meetings.evidence import Evidence
-from testkit.meetings.features import Row
 from weft.model.cluster import ClusterSpec, NodeSpec
 from weft.model.job import Job, MasterSpec, Preference, Stage
 from weft.model.queues import QueueSpec
@@ -236,10 +235,7 @@ def _one_more(meeting: Meeting, labels: tuple[str, ...]) -> ClusterSpec:
 
 
 def _useless_node(meeting: Meeting) -> Meeting | None:
-    """One more node that nobody may use; only where nobody is held to a part of all."""
-    row: Row = meeting.row
-    if row["users"] != "one" or row["maximum"] != "none":
-        return None
+    """One more node that nobody may use."""
     return replace(meeting, cluster=_one_more(meeting, ("nobody",)))
 
 

@@ -62,7 +62,8 @@ def _problems(meeting: Meeting, only: str, relations_max: int) -> Iterator[str]:
     if meeting.row["faults"] == "none":
         yield from Judge(ran.evidence).problems()
         yield from plans.problems(meeting)
-    if ran.problem and (ends or meeting.row["faults"] != "none"):
+    hangs = not ends and ran.problem.startswith("a job hangs")
+    if ran.problem and not (hangs and meeting.row["faults"] == "none"):
         yield ran.problem
     # Two runs that do not end have no times to compare.
     if ran.problem or not ends:

@@ -11,10 +11,16 @@ from testkit.meetings.search import search
 pytestmark = pytest.mark.slow
 
 PARTS = 8
-# What breaks a promise today, and why it is let be. A kind leaves when it is mended.
+# What breaks a promise today, by row, and why it is let be. A mark leaves when it is mended.
+_LARGE = "a large task beside many small ones waits for longer than the bound"
+_ABOVE = "judge and scheduler do not agree yet on whose turn it is"
 KNOWN = {
-    "a container is taken for nobody who needs its room": "in one row; why is not known yet",
-    "an ask starves": "a large task beside many small ones waits for long in some rows",
+    (2, "an ask starves"): _LARGE,
+    (13, "an ask starves"): _LARGE,
+    (14, "an ask starves"): _LARGE,
+    (3, "a queue above its guarantee goes before one below"): _ABOVE,
+    (58, "a queue above its guarantee goes before one below"): _ABOVE,
+    (49, "a container is taken for nobody who needs its room"): "why is not known yet",
 }
 
 
@@ -23,7 +29,8 @@ def _unknown(number: int, *, faults: bool) -> list[str]:
     size = -(-len(chosen) // PARTS)
     first = number * size
     found = search(chosen[first : first + size], first)
-    return [f"{one.problem}: {one.command}" for one in found if one.kind not in KNOWN]
+    known = set[tuple[int, str]]() if faults else set(KNOWN)
+    return [f"{one.problem}: {one.command}" for one in found if (one.seed, one.kind) not in known]
 
 
 @pytest.mark.parametrize("part", range(PARTS))
