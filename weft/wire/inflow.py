@@ -7,6 +7,7 @@ the event loop may be busy with what came before, and only where the process has
 """
 
 import contextlib
+import ctypes
 import os
 import socket
 import struct
@@ -21,6 +22,8 @@ UNREAD_BYTES_MAX = 17 << 20
 UNREAD_BYTES_MIN = 256 << 10
 # The process is looked at so often, and more often for a while once much was kept.
 LOOK_S, QUICK_S, QUICK_FOR_S = 0.05, 0.004, 5.0
+# Meanwhile what the allocator keeps of what was freed is given back so often.
+TRIM_S = 0.25
 # A growth of so much is worth a look at the connections.
 GROWTH_BYTES = 4 << 20
 # Now and then what HTTP/2 and TLS add is forgiven: this part, and so much a message and a second.
@@ -89,6 +92,7 @@ class Inflow:
 
     def _look_on(self) -> None:
         calm, next_sweep_s, quick_until_s = self._memory_bytes(), time.monotonic() + SWEEP_S, 0.0
+        next_trim_s = 0.0
         while not self._over:
             # An event that is waited for would cost several times as much.
             time.sleep(QUICK_S if time.monotonic() < quick_until_s else LOOK_S)
@@ -100,6 +104,9 @@ class Inflow:
             kept = 0
             with contextlib.suppress(OSError):
                 kept = self.look(now_s)
+            if quick and now_s >= next_trim_s:
+                next_trim_s = now_s + TRIM_S
+                _trim()
             if kept >= GROWTH_BYTES:
                 quick_until_s = now_s + QUICK_FOR_S
             elif not quick:
@@ -146,6 +153,12 @@ class Inflow:
         with self._lock:
             for peer in [peer for peer, known in self._known.items() if not known.seen]:
                 del self._known[peer]
+
+
+def _trim() -> None:
+    """Give memory back that nobody uses; other C libraries than glibc do it by themselves."""
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _connections(port: int) -> list[tuple[int, str, int]]:

@@ -22,7 +22,7 @@ from weft.wire.handlers import Serve, Wrapped, rewrapped
 OURS = "/weft."
 # Of these streams a message is taken in in pieces: a megabyte of heartbeats is a second of work.
 IN_PIECES = frozenset({"/weft.NodeTracker/Track", "/weft.ApplicationMasterProtocol/Allocate"})
-PIECE_BYTES, PIECE_FIELDS = 16 << 10, 200
+PIECE_BYTES, PIECE_FIELDS = 16 << 10, 100
 SMALL_BYTES = 2 << 10
 # Wire types of protobuf.
 VARINT, LENGTH_DELIMITED = 0, 2
