@@ -12,14 +12,14 @@ from am.pool import Pooled
 from rm.ledger.asks import NODE_LOCAL, REMOTE
 from rm.ledger.ledger_kernels import add_held
 from rm.match.candidate_kernels import over
-from rm.match.candidates import candidates, limits_of
+from rm.match.candidates import candidates, limit_of, limits_of
 from rm.match.carbon import _within
 from rm.match.choice_kernels import FEATURES
 from rm.match.choices import Choices
 from rm.match.deficit_kernels import neediest
 from rm.match.dominant import drf_shares_of
 from rm.match.filter_kernels import fits
-from rm.match.limit_kernels import keep_guarantees
+from rm.match.limit_kernels import ADMITTED, USER, keep_guarantees
 from rm.match.protocol import Match, Placement
 from rm.match.registry import make_matcher, matcher_parameters
 from testkit.matching import MatcherHarness
@@ -145,6 +145,21 @@ def test_a_user_is_active_while_he_waits_for_a_container() -> None:
     assert by_queue.users[other] == 1
     ledger.close_app(apps[0])
     assert counts() == (0, 1, 2)
+
+
+def test_who_runs_only_a_master_may_start_a_task_above_the_limit() -> None:
+    limited = QueueSpec("a", 0.5, user_limit=0.01, user_limit_factor=0.01)
+    queues = QueueSpec("root", children=(limited, QueueSpec("b", 0.5)))
+    harness = MatcherHarness(queues=queues)
+    node = harness.add_node((8.0, 8.0, 0.0))
+    app, demand = harness.add_app("a", "u"), np.array((1.0, 1.0, 0.0))
+    harness.ledger.book(node, app, demand, 1)
+    harness.ledger.count_masters(app, 1)
+    assert limit_of(harness.view, app, demand) == ADMITTED
+    # Another master is beside the one that runs.
+    assert limit_of(harness.view, app, demand, master=True) == USER
+    harness.ledger.book(node, app, demand, 1)
+    assert limit_of(harness.view, app, demand) == USER
 
 
 def test_books_may_be_off_by_rounding_and_no_more() -> None:
