@@ -41,6 +41,8 @@ class FifoMatcher(BaseMatcher):
 
     def __init__(self, fill: str = "none", whole: bool = False, backfill: str = "none") -> None:
         self.promises = PROMISES[backfill]
+        # Compiled, an attribute of a protocol's type has no default from the class above.
+        self.planner = None
         if self.promises and (whole or fill != "none"):
             raise InputError("matcher.fifo.backfill", "goes with fill=none and whole=false only")
         self.fill = FILLED_BY[fill]

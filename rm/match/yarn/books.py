@@ -3,12 +3,16 @@
 `used` counts what is reserved as well, as there. Amounts are those of `amounts`.
 """
 
+from copy import deepcopy
+from typing import Any
+
 from rm.ledger.asks import AskEntry
 from rm.match.yarn.amounts import Amount
 from weft.protocol.messages import Ask
 
 # This is the partition of nodes without a label.
 NONE = ""
+_OF_LEDGER = ("entry", "written")
 
 
 class Partition:
@@ -138,6 +142,15 @@ class Request:
         self.source = -1
         self.entry: AskEntry | None = None
         self.written: Ask | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Request":
+        """Copy all but the asks that it names: they are the ledger's, not of these books."""
+        made: Request = Request.__new__(Request)
+        memo[id(self)] = made
+        for name in self.__slots__:
+            value = getattr(self, name)
+            setattr(made, name, value if name in _OF_LEDGER else deepcopy(value, memo))
+        return made
 
 
 class Application:
