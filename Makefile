@@ -71,7 +71,7 @@ meetings: $(VENV)/.dev ## do all promises hold where three features meet? 400 sm
 	$(BIN)/python -m testkit.meetings --faults --triples --processes $(WORKERS)
 
 meetings-planted: $(VENV)/.dev ## plant 18 faults where features meet: how many does one pass over the pairs find?
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m tools.plant_meetings
+	$(BIN)/python -m tools.plant_meetings --processes $(WORKERS)
 
 diagrams: $(VENV)/.dev ## redraw the life cycles and the settings in docs/
 	$(BIN)/python -m tools.draw_lifecycles
@@ -141,10 +141,10 @@ chaos: $(VENV)/.dev ## kill and pause parts of a live cluster, SECONDS=300 in ea
 	for mode in process emulated; do $(BIN)/python -m tools.chaos --seconds $(or $(SECONDS),300) --mode $$mode \
 	  --nodes 6 --long-pauses 0.03 --loss $(or $(LOSS),0) $(if $(ROUGH),--partitions --disks) || exit 1; done
 
-hardships: $(VENV)/.dev ## clocks that jump, no memory, stubborn processes, a full journal, three etcd members, 300 node managers (root; NAMES=)
+hardships: $(VENV)/.dev ## clocks that jump, no memory, stubborn processes, a full or damaged journal, three etcd members, 300 node managers (root; NAMES=)
 	$(BIN)/python -m tools.hardships $(NAMES)
 
-floods: $(VENV)/.dev ## 26 floods of a live cluster: memory of every service, p99 of honest calls (FLOODS=NAMES)
+floods: $(VENV)/.dev ## 33 floods of a live cluster: memory of every service, p99 of honest calls (FLOODS=NAMES)
 	$(BIN)/python -m tools.floods $(FLOODS)
 
 tapes: $(VENV)/.dev ## record 22 live runs with faults and replay them: is every decision the same?

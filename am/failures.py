@@ -124,8 +124,7 @@ def diagnose(
 ) -> str:
     """Return why a job failed, in one line: stage, task, attempts, last exit code and message."""
     how = "out of memory, " if outcome is Outcome.OUT_OF_MEMORY else ""
-    detail = f": {text}" if text else ""
-    return (
-        f"stage {stage!r} task {task} failed {attempts} times, "
-        f"last on {node} with {how}exit code {exit_code}{detail}"
-    )
+    code = f"exit code {exit_code}"
+    # A node's own words may begin with it.
+    told = text if text.startswith(code) else f"{code}: {text}" if text else code
+    return f"stage {stage!r} task {task} failed {attempts} times, last on {node} with {how}{told}"

@@ -4,7 +4,7 @@ import difflib
 import io
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -79,6 +79,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "certificates": (
             "weft.client.commands_tls",
             "Make an authority and certificates for the hosts of a cluster.",
+        ),
+        "journal": (
+            "lab.commands.journal",
+            "Check, back up or restore a Resource Manager's state.",
         ),
         "import-yarn": (
             "weft.client.commands_yarn",
@@ -183,13 +187,17 @@ def _name_output() -> None:
     )
 
 
-def main() -> None:
-    """Run the command; one clear line on stderr: exit 2 for bad input, 1 for a failure."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command; one clear line on stderr: exit 2 for bad input, 1 for a failure.
+
+    `arguments` are those of this process, unless they are given.
+    """
     _name_output()
     output = sys.stdout
     try:
         # A completing shell asks with this variable in the environment.
         code = weft.main(
+            arguments,
             prog_name="weft",
             standalone_mode=False,
             complete_var="_WEFT_COMPLETE",

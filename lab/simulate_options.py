@@ -60,6 +60,13 @@ _PARAMETERS = (
     click.option(
         "--pace", type=click.Choice(["yarn", "prompt"]), default="yarn", show_default=True
     ),
+    click.option(
+        "--members",
+        default=1,
+        show_default=True,
+        type=click.IntRange(min=1),
+        help="Divide the nodes into members of a manager each, behind a router.",
+    ),
     click.option("--until", "until_s", default=math.inf, help="Stop at this virtual time, s."),
     click.option("--json", "as_json", is_flag=True, help="Print summary.json."),
     click.option("--play", "plays", is_flag=True, help="Then watch it, as with weft play."),

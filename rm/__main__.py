@@ -19,10 +19,11 @@ from rm.process.etcd_store import LeadershipLostError
 from rm.process.ranks import Ranks, etcd_settings, start_again
 from rm.process.remote import InOrder, RemoteMatcher
 from rm.process.service import ManagerService
+from rm.process.settings_told import settings_told
 from rm.process.state import State, from_folder
 from rm.process.warm import warm
 from rm.settings import ManagerSettings
-from weft.model.errors import WeftError
+from weft.model.errors import InputError, WeftError
 from weft.model.queues import DEFAULT_QUEUES, QueueSpec
 from weft.model.resources import DEFAULT_RESOURCE_TYPES, ResourceTypes
 from weft.policies.presets import Preset, choose, with_options
@@ -41,6 +42,9 @@ def parts_of(settings: RmSettings, cluster_ts: int) -> ManagerParts:
     """Return what the core is made with; raises InputError for an unknown name."""
     types, queues = _cluster(settings.cluster)
     chosen = _chosen(settings)
+    member, members = map(int, settings.member.split("/"))
+    if member > members:
+        raise InputError("member", f"{settings.member}: there is no such member")
     return ManagerParts(
         cluster_ts,
         types,
@@ -80,6 +84,8 @@ def parts_of(settings: RmSettings, cluster_ts: int) -> ManagerParts:
             },
             master_share_max=settings.master_share_max,
             recovery=settings.state_dir is not None or bool(settings.store),
+            member=member,
+            members=members,
         ),
         settings.seed,
     )
@@ -105,7 +111,7 @@ async def serve(settings: RmSettings) -> None:
     """Serve until told to end; raises LeadershipLostError where another manager took over."""
     where = etcd_settings(settings)
     process = Process(settings)
-    parts = parts_of(settings, int(time.time() * 1000))
+    parts = parts_of(settings, started_ms(settings))
     # What is wrong with the settings is told before anything is waited for.
     parts.make()
     ranks = None if where is None else Ranks(process, settings, where)
@@ -118,7 +124,8 @@ async def serve(settings: RmSettings) -> None:
     )
     d, pace = len(parts.types), settings.heartbeat_s
     report = None if ranks is None else ranks.report
-    service = ManagerService(process, server, d, settings.submissions_per_s, pace, report)
+    told = settings_told(settings, parts)
+    service = ManagerService(process, server, d, settings.submissions_per_s, pace, report, told)
     state: State | None = None
     stepped_down = False
 
@@ -151,6 +158,11 @@ async def serve(settings: RmSettings) -> None:
         raise SteppedDownError(ranks.places)
 
 
+def started_ms(settings: RmSettings) -> int:
+    """Return when a cluster started that no state tells of yet, ms since the epoch."""
+    return settings.cluster_ts or int(time.time() * 1000)
+
+
 async def ended(process: Process, server: Server, state: State | None, ranks: Ranks | None) -> None:
     """End in order; what was accepted is written before another one leads."""
     await server.stop()
@@ -175,8 +187,7 @@ async def take_over(
     """Wait until this manager leads, and go on with what its predecessor knew."""
     await ranks.elected()
     began_s = time.monotonic()
-    now_ms = int(time.time() * 1000)
-    taken = await asyncio.to_thread(ranks.take_over, now_ms, settings.token_key_s)
+    taken = await asyncio.to_thread(ranks.take_over, started_ms(settings), settings.token_key_s)
     journal, cluster_ts, keys, save = taken
     records = await asyncio.to_thread(ranks.read, journal)
     begin(State(journal, records, cluster_ts, keys, save))

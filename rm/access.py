@@ -4,6 +4,9 @@
 that says anything, and whoever administers a queue may submit to it.
 """
 
+from rm.dynamic_queues import grown
+from rm.ledger.queues import QueueTree
+from rm.placement import queue_of
 from rm.state.books import Books
 from rm.state.records import App
 from weft.protocol.access import Caller, Who, may
@@ -26,7 +29,7 @@ def problem(books: Books, request: ClientRequest, caller: Caller) -> Refused | N
     if isinstance(request, SubmitApplication):
         return _submit(books, request, user)
     if isinstance(request, SetQueues):
-        if administers(books, 0, user):
+        if administers(books.queues, 0, user):
             return None
         return _denied("", f"{user!r} administers neither the cluster nor its root queue")
     number = getattr(request, "app_id", None)
@@ -39,7 +42,7 @@ def problem(books: Books, request: ClientRequest, caller: Caller) -> Refused | N
     if not may(kind, stands(books, app, user)):
         return _denied("app_id", f"{user!r} may not touch application {number}")
     if isinstance(request, MoveApplication):
-        return _into(books, books.queues.leaf(request.queue), user)
+        return _into(books.queues, books.queues.leaf(request.queue), user)
     return None
 
 
@@ -47,12 +50,12 @@ def stands(books: Books, app: App, user: str) -> Who:
     """Return how a user stands to an application."""
     if app.job.user == user:
         return Who.OWNER
-    return Who.QUEUE_ADMIN if administers(books, app.queue, user) else Who.OTHER
+    return Who.QUEUE_ADMIN if administers(books.queues, app.queue, user) else Who.OTHER
 
 
-def administers(books: Books, queue: int, user: str) -> bool:
+def administers(tree: QueueTree, queue: int, user: str) -> bool:
     """Return whether a user may administer a queue."""
-    return any(_names(books.queues.administer[at], user) for at in books.queues.chains[queue])
+    return any(_names(tree.administer[at], user) for at in tree.chains[queue])
 
 
 def sees(books: Books, app: App, caller: Caller) -> bool:
@@ -65,13 +68,18 @@ def _submit(books: Books, request: SubmitApplication, user: str) -> Refused | No
         return _denied("user", f"{user!r} submits as {request.job.user!r}")
     known = books.submissions.get(request.submission_id) if request.submission_id else None
     app = None if known is None else books.apps.get(known)
-    if app is not None and app.job.user != user:
+    if app is not None:
+        # It was accepted, whatever the queues are by now.
+        if app.job.user == user:
+            return None
         return _denied("submission_id", f"{request.submission_id!r} is another user's")
-    return _into(books, books.queues.leaf(request.job.queue), user)
+    path = queue_of(books.queues, request.job)
+    # A queue that is to be made is judged as it will be: what it is like may say who submits.
+    tree = grown(books.queues, path)
+    return _into(tree, tree.slot_of(path), user)
 
 
-def _into(books: Books, queue: int, user: str) -> Refused | None:
-    tree = books.queues
+def _into(tree: QueueTree, queue: int, user: str) -> Refused | None:
     for at in tree.chains[queue]:
         names = tree.submit[at]
         if names is not None:
@@ -80,7 +88,7 @@ def _into(books: Books, queue: int, user: str) -> Refused | None:
             break
     else:
         return None
-    if administers(books, queue, user):
+    if administers(tree, queue, user):
         return None
     return _denied("queue", f"{user!r} may not submit to {tree.paths[queue]}")
 

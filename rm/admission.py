@@ -11,32 +11,35 @@ from rm.state.books import Books
 from weft.model.errors import InputError
 from weft.model.job import Job, Stage
 from weft.model.recording import Recording
-from weft.model.resources import Vector
+from weft.model.resources import TOLERANCE, Vector
 from weft.protocol.requests import Refused
 
 
-def refusal(books: Books, queue: int, user: str, left: int = -1) -> Refused | None:
+def refusal(books: Books, tree: QueueTree, queue: int, user: str, left: int = -1) -> Refused | None:
     """Return why a queue takes no application of a user, None where it takes one.
 
+    `tree` is the books', or one that is to hold, in which the queue is new.
     What an application that leaves the queue `left` is in already takes it whatever their number.
     """
-    if books.queues.stopped[queue]:
-        text = f"queue {books.queues.paths[queue]} is STOPPED and takes no applications"
+    if tree.stopped[queue]:
+        text = f"queue {tree.paths[queue]} is STOPPED and takes no applications"
         return Refused("failed_precondition", "queue", text)
-    if text := _full(books, queue, user, left):
+    if text := _full(books, tree, queue, user, left):
         return Refused("resource_exhausted", "queue", text)
     return None
 
 
-def _full(books: Books, queue: int, user: str, left: int) -> str:
+def _full(books: Books, tree: QueueTree, queue: int, user: str, left: int) -> str:
     """Return why a queue takes no more applications, of anybody or of this user; empty: it does."""
-    settings, ledger, tree = books.settings, books.ledger, books.queues
+    settings, ledger = books.settings, books.ledger
     path, there = tree.paths[queue], tree.chains[left] if left >= 0 else ()
     for at in tree.chains[queue]:
         most = int(tree.max_applications[at]) or (settings.queue_apps_max if at == queue else 0)
-        if at not in there and 0 < most <= int(ledger.by_queue.apps[at]):
+        known = books.queues.slot_of(tree.paths[at])
+        if at not in there and known >= 0 and 0 < most <= int(ledger.by_queue.apps[known]):
             return f"{tree.paths[at]} has {most} applications, the most that it takes"
-    slot = ledger.user_slots.get((queue, user))
+    known = books.queues.slot_of(path)
+    slot = ledger.user_slots.get((known, user)) if known >= 0 else None
     own, there_now = tree.specs[queue][1].max_user_applications, 0
     if own >= 0:
         there_now = 0 if slot is None else int(ledger.users.apps[slot])
@@ -76,6 +79,7 @@ def check_fits(books: Books, job: Job) -> None:
 
 def check_limits(books: Books, job: Job, tree: QueueTree, queue: int) -> None:
     """Raise where a queue, or its users, may never hold what a task or a gang of a job needs."""
+    _check_sizes(books, job, tree, queue)
     if tree.limited and books.classes:
         if job.master is not None and job.master.recorded is not None:
             for position, request in enumerate(job.master.recorded.requests):
@@ -87,6 +91,29 @@ def check_limits(books: Books, job: Job, tree: QueueTree, queue: int) -> None:
                 what = f"a task of stage {stage.name!r}"
                 within_maximum(books, tree, queue, demand, place, what)
     check_gangs(books, job, tree, queue)
+
+
+def _check_sizes(books: Books, job: Job, tree: QueueTree, queue: int) -> None:
+    """Raise where a container of a job is to have more than its queue's containers may."""
+    if not (most := tree.max_allocation[queue]):
+        return
+    if job.master is not None:
+        wanted = [("master.demand", job.master.demand)]
+        asked = job.master.recorded.requests if job.master.recorded is not None else ()
+        wanted += [
+            (f"master.recorded.requests[{position}].demand", one.demand)
+            for position, one in enumerate(asked)
+        ]
+    else:
+        wanted = [("job", books.types.mapping(books.master_vector))]
+        for position, stage in enumerate(job.stages):
+            own = [o.demand for o in stage.overrides if o.demand is not None]
+            wanted += [(f"stages[{position}].demand", one) for one in (stage.demand, *own)]
+    for place, demand in wanted:
+        for name, amount in demand.items():
+            if name in most and amount > most[name] * (1 + TOLERANCE):
+                text = f"{amount:g} {name} are more than the {most[name]:g} of a container in "
+                raise InputError(place, text + tree.paths[queue])
 
 
 def _check_recording(books: Books, recording: Recording) -> None:

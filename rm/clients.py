@@ -8,16 +8,17 @@ the answer's records, which are durable before the client hears of it.
 
 from collections.abc import Callable
 from math import isfinite
-from typing import Any
 
 from rm import access, queue_changes
 from rm.admission import check_fits, check_limits, refusal
 from rm.applications import OVER, kill_app, move_app, open_app, schedule_attempt
 from rm.containers import move_masters
+from rm.dynamic_queues import grown
 from rm.forgetting import ENDED_WHOLE_MAX
 from rm.leaving import decommission, recommission
 from rm.lifetime import limit
 from rm.nodes.updating import update
+from rm.placement import queue_of
 from rm.placing.feasible import NoRoomError, nodes_may_come
 from rm.placing.hosting import check_master
 from rm.report import explain, reports
@@ -45,9 +46,11 @@ from weft.protocol.requests import (
     Done,
     Explain,
     Explanation,
+    FindSubmission,
     GetApplication,
     GetJob,
     GetMetrics,
+    GetQueues,
     KillApplication,
     ListApplications,
     ListContainers,
@@ -58,6 +61,7 @@ from weft.protocol.requests import (
     NodeReport,
     Page,
     QueueReport,
+    Queues,
     RecommissionNode,
     Refused,
     SetExpiry,
@@ -89,8 +93,8 @@ def _answer(books: Books, request: ClientRequest, caller: Caller) -> ClientAnswe
     try:
         if denied := access.problem(books, request, caller):
             return denied
-        if isinstance(request, ListApplications):
-            return reports.applications(books, request, caller)
+        if isinstance(request, ListApplications | Explain | FindSubmission):
+            return handler(books, request, caller)
         return handler(books, request)
     except InputError as error:
         if isinstance(error, NoRoomError) and nodes_may_come(books):
@@ -110,7 +114,7 @@ def _answer(books: Books, request: ClientRequest, caller: Caller) -> ClientAnswe
 
 def _new(books: Books, request: NewApplication) -> ApplicationReserved:
     number = books.next_app
-    books.next_app += 1
+    books.next_app = books.own_number(number + 1)
     # It is the journal's own record of the next id: a restart does not give this one away either.
     books.persist({"kind": "next", "app": books.next_app})
     return ApplicationReserved(number, books.cluster_ts)
@@ -121,18 +125,23 @@ def _submit(books: Books, request: SubmitApplication) -> Refused | ApplicationAc
     if known is not None:
         return ApplicationAccepted(known, books.cluster_ts)
     job = request.job
-    queue = books.queues.leaf(job.queue)
-    if refused := refusal(books, queue, job.user):
+    path = queue_of(books.queues, job)
+    tree = grown(books.queues, path)
+    queue = tree.slot_of(path)
+    if refused := refusal(books, tree, queue, job.user):
         return refused
     check_fits(books, job)
     if job.master is None:
         check_master(books)
-    check_limits(books, job, books.queues, queue)
+    check_limits(books, job, tree, queue)
     number = request.app_id or books.next_app
-    if request.app_id and (number >= books.next_app or number in books.apps):
+    reserved = number < books.next_app and books.own_number(number) == number
+    if request.app_id and (not reserved or number in books.apps):
         raise InputError("app_id", f"{number} is not reserved, or another submission has it")
+    if tree is not books.queues:
+        queue_changes.make_or_drop(books, tree)
     app = App(number, job, request.submission_id, queue, books.now, len(books.types))
-    books.next_app = max(books.next_app, number + 1)
+    books.next_app = max(books.next_app, books.own_number(number + 1))
     books.apps[app.app_id] = app
     if request.submission_id:
         books.submissions[request.submission_id] = app.app_id
@@ -156,6 +165,14 @@ def _submit(books: Books, request: SubmitApplication) -> Refused | ApplicationAc
     return ApplicationAccepted(app.app_id, books.cluster_ts)
 
 
+def _find_submission(books: Books, request: FindSubmission, caller: Caller) -> ApplicationAccepted:
+    number = books.submissions.get(request.submission_id)
+    app = None if number is None else books.apps.get(number)
+    if app is None or not access.sees(books, app, caller):
+        raise NotFoundError("submission_id", f"there is no {request.submission_id!r}")
+    return ApplicationAccepted(app.app_id, books.cluster_ts)
+
+
 def _find(books: Books, number: AppId) -> App:
     app = books.apps.get(number)
     if app is None:
@@ -176,7 +193,7 @@ def _move(books: Books, request: MoveApplication) -> Refused | Done:
     if app.state in OVER:
         return Refused("failed_precondition", "app_id", f"it is {reported(app.state)}")
     if queue != app.queue:
-        if refused := refusal(books, queue, app.job.user, app.queue):
+        if refused := refusal(books, books.queues, queue, app.job.user, app.queue):
             return refused
         check_limits(books, app.job, books.queues, queue)
         move_masters(books, app, queue)
@@ -268,21 +285,26 @@ def _queues(books: Books, request: ListQueues) -> QueueReport:
     return reports.queue(books, 0)
 
 
+def _tree(books: Books, request: GetQueues) -> Queues:
+    return Queues(books.queues.root)
+
+
 def _metrics(books: Books, request: GetMetrics) -> ClusterMetrics:
     return reports.metrics(books)
 
 
-def _explain(books: Books, request: Explain) -> Explanation:
-    return explain.application(books, _find(books, request.app_id))
+def _explain(books: Books, request: Explain, caller: Caller) -> Explanation:
+    return explain.application(books, _find(books, request.app_id), caller)
 
 
 def _containers(books: Books, request: ListContainers) -> Page[ContainerReport]:
     return reports.containers(books, _find(books, request.app_id), request)
 
 
-_HANDLERS: dict[type, Callable[[Books, Any], ClientAnswer]] = {
+_HANDLERS: dict[type, Callable[..., ClientAnswer]] = {
     NewApplication: _new,
     SubmitApplication: _submit,
+    FindSubmission: _find_submission,
     KillApplication: _kill,
     MoveApplication: _move,
     SetPriority: _set_priority,
@@ -296,6 +318,7 @@ _HANDLERS: dict[type, Callable[[Books, Any], ClientAnswer]] = {
     UpdateNode: _update,
     ListQueues: _queues,
     SetQueues: queue_changes.set_queues,
+    GetQueues: _tree,
     GetMetrics: _metrics,
     Explain: _explain,
     ListContainers: _containers,

@@ -11,6 +11,7 @@ from rm.nodes import registering, reporting, silence
 from rm.placing import backfill, preempt
 from rm.placing.allocation import match_all
 from rm.placing.reserve import before_match, forget_served, start_gangs
+from rm.queue_changes import expire
 from rm.settings import ManagerSettings
 from rm.state.books import Books, Handler
 from rm.state.invariants import check
@@ -151,6 +152,7 @@ class ResourceManager:
                 silence.expire(self.books)
                 ending.expire(self.books)
             forget_served(self.books)
+            expire(self.books)
             self._gauges()
             self._watch()
         elif event.key == PREEMPT_TIMER:

@@ -15,8 +15,10 @@ import numpy as np
 
 from rm.admission import check_limits
 from rm.applications import OVER
+from rm.dynamic_queues import made_in, with_made, without
 from rm.ledger.queues import QueueTree
 from rm.lifetime import limit
+from rm.placing import backfill
 from rm.placing.reserve import release_all
 from rm.state.books import Books
 from rm.state.records import App
@@ -33,19 +35,60 @@ _NAMED_MAX = 3
 
 def set_queues(books: Books, request: SetQueues) -> Refused | QueuesSet:
     """Take another tree of queues, unless one that goes is in use; a dry run changes nothing."""
-    before, after = books.queues, QueueTree(request.queues)
+    before = books.queues
+    after = with_made(request.queues, made_in(before))
     if in_use := _in_use(books, after):
         return Refused("failed_precondition", "queues", in_use)
+    try:
+        backfill.check_queues(books.matcher, after)
+    except InputError as error:
+        return Refused("failed_precondition", "queues", str(error))
     answer = QueuesSet(
         tuple(_changes(before, after)), tuple(_never_held(books, after)), books.cluster_ts
     )
     if request.dry_run or after.root == before.root:
         return answer
     change_queues(books, after)
-    books.persist({"kind": "queues", "queues": queues_to_dict(after.root)})
+    books.persist({"kind": "queues", "queues": queues_to_dict(request.queues)})
+    _persist_made(books, before, after)
     for fact in _facts(before, after, answer.changes):
         books.note(fact)
     return answer
+
+
+def make_or_drop(books: Books, tree: QueueTree) -> None:
+    """Let a tree hold in which queues were made, or empty ones that were made are gone."""
+    before = books.queues
+    change_queues(books, tree)
+    _persist_made(books, before, tree)
+    for fact in _facts(before, tree, _changes(before, tree)):
+        books.note(fact)
+
+
+def _persist_made(books: Books, before: QueueTree, after: QueueTree) -> None:
+    """Put on record which leaf queues were made, and which of those are gone: an empty state."""
+    old, new = made_in(before), made_in(after)
+    known, kept = set(old), set(new)
+    for path in (path for path in new if path not in known):
+        books.persist({"kind": "made", "queue": path, "state": "made"})
+    for path in (path for path in old if path not in kept):
+        books.persist({"kind": "made", "queue": path, "state": ""})
+
+
+def expire(books: Books) -> None:
+    """Take away the queues that were made and are empty for as long as they say."""
+    tree, gone = books.queues, list[str]()
+    empty: dict[str, float] = {}
+    for slot in tree.made:
+        path, queue = tree.specs[slot]
+        used = books.ledger.by_queue.apps[slot] if tree.is_leaf[slot] else len(queue.children)
+        if not used:
+            empty[path] = books.queues_empty.get(path, books.now)
+            if books.now - empty[path] >= queue.expires_s:
+                gone.append(path)
+    books.queues_empty = empty
+    if gone:
+        make_or_drop(books, QueueTree(without(tree.root, gone)))
 
 
 def change_queues(books: Books, tree: QueueTree) -> None:
@@ -166,7 +209,8 @@ def _never_held(books: Books, after: QueueTree) -> Iterator[NeverHeld]:
     @cache
     def bounds_change(queue: int) -> bool:
         at = after.slot_of(before.paths[queue])
-        return _bounds(before, queue) != _bounds(after, at)
+        sizes_change = before.max_allocation[queue] != after.max_allocation[at]
+        return sizes_change or _bounds(before, queue) != _bounds(after, at)
 
     for app in _live(books):
         if app.state in OVER or not bounds_change(app.queue):

@@ -2,8 +2,8 @@
 
 Kinds: `start` (of the manager), `app`, `attempt` (its master got a container), `failed` (an
 attempt), `tasks` (finished: [stage, task, run_s]), `move`, `priority`, `final`; `node` (it leaves,
-or left, or is in service again: an empty state); `queues` (the tree
-that a client set last); `update` (what an operator says of a node).
+or left, or is in service again: an empty state); `queues` (the tree that a client set last); `made`
+(a leaf queue, at a submission; gone: an empty state); `update` (what an operator says of a node).
 
 What is not among them comes back by itself: what runs is told by nodes, what is wanted by masters,
 each when it registers. So the journal grows with applications and finished tasks, not with grants.
@@ -17,6 +17,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from rm.applications import move_app, move_attempt, new_attempt, open_app, schedule_attempt
+from rm.dynamic_queues import with_made
 from rm.forgetting import ENDED_WHOLE_MAX, remember
 from rm.ledger.queues import QueueTree
 from rm.lifetime import limit
@@ -51,11 +52,18 @@ KINDS = frozenset(
         "node",
         "next",
         "queues",
+        "made",
         "update",
     }
 )
-# Of these the newest of each node counts; one that says none of its words says nothing any more.
-_OF_CLUSTER = {"queues": ("queues",), "update": ("capacity", "labels"), "node": ("state",)}
+# Of these the newest of each node or queue counts; one that says none of its words says nothing any
+# more.
+_OF_CLUSTER = {
+    "queues": ("queues",),
+    "made": ("state",),
+    "update": ("capacity", "labels"),
+    "node": ("state",),
+}
 _FINAL = {
     "FINISHED": AppEvent.RECOVER_FINISHED,
     "FAILED": AppEvent.RECOVER_FAILED,
@@ -70,9 +78,10 @@ def recover(books: Books, event: Recovered) -> None:
     books.epoch = sum(int(r.get("count", 1)) for r in records if r["kind"] == "start")
     books.persist({"kind": "start"})
     by_app: dict[int, list[Record]] = {}
+    made = list[str]()
     for record in records:
         if record["kind"] == "next":
-            books.next_app = int(record["app"])
+            books.next_app = books.own_number(int(record["app"]))
         elif record["kind"] == "node":
             recover_leaving(
                 books, str(record["node"]), str(record["state"]), float(record["until_s"])
@@ -82,12 +91,16 @@ def recover(books: Books, event: Recovered) -> None:
             remember_update(books, str(record["node"]), said)
         elif record["kind"] == "queues":
             _recover_queues(books, record["queues"])
+        elif record["kind"] == "made":
+            made.append(str(record["queue"]))
         elif record["kind"] != "start":
             by_app.setdefault(int(record["app"]), []).append(record)
+    if made:
+        change_queues(books, with_made(books.queues.root, made))
     for number, found in by_app.items():
         if found[0]["kind"] == "app":
             _recover_app(books, number, found)
-            books.next_app = max(books.next_app, number + 1)
+            books.next_app = max(books.next_app, books.own_number(number + 1))
 
 
 def compact(records: Iterable[Record], apps_max: int = 10_000) -> list[Record]:
@@ -106,7 +119,7 @@ def compact(records: Iterable[Record], apps_max: int = 10_000) -> list[Record]:
             starts += int(record.get("count", 1))
             continue
         if kind in _OF_CLUSTER:
-            about = str(kind), str(record.get("node", ""))
+            about = str(kind), str(record.get("node", record.get("queue", "")))
             newest_of.pop(about, None)
             if any(record.get(key) not in (None, "") for key in _OF_CLUSTER[kind]):
                 newest_of[about] = record
@@ -185,19 +198,18 @@ def _recover_queues(books: Books, data: object) -> None:
 def _recover_app(books: Books, number: int, found: list[Record]) -> None:
     first = found[0]
     by_kind = {record["kind"]: record for record in found}
-    try:
-        queue = books.queues.leaf(str(first["queue"]))
-    except InputError:
-        # The queue is gone from the settings: any leaf is better than none.
-        queue = next(slot for slot in range(len(books.queues)) if books.queues.is_leaf[slot])
+    why, queue = "", _queue_of(books, str(first["queue"]))
+    if queue < 0:
+        why, queue = f"queue {first['queue']} is gone, and there is no other", 0
     try:
         job = job_from_dict(first["job"])
     except InputError as error:
         # An earlier version accepted the job, and this one could not run it.
         job = Job(f"application {number}", (Stage("all", 1, 0.0, {}),))
-        if "final" not in by_kind:
-            by_kind["final"] = _refused(books, number, str(error))
-            books.persist(by_kind["final"])
+        why = f"its job is refused: {error}"
+    if why and "final" not in by_kind:
+        by_kind["final"] = _refused(books, number, why)
+        books.persist(by_kind["final"])
     at_s, submission_id = float(first["submitted_s"]), str(first["submission_id"])
     app = App(number, job, submission_id, queue, at_s, len(books.types))
     app.priority = int(first["priority"])
@@ -231,25 +243,43 @@ def _recover_app(books: Books, number: int, found: list[Record]) -> None:
     if last is None or number_of_attempt(int(last["attempt"])) <= failed:
         schedule_attempt(books, app)
         return
-    attempt = new_attempt(books, app, failed + 1)
+    _recover_attempt(books, app, failed + 1, last)
+
+
+def _queue_of(books: Books, name: str) -> int:
+    """Return the slot of an application's leaf queue; -1: there is no leaf queue at all.
+
+    Where it is gone from the settings, any is better than none.
+    """
+    try:
+        return books.queues.leaf(name)
+    except InputError:
+        return next(iter(np.flatnonzero(books.queues.is_leaf).tolist()), -1)
+
+
+def _recover_attempt(books: Books, app: App, number: int, last: Record) -> None:
+    job, attempt = app.job, new_attempt(books, app, number)
     attempt.seed = int(last["seed"])
     attempt.master_id = int(last["container"])
     attempt.recovered = True
     if not job.unmanaged:
         books.returning_masters.setdefault(str(last["node"]), []).append(attempt)
     move_attempt(books, attempt, AttemptEvent.RECOVER)
+    # Its master runs, so the policy lets it ask, and places none.
+    spec = job.master
+    vector, label = None if job.unmanaged else attempt.vector, "" if spec is None else spec.label
+    books.matcher.attempt_added(books.view, app.slot, vector, label, runs=True)
 
 
 def _refused(books: Books, number: int, why: str) -> Record:
-    """Return the end of an application whose job breaks a rule of this version."""
-    text = f"its job is refused: {why}"
-    books.note(Remark("warning", f"application {number} was ended", (("reason", text),)))
+    """Return the end of an application that this version, with these queues, cannot run."""
+    books.note(Remark("warning", f"application {number} was ended", (("reason", why),)))
     return {
         "kind": "final",
         "app": number,
         "state": "FAILED",
         "status": "FAILED",
-        "diagnostics": text,
+        "diagnostics": why,
         "started_s": 0.0,
         "finished_s": books.now,
         "progress": 0.0,

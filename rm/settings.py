@@ -92,6 +92,11 @@ class ManagerSettings:
     gone_nodes_max: int = 1000
     # At most so many ended applications are kept for reports.
     completed_apps_max: int = 10_000
+    # Of so many members of a cluster this is the one that gives applications the numbers that leave
+    # the remainder `member`, so a number names its member.
+    member: int = 1
+    # The cluster has so many members.
+    members: int = 1
     # The fault search says here where rare paths are taken on purpose (`weft.protocol.buggify`).
     buggify: Callable[[str], bool] | None = None
     # Links lose and delay nothing, so nothing is acknowledged.

@@ -226,6 +226,6 @@ def _queue_limits(cluster: ClusterSpec) -> dict[str, Vector]:
     for path, queue in cluster.queues.walk():
         above = path.rpartition(".")[0]
         shares[path] = shares.get(above, 1.0) * queue.max_capacity
-        if not queue.children and shares[path] < 1:
+        if queue.is_leaf and shares[path] < 1:
             limits[path] = tuple(shares[path] * amount for amount in cluster.total)
     return limits

@@ -1,6 +1,6 @@
 """The composition root: the very same cores and registries as the services, in virtual time."""
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -25,7 +25,7 @@ from sim.fault_executor import OPERATOR, FaultExecutor
 from sim.heartbeat_elision import AT_END, HeartbeatElision
 from sim.network import Network
 from sim.process_faults import Die
-from sim.recorder import Recorder
+from sim.recorder import JobRow, Recorder
 from sim.settings import SimSettings, manager_settings, master_settings
 from weft.model.cluster import ClusterSpec, NodeSpec
 from weft.model.dag import Dag, Machines, dag_of_job
@@ -35,6 +35,7 @@ from weft.model.job import Job
 from weft.model.json_types import Table
 from weft.model.plan import Plan
 from weft.model.queues import QueueSpec
+from weft.protocol.access import TRUSTED
 from weft.protocol.effects import (
     Clean,
     Kill,
@@ -157,7 +158,7 @@ class Simulation:
             Stop: self._stopped,
             Die: lambda actor, effect, now: effect.act(),
         }
-        self._client = Client(jobs, self.recorder, repeat=self._lossy)
+        self._client = self._make_client(jobs)
         self._outside = Actor("client", self._client)
         self._fault_executor = FaultExecutor(self, settings.faults)
         chosen = settings.scheduler
@@ -179,21 +180,27 @@ class Simulation:
 
     def run(self) -> Recorder:
         """Drive to the end of the last job, to `until_s`, or until nothing can happen any more."""
-        until_s, before = self.settings.until_s, self._seen()
+        until_s, before = self.settings.until_s, self.stood_still()
         while not self.stuck:
             limit_s = min(until_s, self.engine.now + STILL_S)
             self.engine.run(self._hand_over, limit_s)
             if self.engine.now < limit_s or limit_s >= until_s or not self.recorder.open_jobs:
                 break
-            seen = self._seen()
-            if seen == before:
-                self.stuck = self._waiting_for()
-            before = seen
-        if self.checkers is not None:
-            self.checkers.finish(
-                (row.app, row.state) for row in self.recorder.jobs if row.end != "FAILED"
-            )
+            before = self.stood_still(before)
+        self.finish(self.recorder.jobs)
         return self.recorder
+
+    def finish(self, rows: Iterable[JobRow]) -> None:
+        """Hold what the checkers saw against the ends of the jobs that ran here."""
+        if self.checkers is not None:
+            self.checkers.finish((row.app, row.state) for row in rows if row.end != "FAILED")
+
+    def stood_still(self, before: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """Return what has happened; if that is what it was before, note why nothing more can."""
+        seen = self._seen()
+        if seen == before:
+            self.stuck = self._waiting_for()
+        return seen
 
     def _seen(self) -> tuple[int, ...]:
         """Return what changes whenever anything happens that jobs could wait for."""
@@ -217,7 +224,7 @@ class Simulation:
         if not (only_masters and books.anything_waits) or ends or coming or breaks:
             return ""
         waits = [app for app in books.app_at if app is not None]
-        said = [explanation(books, app) for app in waits[:1]]
+        said = [explanation(books, app, TRUSTED) for app in waits[:1]]
         why = next((reason for one in said for stage in one.stages for reason in stage.reasons), "")
         if not books.ledger.nodes.up[: books.ledger.node_count].any():
             why = "no node is in service"
@@ -252,6 +259,16 @@ class Simulation:
     def has_queues(self, queues: QueueSpec) -> bool:
         """Return whether these are the manager's queues."""
         return self.manager.books.queues.root == queues
+
+    @property
+    def now_s(self) -> float:
+        """Return the virtual time, s."""
+        return self.engine.now
+
+    @property
+    def events(self) -> int:
+        """Return how many events there were."""
+        return self.engine.events
 
     def go_on(self, until_s: float) -> None:
         """Run on after the end of the last job."""
@@ -345,6 +362,9 @@ class Simulation:
     def _make_engine(self) -> Engine:
         return Engine()
 
+    def _make_client(self, jobs: Sequence[Job]) -> Client:
+        return Client(jobs, self.recorder, repeat=self._lossy)
+
     def _make_network(self) -> Network:
         return Network(self.settings.faults.network, self.settings.seed)
 
@@ -366,6 +386,7 @@ class Simulation:
         self._manager_lives += 1
         manager = self.make_manager(self._manager_lives)
         self.manager = manager
+        manager.books.names_terms = self.recorder.log is not None
         self._idle.watch(manager.books)
         self.actors[MANAGER] = actor = Actor(MANAGER, manager)
         self._fault_executor.dress(actor, "")

@@ -30,3 +30,4 @@ class Request:
     until_s: float = float("inf")
     parquet: bool = False
     trace: str = ""
+    members: int = 1

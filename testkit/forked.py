@@ -1,4 +1,4 @@
-"""For tests only: processes of roles, forked from one that has loaded what all of them import.
+"""For tests only: processes of Weft, forked from one that has loaded what all of them import.
 
 A role's process costs about a second of its core for its imports before it does anything, and the
 tests start hundreds. Here one process per test worker imports once and runs `main` of a role's
@@ -23,13 +23,20 @@ import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any, NotRequired, TypedDict, Unpack
 
-ROLES = ("rm", "am", "nm", "weft.web", "weft.yarn")
+ROLES = ("rm", "am", "nm", "weft.web", "weft.yarn", "weft.router")
+# Beside them the command `weft`, with its commands that talk to a cluster.
+COMMAND = "weft"
+TALKING = ("weft.client.commands_apps", "weft.client.commands_cluster")
 # Variables that tests alone read, that every role sets itself, or that are told to each.
 _NOT_SEEN = {"PYTEST_CURRENT_TEST", "GRPC_VERBOSITY", "PYTHONUNBUFFERED"}
 _MESSAGE_MAX = 1 << 20
 POSSIBLE = sys.platform == "linux" and os.environ.get("WEFT_FORKED", "1") != "0"
+
+
+Said = subprocess.CompletedProcess[str]
 
 
 class Forked:
@@ -113,7 +120,12 @@ class Template:
 
 
 def _seen(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name not in _NOT_SEEN}
+    """Return what a process may read as it is imported; its settings it reads as it runs."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in _NOT_SEEN and not name.startswith("WEFT_")
+    }
 
 
 _template: Template | None = None
@@ -146,7 +158,7 @@ def start(module: str, flags: Sequence[str], **how: Unpack[How]) -> Forked | sub
     """Start a role as `python -m` would, with an empty input."""
     told = how.get("environment")
     told = os.environ if told is None else told
-    if not (POSSIBLE and module in ROLES and template().can(told)):
+    if not (POSSIBLE and module in (*ROLES, COMMAND) and template().can(told)):
         return run(module, flags, **how)
     with contextlib.ExitStack() as opened:
         reads = None
@@ -183,6 +195,26 @@ def run(module: str, flags: Sequence[str], **how: Unpack[How]) -> subprocess.Pop
     )
 
 
+def weft(*arguments: str, environment: Mapping[str, str] | None = None) -> Said:
+    """Run the command `weft` as a user would."""
+    return ended(COMMAND, *arguments, environment=environment)
+
+
+def ended(module: str, *flags: str, environment: Mapping[str, str] | None = None) -> Said:
+    """Run the command, or a role that ends by itself, with an empty input to its end."""
+    with TemporaryFile("w+") as output, TemporaryFile("w+") as errors:
+        process = start(module, flags, stdout=output, stderr=errors, environment=environment)
+        try:
+            code = process.wait(120)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        for file in (output, errors):
+            file.seek(0)
+        return subprocess.CompletedProcess([module, *flags], code, output.read(), errors.read())
+
+
 def _number(file: int | IO[Any]) -> int:
     return file if isinstance(file, int) else file.fileno()
 
@@ -191,9 +223,11 @@ def _number(file: int | IO[Any]) -> int:
 
 
 def load() -> None:
-    """Import the roles, and the kernels of the usual matcher."""
-    for role in ROLES:
-        import_module(f"{role}.__main__")
+    """Import the roles and the command, and the kernels of the usual matcher."""
+    for module in (*ROLES, COMMAND):
+        import_module(f"{module}.__main__")
+    for module in TALKING:
+        import_module(module)
     from rm.match.registry import make_matcher
     from rm.process.warm import warm
     from weft.model.resources import DEFAULT_RESOURCE_TYPES

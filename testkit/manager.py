@@ -25,6 +25,7 @@ from weft.model.ids import attempt_id
 from weft.model.job import Job
 from weft.model.queues import DEFAULT_QUEUES, QueueSpec
 from weft.model.resources import ResourceTypes
+from weft.protocol.access import TRUSTED, Caller
 from weft.protocol.effects import ClientRequested, Effect, Recovered, Send, TimerFired
 from weft.protocol.event_unions import ManagerTold
 from weft.protocol.messages import Ask, AttemptRegistered, ContainerEnd, NodeAnswered
@@ -100,9 +101,9 @@ class Rig:
                 effects = self.tell(said)
         return effects
 
-    def ask_manager(self, request: ClientRequest) -> Any:
+    def ask_manager(self, request: ClientRequest, caller: Caller = TRUSTED) -> Any:
         """Send a client's request; return its answer."""
-        effects = self.tell(ClientRequested("t", request))
+        effects = self.tell(ClientRequested("t", request, caller))
         return next(e.message for e in effects if isinstance(e, Send) and e.to == "client:t")
 
     def submit(self, wanted: Job | None = None, submission_id: str = "") -> int:

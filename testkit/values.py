@@ -171,11 +171,13 @@ def strategy(kind: Any, name: str = "") -> st.SearchStrategy[Any]:  # noqa: C901
         return plans()
     if isinstance(kind, type) and issubclass(kind, Enum):
         return st.sampled_from(list(kind))
-    if kind is requests.QueueReport and name == "children":
-        return st.builds(requests.QueueReport, **own_fields(kind, {"children"}))
+    if (kind, name) in WITHIN_ITSELF:
+        return st.builds(kind, **own_fields(kind, {name}))
     return st.builds(kind, **own_fields(kind))
 
 
+# Records that hold others of their kind: these hold none.
+WITHIN_ITSELF = {(requests.QueueReport, "children"), (requests.ManagerReport, "members")}
 WIDE_FIELDS = {"acks", "releases", "stop", "cluster_ts", "seed", "response_id", "request_id"}
 
 

@@ -10,17 +10,23 @@ from weft.client.api import ENDED, RefusedError
 from weft.model.errors import WeftError
 from weft.model.ids import AppId, attempt_id, container_id
 from weft.model.job import Edge, EdgeKind, Job, Stage
+from weft.model.queues import QueueSpec
 from weft.protocol.requests import (
     ApplicationReport,
     ClusterMetrics,
     ContainerReport,
+    Contender,
     Explanation,
     ManagerReport,
     NodeReport,
+    QueueChange,
     QueueReport,
+    QueuesSet,
     Refused,
+    Setting,
     StageExplanation,
     StageReport,
+    Turn,
 )
 
 CLUSTER_TS = 1_700_000_000_000
@@ -51,10 +57,14 @@ def diamond(name: str) -> Job:
 class FakeClient:
     """The calls of `weft.client.api.AsyncClient` over a cluster that stands still."""
 
+    missing: tuple[int, ...] = ()
+
     def __init__(
         self, nodes: int = 1_000, apps: int = 500, jobs: Mapping[AppId, Job] | None = None
     ) -> None:
         self.cluster_ts = CLUSTER_TS
+        prod, dev = QueueSpec("prod", 0.7), QueueSpec("dev", 0.3, 0.5, submit=("ann",))
+        self._tree = QueueSpec("root", children=(prod, dev))
         # If true, act as if no manager could be reached.
         self.down = False
         self.calls: Counter[str] = Counter()
@@ -127,12 +137,20 @@ class FakeClient:
         state = self._apps[app].state
         if state in ENDED:
             return Explanation(app, state, f"it ended: {state}")
+        ahead = (
+            Contender(app - 1, "nightly", "map", 30, {"perf": 0.4375, "pri": 0.7, "pack": 0.625}),
+            Contender(0, "", "", 4, {"perf": 0.4, "pri": 1.0, "pack": 0.5}),
+        )
+        work = {"vcores": 36_000.0, "memory_mb": 3.6e7}
+        own = {"perf": 0.3125, "pri": 0.5, "pack": 0.625}
+        turn = Turn("n3", 2, 34, work, False, own, ahead, NOW_S + 95.0)
+        full = {"does not fit: vcores": 700, "node has a label": 300}
         stages = (
-            StageExplanation("left", 2, {"does not fit: vcores": 700, "node has a label": 300}),
+            StageExplanation("left", 2, full, turns=(turn,)),
             StageExplanation("right", 4, {"queue root.prod is at its limit": 1_000}),
             StageExplanation("join", 6, {"waiting for parents": 0}),
         )
-        return Explanation(app, state, "3 stages are pending", stages)
+        return Explanation(app, state, "3 stages are pending", stages, NOW_S)
 
     async def containers(self, app: AppId) -> tuple[ContainerReport, ...]:
         """Return a master, twelve ended tasks, six that run."""
@@ -163,6 +181,29 @@ class FakeClient:
         root = QueueReport("root", 1.0, 1.0, 0.63, "RUNNING", 100, 100, held, 77)
         return replace(root, children=(prod, dev))
 
+    async def queue_tree(self) -> QueueSpec:
+        """Return the tree whose reports `queues` has, as it was set last."""
+        self._called("queue_tree")
+        return self._tree
+
+    async def set_queues(self, queues: QueueSpec, *, dry_run: bool = False) -> QueuesSet:
+        """Take a tree at once; refuse one without `prod`, as if that were in use."""
+        self._called(f"set_queues dry_run={dry_run}")
+        if "prod" not in {child.name for child in queues.children}:
+            raise RefusedError(Refused("failed_precondition", "queues", "root.prod is in use"))
+        if not dry_run:
+            self._tree = queues
+        return QueuesSet((QueueChange("root.dev", "changed", "capacity 0.3"),), (), CLUSTER_TS)
+
+    async def settings(self) -> tuple[Setting, ...]:
+        """Return three settings, one of which is set."""
+        self._called("settings")
+        return (
+            Setting("scheduler", "graphene", "capacity", "Preset: matcher, planner and asker."),
+            Setting("port", "8030", "8030", "Port of the gRPC service; 0: any free one."),
+            Setting("matcher.kappa", "0.1", "0.1", "bound of unfairness, part of the cluster"),
+        )
+
     async def event_batches(
         self, after: int = 0
     ) -> AsyncIterator[tuple[int, list[dict[str, Any]]]]:
@@ -170,6 +211,11 @@ class FakeClient:
         while True:
             yield max(after, 1), [await self.facts.get()]
             after = max(after, 1) + 1
+
+    async def new_application(self) -> AppId:
+        """Reserve a number that no application has."""
+        self._called("new_application")
+        return max(self._apps) + 1
 
     async def move(self, app: AppId, queue: str) -> str:
         """Move an application at once."""

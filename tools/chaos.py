@@ -420,8 +420,9 @@ def drop_packets(percent: float) -> str:
 
 def _inside_namespace(arguments: list[str]) -> int:
     """Run this again in a network namespace of its own."""
-    if os.geteuid() or not shutil.which("unshare") or not shutil.which("ip"):
-        print("packet loss, partitions and disks need root, unshare and ip", file=sys.stderr)
+    tools = ["unshare", "ip", *(["iptables"] if "--partitions" in arguments else [])]
+    if os.geteuid() or not all(map(shutil.which, tools)):
+        print(f"this needs root and {', '.join(tools)}", file=sys.stderr)
         return 2
     command = [
         "unshare",

@@ -9,6 +9,7 @@ script's own and only resembles Grafana's, which each picture says.
 import argparse
 import json
 import math
+import re
 import shutil
 import socket
 import subprocess
@@ -225,6 +226,7 @@ def draw_panel(
     found: list[tuple[str, dict[str, Any]]] = []
     for target in panel["targets"]:
         expr = target["expr"].replace("$__rate_interval", f"{RATE_S}s")
+        expr = re.sub(r"\$(cluster|queue|node)\b", ".*", expr)
         ask = prometheus.lines if panel["type"] == "timeseries" else prometheus.now
         found += [(legend(target["legendFormat"], row), row) for row in ask(expr, end_s)]
     if not found:

@@ -4,7 +4,7 @@ import importlib
 import sys
 
 from tools import drawn
-from weft.protocol.lifecycle import mermaid
+from weft.protocol import lifecycle
 
 ROLES = {
     "rm.state.lifecycle": "Resource Manager",
@@ -24,7 +24,7 @@ def draw() -> str:
         module = importlib.import_module(name)
         parts.append(f"## {title}\n")
         for cycle in module.LIFECYCLES:
-            parts.append(f"### {cycle.name}\n\n```mermaid\n{mermaid(cycle)}```\n")
+            parts.append(f"### {cycle.name}\n\n{lifecycle.drawn(cycle)}")
     return "\n".join(parts)
 
 

@@ -23,6 +23,7 @@ from weft.runtime.role_settings import (
     HadoopSettings,
     NmSettings,
     RmSettings,
+    RouterSettings,
     WebSettings,
 )
 
@@ -30,6 +31,7 @@ PROCESSES = {
     "Resource Manager": ("rm", RmSettings),
     "Node Manager": ("nm", NmSettings),
     "Application Masters' host": ("am", AmSettings),
+    "Router of members": ("weft.router", RouterSettings),
     "Pages and REST": ("weft.web", WebSettings),
     "YARN's wire": ("weft.yarn", HadoopSettings),
 }

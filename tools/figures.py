@@ -12,6 +12,7 @@ import subprocess
 import tokenize
 from collections.abc import Iterator
 from configparser import ConfigParser
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,8 +79,12 @@ def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:
             yield from _functions(child, prefix)
 
 
-def sources(top: Path = ROOT) -> list[Source]:
-    """Return the product's own files: under version control or about to be, no generated stubs."""
+@cache
+def sources(top: Path = ROOT) -> tuple[Source, ...]:
+    """Return the product's own files: under version control or about to be, no generated stubs.
+
+    They are read once a process.
+    """
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", *PRODUCT],
         cwd=top,
@@ -92,7 +97,7 @@ def sources(top: Path = ROOT) -> list[Source]:
         if name.endswith(".py") and "_pb2" not in name and (top / name).exists():
             text = (top / name).read_text()
             found.append(Source(name, text, ast.parse(text)))
-    return found
+    return tuple(found)
 
 
 def length(function: Function) -> int:

@@ -3,7 +3,8 @@
 `python -m tools.floods [NAME ...] [--seconds S] [--nodes N]`, or `make floods`. The cluster has
 emulated nodes, pages, YARN's wire and a journal; each flood comes from a process of its own. Told
 of each: how far the memory of every service rose above what it was before, and how long honest
-calls took meanwhile (GetMetrics over gRPC, the metrics by REST, getClusterMetrics over YARN's RPC).
+calls took meanwhile (GetMetrics over gRPC, the metrics by REST, getClusterMetrics over YARN's RPC);
+and by how much the host was late to wake who slept, as what watches is as late on a busy host.
 Fails where a service took more than 100 MB, or the slowest of a hundred calls more than 1 s.
 """
 
@@ -29,13 +30,14 @@ import grpc
 import grpc.aio
 import psutil
 
-from testkit.http2 import Connection, message
+from testkit.http2 import PING, RST_STREAM, SETTINGS, Connection, frame, message
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.model.job import Job, Stage
 from weft.wire import client_pb2, client_pb2_grpc, master_pb2, tracker_pb2, words_pb2
 from weft.wire.channel import REQUEST_BYTES_MAX
 from weft.wire.master_pb2_grpc import ApplicationMasterProtocolStub
+from weft.wire.pieces import PIECE_BYTES, split
 from weft.wire.tracker_pb2_grpc import NodeTrackerStub
 from weft.yarn import hadoop_pb2 as yarn
 
@@ -77,13 +79,26 @@ def _threads(act: Callable[[int], None], count: int = CALLERS) -> None:
 # -- gRPC ------------------------------------------------------------------------------------------
 
 
-def _halves(address: str, method: str, count: int = 3 * CALLERS) -> None:
-    body = message(bytes(REQUEST_BYTES_MAX - 4096))[:-1]
-
-    def half(_: int) -> None:
+def _frames(address: str, one: bytes) -> None:
+    def send(_: int) -> None:
         connection = Connection(address)
-        connection.send(connection.call(method), body)
-        while not connection.gone:
+        while True:
+            connection.socket.sendall(one * 1_000)
+
+    _threads(send)
+
+
+def _halves(address: str, method: str, count: int = 3 * CALLERS) -> None:
+    """Send requests that lack their last byte, over many streams at once or in pieces."""
+    small = message(bytes(PIECE_BYTES))[:-1]
+    large = b"".join(map(message, split(bytes(REQUEST_BYTES_MAX - 4096))))[:-1]
+
+    def half(number: int) -> None:
+        connection = Connection(address)
+        streams = [connection.call(method) for _ in range(1 if number % 2 else 100)]
+        for stream in streams:
+            connection.send(stream, large if number % 2 else small)
+        while not connection.gone and not connection.ended.issuperset(streams):
             connection.hear()
 
     _threads(half, count)
@@ -91,7 +106,7 @@ def _halves(address: str, method: str, count: int = 3 * CALLERS) -> None:
 
 @attack
 def half_requests(at: dict[str, str]) -> None:
-    """Flood with requests of 16 MB that lack their last byte."""
+    """Flood with requests that lack their last byte."""
     _halves(at["rm"], f"{MANAGER}/SubmitApplication")
 
 
@@ -121,7 +136,7 @@ def whole_requests(at: dict[str, str]) -> None:
 
     def whole(number: int) -> None:
         request = client_pb2.SubmitApplicationRequest(job_json=bodies[number % len(bodies)])
-        body = message(request.SerializeToString())
+        body = b"".join(map(message, split(request.SerializeToString())))
         connection = Connection(at["rm"])
         while True:
             stream = connection.call(f"{MANAGER}/SubmitApplication")
@@ -159,6 +174,82 @@ def silent_calls(at: dict[str, str]) -> None:
             connection.hear()
 
     _threads(silent, 20)
+
+
+@attack
+def silent_streams(at: dict[str, str]) -> None:
+    """Flood with streams of nodes that say nothing, thousands."""
+
+    def silent(_: int) -> None:
+        connection = Connection(at["rm"])
+        for _ in range(190):
+            connection.call("/weft.NodeTracker/Track")
+        while not connection.gone:
+            connection.hear()
+
+    _threads(silent, 40)
+
+
+@attack
+def watches(at: dict[str, str]) -> None:
+    """Flood with streams that watch the server's health, thousands."""
+    body = message(b"")
+
+    def watching(_: int) -> None:
+        connection = Connection(at["rm"])
+        for _ in range(190):
+            connection.send(connection.call("/grpc.health.v1.Health/Watch"), body, end=True)
+        while not connection.gone:
+            connection.hear()
+
+    _threads(watching, 40)
+
+
+@attack
+def rapid_resets(at: dict[str, str]) -> None:
+    """Flood with calls that are taken back as soon as they are made."""
+    body = message(words_pb2.Nothing().SerializeToString())
+
+    def reset(_: int) -> None:
+        connection = Connection(at["rm"])
+        while not connection.gone:
+            stream = connection.call(f"{MANAGER}/GetMetrics")
+            connection.send(stream, body, end=True)
+            connection.socket.sendall(frame(RST_STREAM, 0, stream, struct.pack(">I", 8)))
+
+    _threads(reset)
+
+
+@attack
+def pings(at: dict[str, str]) -> None:
+    """Flood with pings whose answers nobody takes."""
+    _frames(at["rm"], frame(PING, 0, 0, bytes(8)))
+
+
+@attack
+def settings(at: dict[str, str]) -> None:
+    """Flood with settings whose acknowledgements nobody takes."""
+    _frames(at["rm"], frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 65_535)))
+
+
+@attack
+def reflections(at: dict[str, str]) -> None:
+    """Flood with questions what is served, whose answers nobody takes."""
+    # Of ServerReflectionRequest: file_containing_symbol.
+    asked = b"weft.ResourceManagerClient"
+    body = message(b"\x22" + bytes([len(asked)]) + asked) * 500
+
+    def ask(_: int) -> None:
+        connection = Connection(at["rm"], window=0)
+        for _ in range(100):
+            stream = connection.call(
+                "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+            )
+            connection.send(stream, body)
+        while not connection.gone:
+            connection.hear()
+
+    _threads(ask)
 
 
 def _stream(address: str, open_: Callable[[Any], Any], batch: Any, *, reads: bool = True) -> None:
@@ -555,11 +646,13 @@ def _judge(cluster: LocalCluster, name: str, at: dict[str, str], seconds: float)
     flood = subprocess.Popen(command)
     try:
         honest = _honest(at)
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
+        until, late_s = time.monotonic() + seconds, 0.0
+        while (now_s := time.monotonic()) < until:
             for one, process in seen.items():
                 most[one] = max(most[one], process.memory_info().rss)
-            time.sleep(MEMORY_INTERVAL_S)
+            due_s = max(time.monotonic(), now_s + MEMORY_INTERVAL_S)
+            time.sleep(max(0.0, due_s - time.monotonic()))
+            late_s = max(late_s, time.monotonic() - due_s)
         if flood.poll() is not None:
             raise RuntimeError(f"the flood {name} ended by itself")
         for one in honest.values():
@@ -576,7 +669,8 @@ def _judge(cluster: LocalCluster, name: str, at: dict[str, str], seconds: float)
     held = max(rose.values()) <= MEMORY_MB_MAX and max(p99.values()) <= P99_S_MAX and not died
     said = " ".join(f"{one}+{rose[one]:.0f}({after[one]:.0f})" for one in SERVICES)
     times = " ".join(f"{way} {1e3 * one:.0f}" for way, one in p99.items())
-    print(f"{name:22} {'held' if held else 'FAILS':6} MB {said}  p99 ms {times} {died}", flush=True)
+    text = f"{name:22} {'held' if held else 'FAILS':6} MB {said}  p99 ms {times}"
+    print(f"{text}  host late ms {1e3 * late_s:.0f} {died}", flush=True)
     return held
 
 

@@ -5,14 +5,17 @@ node manager and the AM host jumps an hour forth and back, also over a restart. 
 have 64 MB more than it has at rest (RLIMIT_AS), and is asked for more. `processes`: tasks leave
 hundreds of processes that ignore SIGTERM, with control groups and without. `full`: the journal's
 disk fills, the manager is killed and starts on the full disk; what was accepted is listed (needs
-root). `members`: two managers over three members of etcd, of which one is killed, paused, and comes
+root). `journal`: it is cut, flipped and read-only under a manager that starts on it. `members`: two
+managers over three members of etcd, of which one is killed, paused, and comes
 back (needs etcd). `many`: 300 node managers, a process each. Each says what it saw, and fails where
 a promise broke.
 """
 
 import argparse
 import contextlib
+import json
 import os
+import random
 import resource
 import runpy
 import shutil
@@ -27,16 +30,18 @@ from typing import IO
 
 import psutil
 
+from rm.process.durable import mark_of
 from testkit.etcd import free_ports
 from testkit.live import PATIENCE_S, Cluster, until, wait_for_nodes
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.model.errors import WeftError
 from weft.model.job import Job, Stage
+from weft.runtime.kept_clock import clock_in
 
 HOUR_S = 3600
 MEMORY_BYTES = 64 << 20
-NODE_MANAGERS = 300
+NODE_MANAGERS, FEW_NODE_MANAGERS = 300, 30
 TWO_NODES = "2x4vcores,4096memory_mb"
 
 
@@ -82,7 +87,7 @@ def _succeed(client: Client, apps: list[int], wrong: list[str], what: str) -> No
             wrong.append(f"{what}: application {app} {report.final_status}: {report.diagnostics}")
 
 
-def clocks(folder: Path) -> list[str]:
+def clocks(folder: Path, *, short: bool = False) -> list[str]:
     """Set clocks of processes an hour forth and back while jobs run."""
     wrong: list[str] = []
     settings = LocalSettings(mode="process", cluster=TWO_NODES, state=True, events=True)
@@ -91,7 +96,7 @@ def clocks(folder: Path) -> list[str]:
     with Shifted(settings, folder) as cluster, Client(cluster.address) as client:
         count = 0
         for module in ("rm", "nm", "am"):
-            for off in (f"+{HOUR_S}", f"-{HOUR_S}", "+0"):
+            for off in (f"-{HOUR_S}",) if short else (f"+{HOUR_S}", f"-{HOUR_S}", "+0"):
                 before = client.submit(_job("before", command=command))
                 time.sleep(0.3)
                 cluster.clock(module).write_text(off)
@@ -104,7 +109,7 @@ def clocks(folder: Path) -> list[str]:
                     wrong.append(f"{module} {off}: not running: {lost}")
                 count += 8
                 print(f"  {module:3} {off:>6}: two jobs after {took_s:.1f} s", flush=True)
-        for off in (f"+{HOUR_S}", f"-{HOUR_S}", "+0"):
+        for off in (f"+{HOUR_S}",) if short else (f"+{HOUR_S}", f"-{HOUR_S}", "+0"):
             app = client.submit(_job("over a restart", command=command))
             cluster.processes["rm"].kill()
             cluster.processes["rm"].wait()
@@ -127,10 +132,10 @@ def clocks(folder: Path) -> list[str]:
     return wrong
 
 
-def memory(folder: Path) -> list[str]:
+def memory(folder: Path, *, short: bool = False) -> list[str]:
     """Have each service run out of memory while it works."""
     wrong: list[str] = []
-    for role in ("rm", "am", "nm0", "web"):
+    for role in ("rm",) if short else ("rm", "am", "nm0", "web"):
         place = folder / role
         settings = LocalSettings(nodes=50, state=True, web=True)
         with LocalCluster(settings, place) as cluster, Client(cluster.address) as client:
@@ -141,7 +146,7 @@ def memory(folder: Path) -> list[str]:
             apps = []
             with contextlib.suppress(WeftError):
                 apps += [client.submit(_job(f"large{n}", 20_000, 0.1)) for n in range(5)]
-                time.sleep(10)
+                time.sleep(3 if short else 10)
             code = cluster.processes[role].poll()
             said = (place / f"{role}.log").read_text().strip().splitlines()[-1:]
             if code is None:
@@ -171,10 +176,10 @@ STUBBORN = (
 )
 
 
-def processes(folder: Path) -> list[str]:
+def processes(folder: Path, *, short: bool = False) -> list[str]:
     """Have tasks leave hundreds of processes that ignore SIGTERM, and kill their jobs."""
     wrong: list[str] = []
-    for groups in ("auto", "off"):
+    for groups in ("off",) if short else ("auto", "off"):
         mark = f"{7000 + os.getpid() % 1000}.{'1' if groups == 'auto' else '2'}"
         settings = LocalSettings(
             mode="process", cluster="1x4vcores,4096memory_mb", flags={"nm": [f"cgroups={groups}"]}
@@ -214,7 +219,7 @@ def _named(mark: str) -> list[psutil.Process]:
     return found
 
 
-def full(folder: Path) -> list[str]:
+def full(folder: Path, *, short: bool = False) -> list[str]:
     """Fill the journal's disk, kill the manager, and start it on the full disk."""
     wrong: list[str] = []
     state = folder / "state"
@@ -234,7 +239,7 @@ def full(folder: Path) -> list[str]:
                             print(f"  after {len(accepted)}: {error}", flush=True)
                         if refused > 5:
                             break
-            for turn in range(3):
+            for turn in range(1 if short else 3):
                 cluster.processes["rm"].kill()
                 cluster.processes["rm"].wait()
                 cluster.start_manager()
@@ -251,6 +256,78 @@ def full(folder: Path) -> list[str]:
     finally:
         subprocess.run(["umount", str(state)], check=False)
     return wrong
+
+
+def journal(folder: Path, *, short: bool = False) -> list[str]:
+    """Damage the journal of a manager that was killed, and start another one on it."""
+    wrong: list[str] = []
+    state, rng = folder / "state", random.Random(7)
+    with LocalCluster(LocalSettings(nodes=2, state=True), folder) as cluster:
+        with Client(cluster.address) as client:
+            accepted = {client.submit(_job(f"j{number}", 1, 1000.0)) for number in range(30)}
+        cluster.processes["rm"].kill()
+    lines = (state / "journal.jsonl").read_bytes()
+    _, durable = mark_of(state / "durable")
+    ways: dict[str, Callable[[], bytes]] = {
+        "whole": lambda: lines,
+        "torn behind what was durable": lambda: lines[:durable] + b'{"half',
+        "cut": lambda: lines[: rng.randrange(1, durable)],
+        "flipped": lambda: _flipped(lines, rng.randrange(8 * durable)),
+        "zeroed at its end": lambda: lines[: -(cut := rng.randrange(1, 500))] + bytes(cut),
+    }
+    for way, damage in ways.items():
+        for turn in range(1 if short or way == "whole" else 10):
+            place = folder / f"{way}-{turn}".replace(" ", "-")
+            shutil.copytree(state, place)
+            (place / "journal.jsonl").write_bytes(damage())
+            listed, said = _started_on(place)
+            lost = accepted - listed if listed is not None else set()
+            if lost or (listed is None and "journal" not in said):
+                wrong.append(f"{way}: {len(lost)} accepted ones lost; {said}")
+            if listed is None and way in ("whole", "torn behind what was durable"):
+                wrong.append(f"{way}: it did not start: {said}")
+        how = f"not started: {said}" if listed is None else f"{len(listed)} listed of 30"
+        print(f"  {way}: {how}", flush=True)
+    place = folder / "read-only"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], check=True)
+    try:
+        shutil.copytree(state, place / "state")
+        subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+        listed, said = _started_on(place / "state")
+        if listed is None and ("\n" in said or "Traceback" in said):
+            wrong.append(f"read-only: {said}")
+        elif listed is not None and accepted - listed:
+            wrong.append(f"read-only: {len(accepted - listed)} accepted ones lost")
+        print(f"  read-only: {said if listed is None else f'{len(listed)} listed'}", flush=True)
+    finally:
+        subprocess.run(["umount", str(place)], check=False)
+    return wrong
+
+
+def _flipped(data: bytes, bit: int) -> bytes:
+    return data[: bit // 8] + bytes([data[bit // 8] ^ 1 << bit % 8]) + data[bit // 8 + 1 :]
+
+
+def _started_on(state: Path) -> tuple[set[int] | None, str]:
+    """Start a manager on a state folder; return what it lists, or None and its last line."""
+    command = [sys.executable, "-m", "rm", "--port=0", "--metrics-port=0", f"--state-dir={state}"]
+    command.append(f"--die-with={os.getpid()}")
+    if (clock := clock_in(state)) is not None:
+        command += [f"--epoch-s={clock.epoch_s!r}", f"--time-scale={clock.time_scale!r}"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        line = process.stdout.readline()
+        if not line:
+            lines = process.stderr.read().strip().splitlines()
+            return None, "\n".join(lines if "Traceback" in "".join(lines) else lines[-1:])
+        with Client(json.loads(line)["address"]) as client:
+            return {one.app_id for one in client.applications()}, ""
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @contextlib.contextmanager
@@ -287,7 +364,7 @@ def _etcds(folder: Path) -> Iterator[list[tuple[str, Callable[[], subprocess.Pop
             one.wait()
 
 
-def members(folder: Path) -> list[str]:
+def members(folder: Path, *, short: bool = False) -> list[str]:
     """Lose each member of an etcd of three in turn, by a kill and by a pause."""
     wrong: list[str] = []
     folder.mkdir(parents=True)
@@ -297,8 +374,8 @@ def members(folder: Path) -> list[str]:
         store = f"etcd://{','.join(address for address, _ in etcds)}/weft"
         settings = LocalSettings(nodes=10, managers=2, store=store)
         with LocalCluster(settings, folder / "cluster") as cluster:
-            for number, (_, start) in enumerate(etcds):
-                for how in ("killed", "paused"):
+            for number, (_, start) in enumerate(etcds[:1] if short else etcds):
+                for how in ("killed",) if short else ("killed", "paused"):
                     with Client(cluster.address) as client:
                         apps = [client.submit(_job("before", 10))]
                         began_s = time.monotonic()
@@ -337,16 +414,17 @@ def _accepted(client: Client) -> int:
             time.sleep(0.1)
 
 
-def many(folder: Path) -> list[str]:
+def many(folder: Path, *, short: bool = False) -> list[str]:
     """Run 300 node managers, each a process; kill the manager beside them."""
     wrong: list[str] = []
+    count = FEW_NODE_MANAGERS if short else NODE_MANAGERS
     folder.mkdir(parents=True)
     cluster = Cluster(folder)
     try:
         manager = cluster.manager(f"--state-dir={folder / 'state'}", "--node-expiry-s=60")
         host = cluster.host(manager)
         began_s = time.monotonic()
-        for number in range(NODE_MANAGERS):
+        for number in range(count):
             cluster.nodes(
                 manager,
                 "--cluster=1x4vcores,8192memory_mb",
@@ -355,22 +433,22 @@ def many(folder: Path) -> list[str]:
                 f"--node-name=n{number + 1}",
             )
         with Client(manager.address) as client:
-            wait_for_nodes(client, NODE_MANAGERS)
+            wait_for_nodes(client, count)
             up_s = time.monotonic() - began_s
             began_s = time.monotonic()
-            _succeed(client, [client.submit(_job("wide", 1_200, 2.0))], wrong, "wide")
+            _succeed(client, [client.submit(_job("wide", 4 * count, 2.0))], wrong, "wide")
             ran_s = time.monotonic() - began_s
             parts = [psutil.Process(part.process.pid) for part in cluster.parts]
             own = [one.memory_full_info().uss / 1e6 for one in parts]
             print(
-                f"  {NODE_MANAGERS} up after {up_s:.0f} s; 1,200 tasks of 2 s took {ran_s:.1f} s;"
+                f"  {count} up after {up_s:.0f} s; {4 * count} tasks of 2 s took {ran_s:.1f} s;"
                 f" memory of their own: manager {own[0]:.0f} MB, AM host {own[1]:.0f} MB, a node"
                 f" manager {sorted(own[2:])[len(own) // 2]:.1f} MB",
                 flush=True,
             )
         apps = []
         with Client(manager.address) as client:
-            apps.append(client.submit(_job("over it", 1_200, 5.0)))
+            apps.append(client.submit(_job("over it", 4 * count, 5.0)))
             time.sleep(2)
         manager.kill()
         began_s = time.monotonic()
@@ -379,17 +457,17 @@ def many(folder: Path) -> list[str]:
             f"--state-dir={folder / 'state'}", "--node-expiry-s=60", f"--port={port}"
         )
         with Client(again.address) as client:
-            wait_for_nodes(client, NODE_MANAGERS)
+            wait_for_nodes(client, count)
             back_s = time.monotonic() - began_s
             _succeed(client, apps, wrong, "over a restart of the manager")
-        print(f"  manager killed: all {NODE_MANAGERS} were back after {back_s:.1f} s", flush=True)
+        print(f"  manager killed: all {count} were back after {back_s:.1f} s", flush=True)
     finally:
         cluster.close()
     return wrong
 
 
-HARDSHIPS: dict[str, Callable[[Path], list[str]]] = {
-    one.__name__: one for one in (clocks, memory, processes, full, members, many)
+HARDSHIPS: dict[str, Callable[..., list[str]]] = {
+    one.__name__: one for one in (clocks, memory, processes, full, journal, members, many)
 }
 
 

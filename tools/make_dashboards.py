@@ -6,6 +6,7 @@ busy cluster, so a panel without data is a failing test.
 
 import argparse
 import json
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,12 @@ from grafana_foundation_sdk.builders import dashboard as board
 from grafana_foundation_sdk.builders import prometheus, stat, table, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common
-from grafana_foundation_sdk.models.dashboard import DashboardCursorSync, DataSourceRef
+from grafana_foundation_sdk.models.dashboard import (
+    DashboardCursorSync,
+    DataSourceRef,
+    VariableOption,
+    VariableRefresh,
+)
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 FOLDER = Path(__file__).resolve().parents[1] / "deploy" / "grafana" / "dashboards"
@@ -43,11 +49,24 @@ class Panel:
 
 @dataclass(frozen=True)
 class Board:
-    """One dashboard: rows of panels under titles."""
+    """One dashboard: rows of panels under titles; `chosen` are the labels to choose by on top."""
 
     name: str
     title: str
     rows: tuple[tuple[str, tuple[Panel, ...]], ...]
+    chosen: tuple[str, ...] = ("cluster",)
+
+
+# A label that is chosen by -> (families that have it, where its values come from).
+VARIABLES = {
+    "cluster": ("", "weft_nodes"),
+    "queue": ("weft_queue_|queue:|weft_containers_granted_total", "weft_queue_used_ratio"),
+    "node": ("weft_node_", "weft_node_containers"),
+}
+_SELECTOR = re.compile(
+    r"(?<![\w:\"])((?:(?:weft|resource|queue):[\w:]+|(?:weft|process)_\w+|scrape_samples_scraped|up\b))"
+    r"(?:\{([^}]*)\})?"
+)
 
 
 def one(title: str, unit: str, query: str, legend: str = "", **more: Any) -> Panel:
@@ -218,6 +237,7 @@ QUEUES = Board(
             ),
         ),
     ),
+    ("cluster", "queue"),
 )
 
 JOBS = Board(
@@ -335,6 +355,7 @@ NODES = Board(
             ),
         ),
     ),
+    ("cluster", "node"),
 )
 
 HEALTH = Board(
@@ -423,7 +444,33 @@ HEALTH = Board(
 BOARDS = (CLUSTER, QUEUES, JOBS, NODES, HEALTH)
 
 
-def build_panel(panel: Panel) -> Any:
+def select(expr: str, labels: tuple[str, ...]) -> str:
+    """Return a query with each of its series held to what is chosen; All takes those without."""
+
+    def held(match: re.Match[str]) -> str:
+        name, matchers = match[1], match[2] or ""
+        parts = [matchers] if matchers else []
+        for label in labels:
+            families, _ = VARIABLES[label]
+            if re.match(families, name) and f"{label}=" not in matchers:
+                parts.append(f'{label}=~"${label}"')
+        return f"{name}{{{','.join(parts)}}}"
+
+    return _SELECTOR.sub(held, expr)
+
+
+def variable(label: str) -> Any:
+    """Return the SDK's builder of the choice of a label's values."""
+    _, family = VARIABLES[label]
+    built = board.QueryVariable(label).label(label.capitalize()).datasource(SOURCE)
+    built = built.query(f"label_values({family}, {label})").refresh(
+        VariableRefresh.ON_TIME_RANGE_CHANGED
+    )
+    built = built.current(VariableOption(selected=True, text="All", value="$__all"))
+    return built.include_all(True).all_value(".*").multi(True)
+
+
+def build_panel(panel: Panel, labels: tuple[str, ...]) -> Any:
     """Return the SDK's builder of one panel."""
     makers = {"number": stat.Panel, "table": table.Panel}
     built: Any = makers.get(panel.kind, timeseries.Panel)()
@@ -440,7 +487,7 @@ def build_panel(panel: Panel) -> Any:
         stacking = common_builders.StackingConfig().mode(common.StackingMode.NORMAL)
         built = built.stacking(stacking).fill_opacity(40)
     for position, (expr, legend_text) in enumerate(panel.queries):
-        query = prometheus.Dataquery().expr(expr).legend_format(legend_text)
+        query = prometheus.Dataquery().expr(select(expr, labels)).legend_format(legend_text)
         query = query.ref_id(chr(ord("A") + position))
         if panel.kind == "table":
             query = query.instant().format(PromQueryFormat.TABLE)
@@ -453,12 +500,14 @@ def build(design: Board) -> str:
     built = board.Dashboard(design.title).uid(f"weft-{design.name}").tags(["weft"]).readonly()
     built = built.time("now-15m", "now").refresh("5s").timezone("browser")
     built = built.tooltip(DashboardCursorSync.CROSSHAIR)
+    for label in design.chosen:
+        built = built.with_variable(variable(label))
     number_of_panel = 1
     for title, panels in design.rows:
         built = built.with_row(board.Row(title).id(number_of_panel))
         number_of_panel += 1
         for panel in panels:
-            built = built.with_panel(build_panel(panel).id(number_of_panel))
+            built = built.with_panel(build_panel(panel, design.chosen).id(number_of_panel))
             number_of_panel += 1
     return json.dumps(built.build(), cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
 

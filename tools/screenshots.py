@@ -51,6 +51,8 @@ PAGES = {
     "stage": ("/cluster/app/{app}/stage/1", 980, "light"),
     "nodes": ("/cluster/nodes", 820, "light"),
     "queues": ("/cluster/queues", 760, "dark"),
+    "events": ("/cluster/events", 760, "light"),
+    "settings": ("/cluster/settings", 760, "dark"),
 }
 
 # Maps a name to (schedulers, path, width, height, theme).

@@ -17,6 +17,7 @@ from typing import Any
 
 from lab.bench.peers import in_loops, loop_us
 from lab.native import ROOT
+from weft.model.extras import require
 
 Row = dict[str, object]
 # One worker with 16 threads was the fastest of one or two workers with 1 to 16 threads.
@@ -25,6 +26,8 @@ WORKERS, THREADS, TURNS = 1, 16, 3
 
 def measure(name: str, stages: int, tasks: int) -> Row:
     """Return Dask's row, measured in processes of its own; `skipped` says that it is not there."""
+    for module in ("dask", "distributed"):
+        require(module, "dask", name)
     command = [sys.executable, "-P", "-m", "lab.bench.dask", str(stages), str(tasks)]
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(

@@ -29,7 +29,7 @@ from lab.bench.peers import in_loops, loop_us, rows_of
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.model.errors import InputError, WeftError
-from weft.model.extras import require
+from weft.model.extras import MissingExtraError, require
 from weft.model.job import Edge, Job, Stage
 from weft.wire import tls
 
@@ -90,7 +90,15 @@ def run(quick: bool = False, only: str = "") -> list[Row]:
     chosen = {name: case for name, case in cases.items() if only in name}
     if not chosen:
         raise InputError("--case", f"no name holds {only!r}; there are: {'; '.join(cases)}")
-    return [case(name) for name, case in chosen.items()] + rows_of(chosen)
+    return [_tried(name, case) for name, case in chosen.items()] + rows_of(chosen)
+
+
+def _tried(name: str, case: Callable[[str], Row]) -> Row:
+    """Return a case's row; one that needs an extra says which, and the others are measured."""
+    try:
+        return case(name)
+    except MissingExtraError as error:
+        return {"case": name, "skipped": str(error)}
 
 
 def many_nodes(nodes: int, quick: bool = False) -> list[Row]:

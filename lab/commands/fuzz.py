@@ -43,7 +43,7 @@ class Given(NamedTuple):
 @click.option("--asker", default="", help="Instead of the scheduler's; else some seeds' `reuse`.")
 @click.option("--pace", type=click.Choice(["yarn", "prompt"]), help="Else each seed's own.")
 @click.option("--faults", default="", metavar="FILE", help="This script instead of the seeds'.")
-@click.option("--jobs", "workers", default=0, help="Processes; 0: one a core.")
+@click.option("--workers", default=0, help="Processes; 0: one a core.")
 @click.option("--out", default="", metavar="DIR", help="Where failing scripts are kept.")
 @click.option("--no-shrink", is_flag=True, help="Print failing seeds as they are.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdicts as one document.")

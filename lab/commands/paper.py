@@ -15,7 +15,14 @@ PAPERS = ("graphene", "carbyne", "cobra", "alibaba")
 @click.command()
 @click.argument("name", type=click.Choice(PAPERS))
 @click.option("--figure", default="", metavar="NUMBER", help="Only this one: `6`, `table 4`.")
-@click.option("--seeds", default=10, show_default=True, type=click.IntRange(1, SEEDS_MAX))
+@click.option(
+    "--seeds",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1, SEEDS_MAX),
+    metavar="N",
+    help="Seeds of the runs: 0 to N - 1.",
+)
 @click.option(
     "--out",
     default="docs/papers",

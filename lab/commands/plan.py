@@ -5,7 +5,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -291,9 +291,21 @@ def _write(path: Path, data: dict[str, Any]) -> None:
         partial.unlink(missing_ok=True)
 
 
+# So many runs of troublesome tasks are named.
+TROUBLESOME_MAX = 4
+# Their names in data are those of Graphene's figure 17.
+_BOUNDS = {
+    "cp_len_s": "longest path",
+    "t_work_s": "work over the cluster",
+    "mod_cp_s": "path of whole stages (ModCP)",
+    "new_lb_s": "parts in turn (NewLB)",
+    "strong_lb_s": "strong bound",
+}
+
+
 def _print_bounds(bounds: dict[str, float]) -> None:
     for name, value in bounds.items():
-        click.echo(f"  {name:<12} {value:>16,.6g}")
+        click.echo(f"  {_BOUNDS.get(name, name):<28} {value:>10,.6g} s")
 
 
 def _summary(data: dict[str, Any], explain: bool) -> None:
@@ -301,20 +313,30 @@ def _summary(data: dict[str, Any], explain: bool) -> None:
     over = f"{makespan / least:.3f} x the strong bound" if least > 0 else "no time at all"
     tasks = len(data["tasks"])
     click.echo(f"{data['job']}: {tasks} tasks by {data['planner']}")
-    click.echo(f"  makespan     {makespan:>16,.6g} s, {over}")
+    click.echo(f"  {'makespan':<28} {makespan:>10,.6g} s, {over}")
     _print_bounds(data["bounds"])
     how = "a plan kept from before" if data["reused"] else f"{data['candidates']} schedules built"
-    click.echo(f"  planned in   {data['planning_time_s']:>16,.3f} s, {how}")
+    click.echo(f"  {'planned in':<28} {data['planning_time_s']:>10,.3f} s, {how}")
     if explain:
-        for line in explained(data["explain"]):
+        names = [f"{task['stage']}[{task['index']}]" for task in data["tasks"]]
+        for line in explained(data["explain"], names):
             click.echo(f"  {line}")
 
 
-def explained(explain: dict[str, Any]) -> list[str]:
-    """Return what a planner says of its choice, one line for each part of the DAG or plain fact."""
+def explained(explain: dict[str, Any], tasks: Sequence[str] = ()) -> list[str]:
+    """Return what a planner says of its choice, one line for each part of the DAG or plain fact.
+
+    `tasks` are the names of all tasks by number: the troublesome ones are named by them.
+    """
     lines = []
     for number, part in enumerate(explain.get("parts", []), start=1):
-        told = {key: value for key, value in part.items() if key != "troublesome_ranges"}
+        told = dict(part)
+        ranges = told.pop("troublesome_ranges", ())
+        if tasks and ranges:
+            ends = [(tasks[first], tasks[last]) for first, last in ranges[:TROUBLESOME_MAX]]
+            named = [first if first == last else f"{first} to {last}" for first, last in ends]
+            more = ["..."] if len(ranges) > TROUBLESOME_MAX else []
+            told["troublesome"] = f"{told['troublesome']} ({', '.join(named + more)})"
         facts = ", ".join(f"{key} {_fact(value)}" for key, value in told.items())
         lines.append(f"part {number}: {facts}")
     for key, value in explain.items():

@@ -59,15 +59,15 @@ LINE_CHARACTERS_MAX = 400
 @click.option("--core", default="", metavar="ADDRESS", help="With --from: only rm, node:N or am:N.")
 @click.option("--check", is_flag=True, help="Check the books after every event (slow).")
 @click.option(
-    "--jobs",
+    "--workers",
     type=click.IntRange(1),
     default=lambda: len(os.sched_getaffinity(0)),
     show_default="cores",
-    help="Large tapes that are replayed at a time.",
+    help="Processes: so many large tapes are replayed at a time.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print data, not tables.")
 def replay(
-    paths: tuple[Path, ...], until_s: float, jobs: int, as_json: bool, **options: Any
+    paths: tuple[Path, ...], until_s: float, workers: int, as_json: bool, **options: Any
 ) -> None:
     """Feed tapes to fresh cores and compare what they decide.
 
@@ -79,7 +79,7 @@ def replay(
     if asked or (until_s != math.inf and options["from_s"] == math.inf):
         _stand(tapes, until_s, as_json, asked, options)
         return
-    told = _all_replayed(tapes, until_s, jobs, options)
+    told = _all_replayed(tapes, until_s, workers, options)
     if as_json:
         show.echo_json(told)
     else:
@@ -93,19 +93,19 @@ def replay(
 
 
 def _all_replayed(
-    tapes: Sequence[TapeFile], until_s: float, jobs: int, options: dict[str, Any]
+    tapes: Sequence[TapeFile], until_s: float, workers: int, options: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """Replay each tape by itself; large ones in processes beside each other, the largest first."""
     sizes = [tape.path.stat().st_size for tape in tapes]
     if (
         options["from_s"] < math.inf
-        or min(jobs, len(tapes)) < 2
+        or min(workers, len(tapes)) < 2
         or sum(sizes) < OWN_PROCESS_BYTES_MIN
     ):
         return [_replayed(tape, until_s, options) for tape in tapes]
     order = sorted(range(len(tapes)), key=lambda i: -sizes[i])
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(tapes)), context) as pool:
+    with ProcessPoolExecutor(min(workers, len(tapes)), context) as pool:
         found = {i: pool.submit(_replayed, tapes[i], until_s, options) for i in order}
         try:
             return [found[i].result() for i in range(len(tapes))]
@@ -307,7 +307,7 @@ def _show_state(found: dict[str, Any], now_s: float) -> None:
     help="Go on from how things stood then, s on the cluster's clock, instead of from the start.",
 )
 @click.option(
-    "--seeds",
+    "--draws",
     type=click.IntRange(1),
     default=3,
     show_default=True,
@@ -316,7 +316,7 @@ def _show_state(found: dict[str, Any], now_s: float) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")
 def whatif(
     paths: tuple[Path, ...],
-    seeds: int,
+    draws: int,
     at_s: float | None,
     scheduler: str,
     options: tuple[str, ...],
@@ -355,7 +355,7 @@ def whatif(
         changed = replace(changed, prompt=pace == "prompt")
     measured = durations == "measured" or (durations == "auto" and seen.commands)
     every, runs = [*read["rm"], *others], []
-    for seed in range(seeds):
+    for seed in range(draws):
         before, after = replace(same, seed=seed), replace(changed, seed=seed)
         if at_s is None:
             runs.append(what.compare(seen, before, after, nodes, measured, surveyed.delays))

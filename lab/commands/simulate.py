@@ -8,6 +8,7 @@ import click
 
 from lab.simulate_options import simulate_options
 from weft.client.show import echo_json, safe, table
+from weft.client.tables import say
 from weft.model.extras import require
 from weft.policies.parameters import split_settings
 
@@ -47,12 +48,19 @@ def simulate(
         echo_json(summary)
     else:
         _show([(summary["scheduler"], summary)])
+        say(f"pace {request.pace}: {PACES[request.pace]}", dim=True)
         if told := _unfinished(summary["states"]):
             click.echo(f"jobs that did not succeed: {told}", err=True)
     if played:
         from lab.play.server import serve_runs
 
         serve_runs(played)
+
+
+PACES = {
+    "yarn": "all moves on heartbeats of 1 s; live clusters run at --pace prompt unless told",
+    "prompt": "all moves at once, as live clusters do unless told",
+}
 
 
 def _warn(text: str) -> None:

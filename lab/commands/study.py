@@ -31,7 +31,8 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
     """Run every combination of a grid file that has no row yet; print all rows.
 
     GRID is YAML or JSON with lists: workloads, clusters, schedulers, and optionally seeds, loads,
-    arrivals, estimate_errors, options.
+    arrivals, estimate_errors, options (docs/formats.md). Files are found in the grid's folder, else
+    in this one. A scheduler is a preset or, say, {matcher: "my_policies:Mine"}.
     """
     if plot is not None:
         require("matplotlib", "plot", "--plot")

@@ -110,6 +110,8 @@ class Run:
 class PlayedClient:
     """The calls of `weft.client.api.AsyncClient` at a moment of a run; it changes nothing."""
 
+    missing: tuple[int, ...] = ()
+
     def __init__(self, runs: list[Run], history: History) -> None:
         self.runs = runs
         self.chosen = 0

@@ -10,20 +10,24 @@ import hashlib
 import itertools
 import json
 import multiprocessing
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sim.process.command import main_simulate
+from sim.process.command import main_simulate, simulated
 from sim.process.outputs import SERIES
 from sim.process.provenance import KEYS
 from sim.request import Request
+from weft.model.cluster import cluster_from_text
 from weft.model.errors import InputError, WeftError
 from weft.model.extras import require
+from weft.model.job import Edge, Job, Stage
+from weft.policies.presets import PARTS
 from weft.workloads.documents import load_document
 
 AXES = ("workload", "cluster", "scheduler", "seed")
+_PARTS = {"scheduler", *PARTS}
 _KEYS = {*(f"{axis}s" for axis in AXES), "options", "estimate_errors", "loads", "arrivals"}
 
 
@@ -33,7 +37,7 @@ class Grid:
 
     workloads: tuple[str, ...]
     clusters: tuple[str, ...]
-    schedulers: tuple[str, ...]
+    schedulers: tuple[str | Mapping[str, str], ...]
     seeds: tuple[int, ...] = (0,)
     options: tuple[Mapping[str, str], ...] = field(default=({},))
     estimate_errors: tuple[str, ...] = ("",)
@@ -52,10 +56,13 @@ class Grid:
             self.schedulers,
             self.seeds,
         ):
+            parts: Mapping[str, Any] = (
+                {"scheduler": scheduler} if isinstance(scheduler, str) else scheduler
+            )
             yield Request(
                 (workload,),
                 cluster,
-                scheduler,
+                **parts,
                 options=dict(options),
                 seed=seed,
                 estimate_error=error,
@@ -78,12 +85,37 @@ def read_grid(path: Path) -> Grid:
         if key not in data:
             raise InputError(f"{path}: {key}", "is needed")
     read: dict[str, Any] = {key: tuple(values) for key, values in data.items()}
+    for key in ("workloads", "clusters"):
+        read[key] = tuple([_beside(path, value) for value in read[key]])
+    read["schedulers"] = tuple([_scheduler(path, value) for value in read["schedulers"]])
     read["loads"] = tuple(float(v) for v in read.get("loads", (1.0,)))
     read["seeds"] = tuple(int(v) for v in read.get("seeds", (0,)))
     read["options"] = tuple(
         {str(k): str(v) for k, v in table.items()} for table in read.get("options", ({},))
     )
     return Grid(**read)
+
+
+def _scheduler(grid: Path, value: Any) -> Any:
+    """Return a preset's name, or the table of the parts of a scheduler."""
+    place = f"{grid}: schedulers"
+    if isinstance(value, str) and ":" in value:
+        raise InputError(
+            place, f'{value!r} is no preset: a matcher of your own is {{matcher: "{value}"}}'
+        )
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, Mapping) or not set(value) <= _PARTS:
+        known = ", ".join(sorted(_PARTS))
+        raise InputError(place, f"expected a preset or a table of {known}, got {value!r}")
+    return {key: str(name) for key, name in value.items()}
+
+
+def _beside(grid: Path, value: Any) -> Any:
+    """Return a file that a grid names, found in the grid's folder first; what is none, as it is."""
+    if isinstance(value, str) and (found := grid.parent / value).is_file():
+        return str(found)
+    return value
 
 
 def key_of(request: Request) -> str:
@@ -102,7 +134,7 @@ def run_one(request: Request) -> dict[str, Any]:
     row = {
         "workload": ",".join(request.workload),
         "cluster": request.cluster,
-        "scheduler": request.scheduler,
+        "scheduler": summary["scheduler"],
         "seed": request.seed,
         "options": dict(request.options),
         "estimate_error": request.estimate_error,
@@ -132,6 +164,8 @@ def run_study(
     requests = list(grid.requests())
     keys = [key_of(request) for request in requests]
     missing = {k: r for k, r in zip(keys, requests, strict=True) if k not in known}
+    if not dask:
+        load_kernels(missing.values())
     run = _on_dask(dask) if dask else _on_pool(workers)
     with path.open("a", encoding="utf-8") as file:
         for row in run(list(missing.values())):
@@ -140,6 +174,20 @@ def run_study(
             file.flush()
             told(len(known), len(requests), row)
     return [known[key] for key in keys]
+
+
+def load_kernels(requests: Iterable[Request]) -> None:
+    """Have the kernels of the schedulers on the disk before anybody needs them.
+
+    So they are compiled once, not by every process, and no run's time is theirs.
+    """
+    need = {"vcores": 1.0, "memory_mb": 512.0}
+    stages = (Stage("a", 3, 1.0, need), Stage("b", 2, 1.0, need, (Edge("a"),)))
+    cluster = cluster_from_text("2x2vcores,2048memory_mb")
+    first = {(one.scheduler, one.matcher, one.planner, one.asker): one for one in requests}
+    for one in first.values():
+        tiny = replace(one, workload=(), load=1.0, arrivals="file", estimate_error="", faults="")
+        simulated(tiny, cluster=cluster, jobs=(Job("tiny", stages), Job("other", stages)))
 
 
 Runner = Callable[[Sequence[Request]], Iterator[dict[str, Any]]]

@@ -1,6 +1,9 @@
 import java.io.ByteArrayInputStream;
 import java.io.File;
 import java.io.InputStream;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
@@ -14,7 +17,9 @@ import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Queue;
 import java.util.Set;
+import java.util.TreeMap;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
 import org.apache.hadoop.shaded.com.fasterxml.jackson.databind.JsonNode;
@@ -58,6 +63,7 @@ import org.apache.hadoop.yarn.server.resourcemanager.rmapp.attempt.RMAppAttemptM
 import org.apache.hadoop.yarn.server.resourcemanager.rmapp.attempt.RMAppAttemptState;
 import org.apache.hadoop.yarn.server.resourcemanager.rmcontainer.ContainerAllocationExpirer;
 import org.apache.hadoop.yarn.server.resourcemanager.rmcontainer.RMContainer;
+import org.apache.hadoop.yarn.server.resourcemanager.rmcontainer.RMContainerEventType;
 import org.apache.hadoop.yarn.server.resourcemanager.rmcontainer.RMContainerImpl;
 import org.apache.hadoop.yarn.server.resourcemanager.rmcontainer.RMContainerState;
 import org.apache.hadoop.yarn.server.resourcemanager.rmnode.RMNode;
@@ -68,6 +74,7 @@ import org.apache.hadoop.yarn.server.resourcemanager.scheduler.Allocation;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.ContainerUpdates;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.QueueMetrics;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.SchedulerNode;
+import org.apache.hadoop.yarn.server.resourcemanager.scheduler.SchedulerUtils;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.capacity.CapacityScheduler;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.common.ContainerAllocationProposal;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.common.ResourceCommitRequest;
@@ -93,6 +100,7 @@ import org.apache.hadoop.yarn.util.resource.ResourceUtils;
  */
 public final class Driver {
   private static final ObjectMapper JSON = new ObjectMapper();
+  private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
   private static final String PREEMPTION = "yarn.resourcemanager.monitor.capacity.preemption.";
 
   public static void main(String[] arguments) throws Exception {
@@ -141,6 +149,7 @@ public final class Driver {
   private final List<Object> preemptions = new ArrayList<>();
   private final List<Object> headroom = new ArrayList<>();
   private final List<Object> rejected = new ArrayList<>();
+  private final List<Object> queues = new ArrayList<>();
   // the order in which containers were made, anew where one was reserved before
   private final Map<ContainerId, Long> born = new HashMap<>();
   private long made;
@@ -163,6 +172,9 @@ public final class Driver {
       machines.put(machine.name, machine);
       context.getRMNodes().put(machine.id, machine.node);
       tell(new NodeAddedSchedulerEvent(machine.node));
+      if (fair) {
+        ((ToldFair) scheduler).order(machine.id);
+      }
     }
     for (round = 0; round < scenario.get("rounds").asInt(); round++) {
       for (JsonNode application : scenario.get("applications")) {
@@ -180,7 +192,7 @@ public final class Driver {
         dispatcher.drain();
       }
       if (fair) {
-        ((FairScheduler) scheduler).update();
+        ((ToldFair) scheduler).look();
       }
       for (Machine machine : machines.values()) {
         machine.update();
@@ -208,6 +220,9 @@ public final class Driver {
     ResourceUtils.resetResourceTypes(conf);
     QueueMetrics.clearQueueMetrics();
     scheduler = fair ? new ToldFair() : new ToldCapacity();
+    // users' groups are read once in a process
+    org.apache.hadoop.security.Groups.reset();
+    org.apache.hadoop.security.Groups.getUserToGroupsMappingService(conf);
     context = new RMContextImpl(
         dispatcher, new Never(dispatcher), null, null, null, null, new Tokens(conf), new NodeTokens(conf), null, scheduler);
     context.setYarnConfiguration(conf);
@@ -242,6 +257,8 @@ public final class Driver {
     if (!fair) {
       ((org.apache.hadoop.conf.Configurable) scheduler).setConf(conf);
     }
+    context.setQueuePlacementManager(
+        new org.apache.hadoop.yarn.server.resourcemanager.placement.PlacementManager());
     scheduler.setRMContext(context);
     scheduler.init(conf);
     if (observes() && !fair) {
@@ -268,10 +285,23 @@ public final class Driver {
     context.getRMApps().put(job.app, job.record);
     int priority = told.path("priority").asInt(0);
     String user = told.path("user").asText("u");
-    tell(fair
-        ? new AppAddedSchedulerEvent(user, job.submission, false, Priority.newInstance(priority),
-            new ApplicationPlacementContext(job.submission.getQueue()))
-        : new AppAddedSchedulerEvent(user, job.submission, false, Priority.newInstance(priority)));
+    ApplicationPlacementContext place =
+        fair ? new ApplicationPlacementContext(job.submission.getQueue()) : null;
+    if (scenario.path("places").asBoolean()) {
+      try {
+        // RMAppManager does so before the scheduler hears of an application
+        place = context.getQueuePlacementManager().placeApplication(job.submission, user);
+        if (place != null) {
+          job.submission.setQueue(place.getFullQueuePath());
+        }
+      } catch (org.apache.hadoop.yarn.exceptions.YarnException refused) {
+        job.over = true;
+        queues.add(row(job.number, ""));
+        return;
+      }
+    }
+    tell(new AppAddedSchedulerEvent(user, job.submission, false, Priority.newInstance(priority), place));
+    queues.add(row(job.number, job.over ? "" : queueOf(job)));
     if (job.over) {
       return;
     }
@@ -289,6 +319,13 @@ public final class Driver {
     } else {
       job.up = true;
     }
+  }
+
+  private String queueOf(Job job) {
+    Object queue = scheduler.getSchedulerApplications().get(job.app).getQueue();
+    return queue instanceof org.apache.hadoop.yarn.server.resourcemanager.scheduler.capacity.CSQueue
+        ? ((org.apache.hadoop.yarn.server.resourcemanager.scheduler.capacity.CSQueue) queue).getQueuePath()
+        : ((org.apache.hadoop.yarn.server.resourcemanager.scheduler.Queue) queue).getQueueName();
   }
 
   private static ResourceRequest request(int priority, String place, JsonNode of, int count, boolean relax) {
@@ -322,6 +359,7 @@ public final class Driver {
     all.put("preemptions", preemptions);
     all.put("headroom", headroom);
     all.put("rejected", rejected);
+    all.put("queues", queues);
     return all;
   }
 
@@ -406,7 +444,87 @@ public final class Driver {
     }
   }
 
-  private final class ToldFair extends FairScheduler {}
+  /**
+   * The Fair Scheduler on the rounds' clock. Its thread for preemption is made and never started: what that thread does
+   * with one starved application after the other is called after each update, then what is due is killed, as its timer
+   * would do. A node tells its containers in the order of a hash table; here it is that of their ids.
+   */
+  private final class ToldFair extends FairScheduler {
+    private final TreeMap<Long, List<RMContainer>> due = new TreeMap<>();
+    private Thread thread;
+
+    ToldFair() {
+      setClock(new Rounds());
+    }
+
+    @Override
+    protected void createPreemptionThread() {
+      super.createPreemptionThread();
+      thread = (Thread) of(FairScheduler.class, this, "preemptionThread");
+    }
+
+    void order(NodeId id) {
+      set(SchedulerNode.class, getNodeTracker().getNode(id), "launchedContainers", new TreeMap<>());
+    }
+
+    @SuppressWarnings("unchecked")
+    void look() throws Exception {
+      update();
+      if (thread == null) {
+        return;
+      }
+      Class<?> kind = thread.getClass();
+      long wait = (long) of(kind, thread, "warnTimeBeforeKill");
+      long pause = (long) of(kind, thread, "delayBeforeNextStarvationCheck");
+      Object context = of(kind, thread, "context");
+      Object starved = of(context.getClass(), context, "starvedApps");
+      Queue<Object> line = (Queue<Object>) of(starved.getClass(), starved, "appsToProcess");
+      while (!line.isEmpty()) {
+        Object app = line.poll();
+        List<RMContainer> chosen =
+            (List<RMContainer>) called(kind, thread, "identifyContainersToPreempt", app.getClass(), app);
+        for (RMContainer one : chosen) {
+          preempted("PREEMPT_CONTAINER", one);
+        }
+        due.computeIfAbsent(getClock().getTime() + wait, at -> new ArrayList<>()).addAll(chosen);
+        called(app.getClass(), app, "preemptionTriggered", long.class, pause);
+      }
+      while (!due.isEmpty() && due.firstKey() <= getClock().getTime()) {
+        for (RMContainer one : due.pollFirstEntry().getValue()) {
+          preempted("KILL_CONTAINER", one);
+          completedContainer(one, SchedulerUtils.createPreemptedContainerStatus(
+              one.getContainerId(), SchedulerUtils.PREEMPTED_CONTAINER), RMContainerEventType.KILL);
+        }
+      }
+      dispatcher.drain();
+    }
+  }
+
+  private static Object of(Class<?> kind, Object one, String name) {
+    try {
+      Field field = kind.getDeclaredField(name);
+      field.setAccessible(true);
+      return field.get(one);
+    } catch (ReflectiveOperationException error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
+  private static void set(Class<?> kind, Object one, String name, Object value) {
+    try {
+      Field field = kind.getDeclaredField(name);
+      field.setAccessible(true);
+      field.set(one, value);
+    } catch (ReflectiveOperationException error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
+  private static Object called(Class<?> kind, Object one, String name, Class<?> takes, Object value) throws Exception {
+    Method method = kind.getDeclaredMethod(name, takes);
+    method.setAccessible(true);
+    return method.invoke(one, value);
+  }
 
   private void preempted(String what, RMContainer container) {
     if (!container.getState().equals(RMContainerState.ACQUIRED)
@@ -442,6 +560,7 @@ public final class Driver {
           ApplicationSubmissionContext.class);
       submission.setApplicationId(app);
       submission.setQueue(told.path("queue").asText("default"));
+      submission.setApplicationName(told.path("name").asText("app"));
       submission.setUnmanagedAM(!told.has("am"));
       submission.setPriority(Priority.newInstance(told.path("priority").asInt(0)));
       List<ResourceRequest> first =
@@ -596,9 +715,10 @@ public final class Driver {
       ordered.addAll(stops);
       stops.clear();
       NodeUpdateSchedulerEvent event = new NodeUpdateSchedulerEvent(node);
-      long start = System.nanoTime();
+      // of this thread alone: a busy machine takes it off the processor for longer than a heartbeat lasts
+      long start = THREADS.getCurrentThreadCpuTime();
       scheduler.handle(event);
-      nanos.add(System.nanoTime() - start);
+      nanos.add(THREADS.getCurrentThreadCpuTime() - start);
       dispatcher.drain();
       SchedulerNode known = scheduler.getNodeTracker().getNode(id);
       if (fair) {

@@ -69,6 +69,9 @@ def case_of(name: str, data: Mapping[str, Any]) -> Case:
         # The driver's update is once a round, before the nodes' heartbeats.
         given.setdefault("yarn.scheduler.fair.update-interval-ms", "1000")
     found = read_properties(given, nodes, data.get("allocations", ""))
+    if not data.get("places"):
+        # The queues of such a scenario are those of its applications.
+        found.queues.pop("placement", None)
     shared = [label for label, exclusive in data.get("labels", {}).items() if not exclusive]
     matcher = dict(found.matcher)
     if shared and found.scheduler == "yarn":

@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -106,7 +107,10 @@ def compare(path: Path, yarn: dict[str, Any]) -> tuple[Tally, str]:
         led.run()
         tally = led.tally
     else:
-        tally = Tally(most, same, {"runs freely": most - same})
+        told = in_rounds(yarn["preemptions"]), in_rounds(free.preemptions)
+        alike = (Counter(told[0]) & Counter(told[1])).total()
+        count = most + max(len(rows) for rows in told)
+        tally = Tally(count, same + alike, {"runs freely": count - same - alike})
     line = f"{path.stem:40s} {tally.identical:7d} of {tally.decisions:7d}  freely {same} of {most}"
     if tally.first:
         line += f"  first: {tally.first}"

@@ -251,6 +251,45 @@ class _Parallel(_Draw):
             self.configuration[prefix + "max-parallel-apps"] = self.one(1, 2, 5)
 
 
+class _Sized(_Draw):
+    """One in which queues say what a container may have, and go by applications' sizes."""
+
+    def leaf(self, prefix: str, name: str) -> None:
+        """Draw a maximum and an order, too."""
+        super().leaf(prefix, name)
+        given, least = (
+            self.configuration,
+            self.configuration["yarn.scheduler.minimum-allocation-mb"],
+        )
+        if self.rng.random() < 0.6:
+            given[prefix + "maximum-allocation-mb"] = int(least) * self.one(1, 2, 3)
+        if self.rng.random() < 0.4:
+            given[prefix + "maximum-allocation-vcores"] = self.one(1, 2, 4)
+        if self.rng.random() < 0.4:
+            given[prefix + "ordering-policy"] = "fair"
+            given[prefix + "ordering-policy.fair.enable-size-based-weight"] = "true"
+
+    def applications(self, nodes: list[Table]) -> list[Table]:
+        """Draw applications, which ask for no more: YARN's manager refuses that."""
+        found = super().applications(nodes)
+        least = int(self.configuration["yarn.scheduler.minimum-allocation-mb"])
+        for app in found:
+            # Without one, YARN lets an application take part beyond the masters' limit.
+            app.setdefault("am", {"mem": least, "vcores": 1})
+            end = f".{app['queue']}.maximum-allocation-"
+            most = {
+                key.removesuffix("b").rpartition("-")[2]: value
+                for key, value in self.configuration.items()
+                if end in key
+            }
+            for asked in (*app["asks"], app["am"]):
+                if "m" in most:
+                    asked["mem"] = min(asked["mem"], most["m"])
+                if "vcores" in most:
+                    asked["vcores"] = min(asked.get("vcores", 1), most["vcores"])
+        return found
+
+
 FAIR = "yarn.scheduler.fair."
 
 
@@ -305,6 +344,10 @@ class _Fair(_Draw):
             )
         )
 
+    def more(self, path: str) -> list[tuple[str, str]]:
+        """Return what else a queue says: nothing."""
+        return []
+
     def fair_queues(self, path: str, depth: int, policy: str) -> str:
         """Draw the queues below one, as XML."""
         text = ""
@@ -332,6 +375,7 @@ class _Fair(_Draw):
                 fields.append(("maxRunningApps", str(self.one(1, 2, 5))))
             if self.rng.random() < 0.3 and not deep:
                 fields.append(("maxAMShare", str(self.one(0.1, 0.3, 1.0, -1.0))))
+            fields += self.more(f"{path}.{name}")
             text += f"<queue name='{name}'>"
             text += "".join(f"<{key}>{value}</{key}>" for key, value in fields)
             if deep:
@@ -353,11 +397,67 @@ class _Fair(_Draw):
         return f"<allocations>{text}{self.fair_queues('root', 1, self.usual)}</allocations>"
 
 
+class _Starving(_Fair):
+    """One for the Fair Scheduler with preemption: who starves when, and who is taken from."""
+
+    longest = 60
+    spread = 1
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.rng = np.random.default_rng([seed, 46])
+        self.usual = str(self.one("fair", "fair", "drf"))
+        self.rounds = int(self.rng.integers(15, 30) if self.large else self.rng.integers(25, 60))
+
+    def settings(self) -> None:
+        """Draw the settings of preemption, too."""
+        super().settings()
+        given = self.configuration
+        given[FAIR + "preemption"] = "true"
+        for key, values in (
+            # 0: YARN alone frees at once what is killed before its node has told of it.
+            ("waitTimeBeforeKill", (1000, 2000, 3000, 5000)),
+            ("waitTimeBeforeNextStarvationCheck", (None, 0, 2000)),
+            ("preemption.cluster-utilization-threshold", (None, 0.0, 0.5)),
+            ("am.preemption", (None, None, "false")),
+        ):
+            value = self.one(*values)
+            if value is not None:
+                given[FAIR + key] = value
+
+    def more(self, path: str) -> list[tuple[str, str]]:
+        """Draw when a queue starves, and whether anything is taken from it."""
+        found = [
+            (key, str(self.one(*values)))
+            for key, values in (
+                ("fairSharePreemptionTimeout", (0, 1, 3, 8)),
+                ("minSharePreemptionTimeout", (0, 1, 4)),
+                ("fairSharePreemptionThreshold", (0.3, 0.8, 1.0)),
+            )
+            if self.rng.random() < 0.4
+        ]
+        if self.rng.random() < 0.1:
+            found.append(("allowPreemptionFrom", "false"))
+        if self.rng.random() < 0.1:
+            self.configuration[f"{FAIR}am.preemption.{path}"] = "false"
+        return found
+
+    def allocations(self) -> str:
+        """Draw what holds for all queues, too."""
+        usual = [("defaultFairSharePreemptionTimeout", self.one(0, 2, 5))]
+        if self.rng.random() < 0.5:
+            usual.append(("defaultMinSharePreemptionTimeout", self.one(0, 3)))
+        if self.rng.random() < 0.5:
+            usual.append(("defaultFairSharePreemptionThreshold", self.one(0.2, 0.9, 1.0)))
+        text = "".join(f"<{key}>{value}</{key}>" for key, value in usual)
+        return super().allocations().replace("<allocations>", f"<allocations>{text}", 1)
+
+
 def scenario(seed: int, kind: str = "random") -> Table:
     """Return the scenario of a seed."""
-    if kind == "fair":
-        return _fair_scenario(seed)
-    kinds = {"preempting": _Preempting, "parallel": _Parallel}
+    if kind in _FAIR_KINDS:
+        return _fair_scenario(seed, kind)
+    kinds = {"preempting": _Preempting, "parallel": _Parallel, "sized": _Sized}
     draw = kinds.get(kind, _Draw)(seed)
     draw.settings()
     draw.queues("root", 1)
@@ -374,12 +474,15 @@ def scenario(seed: int, kind: str = "random") -> Table:
     return made
 
 
-def _fair_scenario(seed: int) -> Table:
-    draw = _Fair(seed)
+_FAIR_KINDS: dict[str, type[_Fair]] = {"fair": _Fair, "starving": _Starving}
+
+
+def _fair_scenario(seed: int, kind: str) -> Table:
+    draw = _FAIR_KINDS[kind](seed)
     draw.settings()
     allocations = draw.allocations()
     nodes = draw.machines()
-    made: Table = {"name": f"fair-{seed}", "configuration": draw.configuration}
+    made: Table = {"name": f"{kind}-{seed}", "configuration": draw.configuration}
     made |= {"allocations": allocations, "rounds": draw.rounds, "nodes": nodes}
     return made | {"applications": draw.applications(nodes)}
 
@@ -390,7 +493,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", default="0:1000")
     parser.add_argument(
-        "--kind", choices=("random", "preempting", "parallel", "fair"), default="random"
+        "--kind",
+        choices=("random", "preempting", "parallel", "sized", *_FAIR_KINDS),
+        default="random",
     )
     chosen = parser.parse_args()
     first, _, end = chosen.seeds.partition(":")

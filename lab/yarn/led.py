@@ -65,13 +65,15 @@ class LedMatcher(WatchedMatcher):
         found: tuple[list[int], list[int]] = ([], [])
         for what, *place in theirs:
             kill = what == "KILL_CONTAINER"
-            fits = [n for at, n in runs if at == tuple(place) and (n in since) == kill]
-            fits = [n for n in fits if n not in (*found[0], *found[1])]
+            there = [n for at, n in runs if at == tuple(place)]
+            there = [n for n in there if n not in (*found[0], *found[1])]
+            # One that was told of while it was a reservation is killed without another word.
+            fits = [n for n in there if (n in since) == kill] or there
             if not fits:
                 raise LookupError(f"nothing of {place} is there to be preempted")
             found[kill].append(fits[0])
             if kill:
-                del self._monitor.since[fits[0]]
+                self._monitor.since.pop(fits[0], None)
             else:
                 self._monitor.since[fits[0]] = now
         return found

@@ -59,10 +59,29 @@ class Answer:
     preemptions: list[Row] = field(default_factory=list)
     headroom: list[Row] = field(default_factory=list)
     rejected: list[Row] = field(default_factory=list)
+    queues: list[Row] = field(default_factory=list)
 
 
 class WatchedMatcher(YarnMatcher):
     """Decides as it does, and tells of what it preempts."""
+
+    loop: "Loop"
+
+    def preempt(
+        self,
+        view: View,
+        held: Callable[[int], Iterable[Held]],
+        terms: PreemptionTerms,
+        now: float,
+    ) -> tuple[list[int], list[int]]:
+        """Choose, and tell."""
+        told, killed = super().preempt(view, held, terms, now)
+        self.loop.preempted(told, killed)
+        return told, killed
+
+
+class WatchedFairMatcher(YarnFairMatcher):
+    """The same for the Fair Scheduler's."""
 
     loop: "Loop"
 
@@ -109,10 +128,15 @@ class Loop:
 
     def make_matcher(self, options: Mapping[str, Any]) -> Matcher:
         """Return the matcher that decides."""
-        made = make_matcher(self.case.preset.matcher, options)
-        if isinstance(made, YarnMatcher):
-            made = WatchedMatcher(**dict(options))
-            made.loop = self
+        kinds: dict[str, type[WatchedMatcher | WatchedFairMatcher]] = {
+            "yarn": WatchedMatcher,
+            "yarn_fair": WatchedFairMatcher,
+        }
+        kind = kinds.get(self.case.preset.matcher)
+        if kind is None:
+            return make_matcher(self.case.preset.matcher, options)
+        made = kind(**dict(options))
+        made.loop = self
         return made
 
     def preempted(self, told: list[int], killed: list[int]) -> None:
@@ -257,10 +281,9 @@ class Loop:
         names = self.case.cluster.types.names
         demand = {k: v for k, v in _amounts(am).items() if k in names} if am else {}
         job = Job(
-            f"a{told['id']}",
+            told.get("name", "app"),
             (),
-            # The Fair Scheduler's scenarios name queues by path.
-            queue=told.get("queue", "default").rpartition(".")[2],
+            queue=told.get("queue", "default"),
             user=told.get("user", "u"),
             priority=told.get("priority", 0),
             master=MasterSpec(demand, ("x",) if am else ()),
@@ -269,6 +292,9 @@ class Loop:
         effects = self._tell(ClientRequested(f"t{told['id']}", request))
         answers = [e.message for e in effects if isinstance(e, Send) and e.to.startswith("client:")]
         accepted = next((one for one in answers if isinstance(one, ApplicationAccepted)), None)
+        app = None if accepted is None else self.manager.books.apps[accepted.app_id]
+        path = "" if app is None else self.manager.books.queue_of(app)
+        self.answer.queues.append((told["id"], path))
         if accepted is None:
             self.answer.rejected.append((int(self.now), told["id"], str(answers)))
             return

@@ -49,7 +49,9 @@ class Cgroups:
     """The groups of one node's containers, each under its name."""
 
     def __init__(self, v2: bool, parents: Mapping[str, Path], disk: str = "") -> None:
-        """`parents`: the folder of each controller (`cpu`, `memory`, v1 also `cpuacct`, and `io`).
+        """`parents`: the folder of each controller.
+
+        They are `cpu`, `memory` and with v1 `cpuacct`, and where they are there `io` and `pids`.
 
         `disk` is the number of the disk to limit, as 254:0; empty: none is.
         """
@@ -57,6 +59,8 @@ class Cgroups:
         self.disk = disk
         self.why_no_disk_limit = ""
         self.cpu_by_share = False
+        # Processes and threads that a group may have; 0: any number.
+        self.processes_max = 0
         self._files = OpenFiles(OPEN_FILES_MAX)
         # Groups that serve again; the one of the latest use is the last.
         self._kept: dict[str, GroupFiles] = {}
@@ -155,6 +159,8 @@ class Cgroups:
                 return False
             if _field(os.pread(kept.kills, READ_BYTES, 0).decode(), "oom_kill"):
                 return False
+            if self.refusals(name):
+                return False
             for file, text in kept.limit_files:
                 os.pwrite(file, text, 0)
         except (OSError, ValueError):
@@ -232,6 +238,8 @@ class Cgroups:
         if memory_bytes > 0:
             file = "memory.max" if self.v2 else "memory.limit_in_bytes"
             found.append(("memory", file, str(round(memory_bytes))))
+        if self.limits_processes:
+            found.append(("pids", "pids.max", str(self.processes_max)))
         if disk_bps > 0 and self.disk:
             rate = max(1, round(disk_bps))
             if self.v2:
@@ -259,6 +267,21 @@ class Cgroups:
     def memory_kills(self, name: str) -> int:
         """Return how many processes of the group the kernel killed for its memory limit."""
         return int(_field(self._read("memory", name, self._kills), "oom_kill"))
+
+    @property
+    def limits_processes(self) -> bool:
+        """Whether the kernel holds groups to a number of processes."""
+        return self.processes_max > 0 and "pids" in self._parents
+
+    def refusals(self, name: str) -> int:
+        """Return how many processes were not started as the group has as many as it may."""
+        return int(_field(self._read("pids", name, "pids.events"), "max"))
+
+    def halt(self, name: str) -> None:
+        """Have nothing more start in a group: what forks as fast as it is killed never ends."""
+        if "pids" in self._parents:
+            with contextlib.suppress(OSError):
+                self._write("pids", name, "pids.max", "0")
 
     def processes(self, name: str) -> list[int]:
         """Return the processes of a group."""
@@ -342,7 +365,7 @@ def find(
             for _, mount, kind, options, *_ in mounts
             if kind == "cgroup"
             for controller in options.split(",")
-            if controller in ("cpu", "cpuacct", "memory", "blkio")
+            if controller in ("cpu", "cpuacct", "memory", "blkio", "pids")
         }
         if {"cpu", "cpuacct", "memory"} <= set(v1):
             groups = v1.pop("blkio", None)
@@ -368,8 +391,9 @@ def _with_reason(groups: Cgroups, why_no_disk_limit: str) -> Cgroups:
 def _second(here: Path, name: str, disk: str) -> Cgroups:
     """Return groups by cgroup v2: one with children may hold no processes, so this one moves."""
     control = here / "cgroup.subtree_control"
-    wanted = ["cpu", "memory"]
-    limits_io = bool(disk) and "io" in text_of(here / "cgroup.controllers").split()
+    there = text_of(here / "cgroup.controllers").split()
+    wanted = ["cpu", "memory", *(["pids"] if "pids" in there else [])]
+    limits_io = bool(disk) and "io" in there
     if limits_io:
         wanted.append("io")
     switch = " ".join(f"+{controller}" for controller in wanted)

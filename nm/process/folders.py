@@ -70,9 +70,14 @@ def logs(folder: Path) -> list[str]:
 
 def _is_file(name: str, place: int) -> bool:
     try:
-        return stat.S_ISREG(os.stat(name, dir_fd=place, follow_symlinks=False).st_mode)
+        return _is_log(os.stat(name, dir_fd=place, follow_symlinks=False))
     except OSError:
         return False
+
+
+def _is_log(found: os.stat_result) -> bool:
+    """Return whether it is a file of one name: with another it may be anybody's on this disk."""
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1
 
 
 def log_size(folder: Path, name: str) -> int:
@@ -129,7 +134,7 @@ def bound_logs(folder: Path, log_bytes: int) -> None:
 
 def _hollow(file: int, log_bytes: int) -> None:
     found = os.fstat(file)
-    if found.st_blocks * BLOCK_BYTES <= log_bytes or found.st_nlink != 1:
+    if found.st_blocks * BLOCK_BYTES <= log_bytes:
         return
     half = max(1, log_bytes // 2)
     begin, end = -(-half // PAGE) * PAGE, (found.st_size - half) // PAGE * PAGE
@@ -161,7 +166,7 @@ def _opened(folder: Path, name: str, how: int = os.O_RDONLY) -> int:
             os.close(place)
     except OSError:
         raise FileNotFoundError(name) from None
-    if not stat.S_ISREG(os.fstat(file).st_mode):
+    if not _is_log(os.fstat(file)):
         os.close(file)
         raise FileNotFoundError(name)
     return file

@@ -526,8 +526,10 @@ class ProcessHost:
         """Return an end. `spent`: CPU in s, memory in kB (negative: not known), and how long."""
         if process.timer is not None:
             process.timer.cancel()
-        for_memory = self._left(process, failed=code != 0)
+        for_memory, crowded = self._left(process, failed=code != 0)
         message = how(code)
+        if crowded:
+            message = f"more than {crowded} processes ({message})"
         outcome = Outcome.SUCCEEDED if code == 0 else Outcome.FAILED
         if code != 0:
             outcome = Outcome.KILLED if process.stopping else Outcome.FAILED
@@ -555,17 +557,24 @@ class ProcessHost:
             used[self._memory] = memory_kb / 1024.0
         return tuple(used)
 
-    def _left(self, process: RunningProcess, *, failed: bool = False) -> bool:
-        """Forget a process that ended; True: it failed at its container's memory limit."""
+    def _left(self, process: RunningProcess, *, failed: bool = False) -> tuple[bool, int]:
+        """Forget a process that ended; answers at which of its container's limits it failed.
+
+        The first says whether at that of memory, the second is that of processes, or 0.
+        """
         container = process.container_id
         group, limits = self._running[container], self._limits
         del group[process.key]
-        for_memory = failed and limits is not None and limits.killed_for_memory(container)
+        for_memory, crowded = False, 0
+        if failed and limits is not None:
+            for_memory = limits.killed_for_memory(container)
+            if process.crowded or limits.refused_a_process(container):
+                crowded = limits.processes_max
         if not group:
             del self._running[container]
             if limits is not None:
                 limits.close(container)
-        return for_memory
+        return for_memory, crowded
 
     def measure(self) -> tuple[tuple[ContainerId, Vector], ...]:
         """Return what containers use now, in the cluster's resource types; () without `limits`."""
@@ -575,4 +584,9 @@ class ProcessHost:
             container: [process.pid for process in group.values() if process.pid]
             for container, group in self._running.items()
         }
+        for container, groups in self._limits.crowded(running):
+            for process in self._running[container].values():
+                if process.pid in groups:
+                    process.crowded = True
+                    send(process.pid, signal.SIGKILL)
         return self._limits.measure(running)

@@ -10,7 +10,8 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import psutil
 
@@ -33,10 +34,16 @@ _Amounts = tuple[float, float, float]
 class Limits:
     """The limits of one host's containers. `names` are the cluster's resource types in order.
 
-    A group that its container left empty serves the next container of the same limits.
+    A container has at most `processes_max` processes and threads (0: any number). A group that its
+    container left empty serves the next container of the same limits.
     """
 
-    def __init__(self, names: Sequence[str], groups: Cgroups | None) -> None:
+    def __init__(
+        self, names: Sequence[str], groups: Cgroups | None, processes_max: int = 0
+    ) -> None:
+        self.processes_max = processes_max
+        if groups is not None:
+            groups.processes_max = processes_max
         # The Resource Manager replaces them by its own.
         self.names = list(names)
         self._groups = groups
@@ -54,6 +61,7 @@ class Limits:
         # wall clock and CPU time, s; I/O, bytes
         self._last: dict[ContainerId, tuple[float, float, float]] = {}
         self._memory_kills_told: dict[ContainerId, int] = {}
+        self._refusals_told: dict[ContainerId, int] = {}
         if groups is not None:
             self._closing.update(filter(_is_left, groups.names()))
 
@@ -118,14 +126,46 @@ class Limits:
         Kills count since this was last asked: in a reusable container, those before were of tasks
         that ended before.
         """
+        return self._anew(container, Cgroups.memory_kills, self._memory_kills_told)
+
+    def refused_a_process(self, container: ContainerId) -> bool:
+        """Return whether the container had as many processes as it may when one more was to start.
+
+        Counted anew each time, as kills for memory are.
+        """
+        return self._anew(container, Cgroups.refusals, self._refusals_told)
+
+    def _anew(
+        self,
+        container: ContainerId,
+        count: Callable[[Cgroups, str], int],
+        told: dict[ContainerId, int],
+    ) -> bool:
         name = self._group_of.get(container)
         if not name or self._groups is None:
             return False
-        kills = self._groups.memory_kills(name)
-        before = self._memory_kills_told.get(container, 0)
-        if kills > before:
-            self._memory_kills_told[container] = kills
-        return kills > before
+        now, before = count(self._groups, name), told.get(container, 0)
+        if now > before:
+            told[container] = now
+        return now > before
+
+    def crowded(
+        self, running: Mapping[ContainerId, Iterable[int]]
+    ) -> list[tuple[ContainerId, list[int]]]:
+        """Return containers that the kernel did not hold to their number of processes.
+
+        Each comes with the process groups that have more, by the first process of each.
+        """
+        held = self._groups is not None and self._groups.limits_processes
+        if self.processes_max <= 0 or (held and all(one in self._group_of for one in running)):
+            return []
+        count = Counter(_process_groups())
+        found = []
+        for container, pids in running.items():
+            many = [pid for pid in pids if count[pid] > self.processes_max]
+            if many and not (held and container in self._group_of):
+                found.append((container, many))
+        return found
 
     def close(self, container: ContainerId) -> None:
         """Kill what left an ended container's process group.
@@ -134,12 +174,15 @@ class Limits:
         """
         self._last.pop(container, None)
         self._memory_kills_told.pop(container, None)
+        self._refusals_told.pop(container, None)
         name = self._group_of.pop(container, None)
         if name is not None and self._groups is not None:
             self._empty(self._groups, name)
 
     def _empty(self, groups: Cgroups, name: str) -> None:
         processes = groups.processes(name)
+        if processes:
+            groups.halt(name)
         for pid in processes:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -243,6 +286,13 @@ def _is_left(name: str) -> bool:
     ):
         return False
     return started(int(pid)) != int(start)
+
+
+def _process_groups() -> Iterator[int]:
+    """Yield the process group of each process of this host."""
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):
+            yield os.getpgid(pid)
 
 
 def _use_of(pids: Iterable[int]) -> Use:

@@ -13,6 +13,7 @@ class RunningProcess:
 
     __slots__ = (
         "container_id",
+        "crowded",
         "key",
         "pid",
         "pidfd",
@@ -33,4 +34,6 @@ class RunningProcess:
         # A process that an earlier node manager started is watched by this.
         self.pidfd = -1
         self.stopping = False
+        # It was killed as its group had more processes than a container may.
+        self.crowded = False
         self.timer: asyncio.TimerHandle | None = None

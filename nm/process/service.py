@@ -44,6 +44,7 @@ from weft.protocol.effects import (
 )
 from weft.protocol.facts import Fact, RunFact
 from weft.protocol.messages import (
+    EMULATED,
     MANAGER,
     Address,
     MasterLaunch,
@@ -350,7 +351,7 @@ class NodeService(Outside):
             if self._settings.cgroups == "auto":
                 self._lacking.append(f"no limits of tasks: {reason}")
         self._process.spawn(self._measure(node_address(specs[0].node_id)))
-        return Limits(types.names, groups)
+        return Limits(types.names, groups, self._settings.task_processes_max)
 
     async def _measure(self, node: Address) -> None:
         """Tell the node now and then what its containers use."""
@@ -507,9 +508,11 @@ class NodeService(Outside):
         async def apart(act: Callable[..., T], *words: Any) -> T:
             return await loop.run_in_executor(self._readers, act, *words)
 
-        names = [] if host is None else await apart(host.logs, container)
+        if host is None:
+            raise InputError("container", f"on node {node!r} tasks are {EMULATED}")
+        names = await apart(host.logs, container)
         found = [name for name in names if name.rpartition("/")[2] == stream]
-        if host is None or not found:
+        if not found:
             raise InputError("container", f"node {node!r} has no {stream} of this container")
         before = 0
         for name in found:

@@ -4,11 +4,16 @@ After YARN's Capacity Scheduler: `capacity` and `max_capacity` multiply down the
 root and parents come before their children.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from weft.model.dag import Floats, Ints
 from weft.model.errors import InputError
 from weft.model.queues import STOPPED, QueueSpec
+
+# A refusal names so many queues.
+_NAMED_MAX = 20
 
 
 class QueueTree:
@@ -26,6 +31,8 @@ class QueueTree:
         "lifetime_s",
         "limited",
         "lone",
+        "made",
+        "max_allocation",
         "max_am_share",
         "max_applications",
         "max_capacity",
@@ -68,7 +75,12 @@ class QueueTree:
             both = [most for most in (queue.max_lifetime_s, upper[1]) if most]
             usual = queue.default_lifetime_s or upper[0]
             self.lifetime_s.append((usual, min(both, default=0.0)))
-        self.is_leaf = np.array([not queue.children for _, queue in found])
+        # No container has more, by type.
+        self.max_allocation: list[Mapping[str, float]] = []
+        for (_, queue), parent in zip(found, above, strict=True):
+            inherited = self.max_allocation[parent] if parent >= 0 else {}
+            self.max_allocation.append({**inherited, **queue.max_allocation})
+        self.is_leaf = np.array([queue.is_leaf for _, queue in found])
         # Where a queue may use the whole cluster only room limits it, which others will give back.
         self.most: Floats = np.where(self.max_capacity >= 1, np.inf, self.max_capacity)
         binding = np.isfinite(self.most) | np.isfinite(self.user_limit_factor)
@@ -91,12 +103,17 @@ class QueueTree:
         self.stopped: tuple[bool, ...] = tuple(
             any(found[at][1].state == STOPPED for at in chain) for chain in self.chains
         )
-        self._leaves: dict[str, int] = {}
+        # Leaf queues below different ones may have one name.
+        self._leaves: dict[str, list[int]] = {}
+        # These were made at submissions, and go some time after they are empty.
+        self.made: tuple[int, ...] = tuple(
+            slot for slot, (_, queue) in enumerate(found) if queue.expires_s > 0
+        )
         for slot, path in enumerate(self.paths):
             if self.is_leaf[slot]:
                 below_root = path.partition(".")[2]
-                for name in (self.names[slot], path, below_root or path):
-                    self._leaves[name] = slot
+                for name in {self.names[slot], path, below_root or path}:
+                    self._leaves.setdefault(name, []).append(slot)
 
     @property
     def root(self) -> QueueSpec:
@@ -108,13 +125,21 @@ class QueueTree:
 
     def leaf(self, name: str, place: str = "queue") -> int:
         """Return the slot of a leaf queue named alone or by its path, with or without the root."""
-        slot = self._leaves.get(name)
-        if slot is not None:
-            return slot
+        slots = self._leaves.get(name, ())
+        if len(slots) == 1:
+            return slots[0]
+        if slots:
+            paths = _listed([self.paths[slot] for slot in slots])
+            raise InputError(place, f"queue {name!r} is one of {paths}: name its path")
         if name in self.paths or name in self.names:
             raise InputError(place, f"queue {name!r} has queues below it; jobs go to a leaf queue")
-        known = ", ".join(self.names[slot] for slot in np.flatnonzero(self.is_leaf))
+        known = _listed([self.names[slot] for slot in np.flatnonzero(self.is_leaf)])
         raise InputError(place, f"unknown queue {name!r}; known: {known}")
+
+    def named(self, name: str) -> str:
+        """Return the path of the one queue of a name, leaf or not; empty: none, or several."""
+        found = [path for path, own in zip(self.paths, self.names, strict=True) if own == name]
+        return found[0] if len(found) == 1 else ""
 
     def slot_of(self, path: str) -> int:
         """Return the slot of a queue, leaf or not, by its path; -1: there is none."""
@@ -134,3 +159,8 @@ class QueueTree:
         while self.parent[chain[-1]] >= 0:
             chain.append(int(self.parent[chain[-1]]))
         return tuple(chain)
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return ", ".join(names[:_NAMED_MAX]) + more

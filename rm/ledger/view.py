@@ -138,6 +138,17 @@ class View:
         self.sites.clear()
         self.idle_limits = None
 
+    def set_aside(self, row: int) -> int:
+        """Show a row as if nothing of it were pending, until `put_back` with what this answers.
+
+        Whoever asks a matcher for its next choice does so, and puts all back before it returns.
+        """
+        return self.rows.set_aside(row)
+
+    def put_back(self, row: int, pending: int) -> None:
+        """Show a row as it is."""
+        self.rows.put_back(row, pending)
+
     # -- for the core only -------------------------------------------------------------------------
 
     def forget(self, node: int) -> None:

@@ -25,7 +25,7 @@ from weft.model.ids import (
     app_of_container,
     granted_before,
 )
-from weft.model.resources import Vector
+from weft.model.resources import TOLERANCE, Vector
 from weft.protocol.effects import Send
 from weft.protocol.facts import Remark
 from weft.protocol.messages import (
@@ -286,6 +286,10 @@ def _problem_of(books: Books, attempt: Attempt, ask: Ask, entry: AskEntry | None
     """
     if len(ask.demand) != len(books.types):
         return f"{len(ask.demand)} resources, not {len(books.types)}"
+    for name, most in books.queues.max_allocation[attempt.app.queue].items():
+        amount = ask.demand[books.types.names.index(name)] if name in books.types.names else 0.0
+        if amount > most * (1 + TOLERANCE):
+            return f"more {name} than the {most:g} of a container in its queue"
     job = attempt.app.job
     stages = len(attempt.app.running)
     if ask.stage >= stages:

@@ -9,7 +9,15 @@ from numpy.typing import NDArray
 
 from rm.ledger.asks import RACK_LOCAL, REMOTE, AskRows
 from rm.ledger.view import View
-from rm.match.candidate_kernels import Candidates, Sieve, choose_alone, describe, mean_of_busy, over
+from rm.match.candidate_kernels import (
+    Candidates,
+    Sieve,
+    choose_alone,
+    describe,
+    largest_over,
+    mean_of_busy,
+    over,
+)
 from rm.match.filter_kernels import Asks, Site
 from rm.match.limit_kernels import Limits, held_back
 from rm.match.protocol import Placement, Scores
@@ -30,6 +38,7 @@ _PLACES: tuple[Scores, ...] = tuple((("place", float(at)),) for at in range(USUA
 _UNSEEN: Floats = np.zeros((0, 0))
 _mean_of_busy = steady(mean_of_busy)
 _over = steady(over)
+_largest_over = steady(largest_over)
 
 
 def candidates(view: View, node: int, beyond: Floats = NONE, extra_most: int = 0) -> Candidates:
@@ -248,6 +257,39 @@ def behind(view: View, app: int, by_queue: Floats, by_app: Floats, what: str) ->
     busy &= view.apps.queue[:n] == view.apps.queue[app]
     before = int((busy & (by_app < by_app[app] - 1e-9)).sum())
     return f"held by fairness: {before} applications {what}" if before else ""
+
+
+def line_terms(view: View, row: int) -> Scores:
+    """Return what a row's place in a line goes by: priority, submission (from 1), priScore."""
+    app = int(view.rows.app[row])
+    return (
+        ("priority", float(view.apps.priority[app])),
+        ("submission", float(view.apps.order[app])),
+        ("pri", float(view.rows.pri_score[row])),
+    )
+
+
+def queue_terms(view: View, row: int, held: Floats) -> Scores:
+    """Return what each queue above a row holds over its guarantee, topmost first.
+
+    `held` (queues,) is what queues are compared by. There are none where one queue is alone.
+    """
+    tree = view.queues
+    if tree.lone:
+        return ()
+    chain = tree.chains[int(view.apps.queue[view.rows.app[row]])]
+    return tuple(
+        [
+            (f"used of {tree.paths[queue]}", float(held[queue] / max(tree.capacity[queue], 1e-300)))
+            for queue in reversed(chain)
+            if tree.parent[queue] >= 0
+        ]
+    )
+
+
+def dominant_held(view: View) -> Floats:
+    """Return the dominant share of the cluster that each queue holds, shape (queues,)."""
+    return _largest_over.code(view.by_queue.held[: len(view.queues)], view.total)
 
 
 def collect(pick: Callable[[Picks, int], int], terms: int) -> Picks:

@@ -10,10 +10,18 @@ import numpy as np
 
 from rm.ledger.columns import Bools
 from rm.ledger.view import View
-from rm.match.candidates import candidates, limits_of, longer, place_of
+from rm.match.candidates import (
+    candidates,
+    dominant_held,
+    limits_of,
+    line_terms,
+    longer,
+    place_of,
+    queue_terms,
+)
 from rm.match.capacity_kernels import Line, Scratch, in_runs, pick
 from rm.match.delay_kernels import delays
-from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
+from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement, Scores
 from rm.match.score_kernels import USUAL_PICKS_MAX
 from weft.model.dag import Ints
 from weft.policies.compiled import steady
@@ -65,6 +73,10 @@ class CapacityMatcher(BaseMatcher):
         declined = tuple(found.rows[waits].tolist()) if rows.preferring else ()
         answer = [Placement(row, copies, place_of(at)) for row, at, copies in runs[:count].tolist()]
         return Match(answer, declined, settled=not declined)
+
+    def terms(self, view: View, row: int) -> Scores:
+        """Return what the queues above a row hold over their guarantees, and its place in line."""
+        return queue_terms(view, row, dominant_held(view)) + line_terms(view, row)
 
 
 def _room_for(queues: int) -> tuple[Scratch, Ints, Ints]:

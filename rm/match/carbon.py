@@ -19,7 +19,7 @@ from math import ceil, exp, isfinite, pi, sin
 import numpy as np
 
 from rm.ledger.view import View
-from rm.match.protocol import NOTHING, BaseMatcher, Match, Matcher, Placement
+from rm.match.protocol import NOTHING, BaseMatcher, Match, Matcher, Placement, Scores
 from weft.model.dag import Floats
 from weft.model.errors import InputError
 from weft.model.resources import TOLERANCE
@@ -146,6 +146,16 @@ class CarbonMatcher(BaseMatcher):
     def would_match(self, view: View, node: int, now: float) -> Match:
         """Return what `match` would, without metering."""
         return self._held_to(view, node, now, self.inner.would_match)
+
+    def terms(self, view: View, row: int) -> Scores:
+        """Return what the order of the matcher inside goes by."""
+        return self.inner.terms(view, row)
+
+    def ranked(self, view: View, node: int, now: float, most: int) -> list[Placement]:
+        """Return the order of the matcher inside, without the rows that wait."""
+        found = self.inner.ranked(view, node, now, most)
+        late = self.deferred(view, now) if self.settings.policy == "pcaps" else set[int]()
+        return [one for one in found if one.row not in late]
 
     def _held_to(
         self, view: View, node: int, now: float, ask: Callable[[View, int, float], Match]

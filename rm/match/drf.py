@@ -13,9 +13,16 @@ import numpy as np
 
 from rm.ledger.view import View
 from rm.match.candidate_kernels import Candidates, largest_over
-from rm.match.candidates import behind, candidates, limits_of, placements
+from rm.match.candidates import (
+    behind,
+    candidates,
+    dominant_held,
+    limits_of,
+    placements,
+    queue_terms,
+)
 from rm.match.dominant import drf_shares_of, entitlements_of, equal_shares_of
-from rm.match.protocol import NOTHING, BaseMatcher, Match
+from rm.match.protocol import NOTHING, BaseMatcher, Match, Scores
 from rm.match.score_kernels import tops
 from rm.match.turn_kernels import ANY, DOMINANT, Line
 from rm.match.turns import NO_ROW_WAITS, NOTHING_HELD, in_turn
@@ -84,6 +91,13 @@ class DrfMatcher(BaseMatcher):
         Where nothing is lent: the strict shares.
         """
         return drf_shares_of(view) if self.lend else self._strict(view)
+
+    def terms(self, view: View, row: int) -> Scores:
+        """Return the dominant shares of the queues above a row over their guarantees.
+
+        What a queue's idle children hold counts here, though H-DRF leaves it out.
+        """
+        return queue_terms(view, row, dominant_held(view))
 
     def why_not(self, view: View, node: int, row: int) -> str:
         """Return what holds a row back.

@@ -11,9 +11,9 @@ import numpy as np
 
 from rm.ledger.view import View
 from rm.match.candidate_kernels import summed_up
-from rm.match.candidates import behind, candidates, limits_of, placements
+from rm.match.candidates import behind, candidates, limits_of, placements, queue_terms
 from rm.match.delay_kernels import delays, waiting_rows
-from rm.match.protocol import NOTHING, BaseMatcher, Match
+from rm.match.protocol import NOTHING, BaseMatcher, Match, Scores
 from rm.match.turn_kernels import CONTAINERS, Line
 from rm.match.turns import in_turn
 from weft.model.dag import Floats
@@ -47,6 +47,10 @@ class FairMatcher(BaseMatcher):
         declined = tuple(found.rows[waiting > 1].tolist())
         answer = placements(found.rows, picks, ("containers",))
         return Match(answer, declined, settled=not declined)
+
+    def terms(self, view: View, row: int) -> Scores:
+        """Return how many containers the queues above a row hold, over their guarantees."""
+        return queue_terms(view, row, _held(view)[1])
 
     def why_not(self, view: View, node: int, row: int) -> str:
         """Return what holds a row: others hold fewer containers and have something pending."""

@@ -11,10 +11,10 @@ import numpy as np
 
 from rm.ledger.columns import Bools
 from rm.ledger.view import View
-from rm.match.candidates import asks_of, limits_of, longer, place_of, site_of
+from rm.match.candidates import asks_of, limits_of, line_terms, longer, place_of, site_of
 from rm.match.fifo_kernels import FILLED_BY, NOTHING_FILLS, Line, Scratch, pick
 from rm.match.filter_kernels import Asks
-from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
+from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement, Scores
 from rm.match.score_kernels import USUAL_PICKS_MAX
 from weft.model.dag import Ints
 from weft.model.errors import InputError
@@ -94,6 +94,18 @@ class FifoMatcher(BaseMatcher):
         if self.planner is not None:
             return self.planner.would_match(node)
         return self.match(view, node, now)
+
+    def ranked(self, view: View, node: int, now: float, most: int) -> list[Placement]:
+        """Return at most so many rows in the order of the line, which plans go by as well."""
+        planner, self.planner = self.planner, None
+        try:
+            return super().ranked(view, node, now, most)
+        finally:
+            self.planner = planner
+
+    def terms(self, view: View, row: int) -> Scores:
+        """Return what the line goes by."""
+        return line_terms(view, row)
 
     def why_not(self, view: View, node: int, row: int) -> str:
         """Return which start is promised to an ask, or that it would delay one that is."""

@@ -439,9 +439,10 @@ class GrapheneMatcher(BaseMatcher):
 
 def _placement(answer: Answer, run: int, eta: float) -> Placement:
     """Return a run of picks, with what its first one scored."""
-    perf, pack, overbook, work, deficit = answer.terms[run].tolist()
+    perf, pri, pack, overbook, work, deficit = answer.terms[run].tolist()
     scores = (
         ("perf", perf),
+        ("pri", pri),
         ("pack", pack),
         ("overbook", overbook),
         ("work", work),

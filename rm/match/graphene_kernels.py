@@ -42,9 +42,9 @@ SEEN, ETA, WORK, OVERBOOKED = range(4)
 # there are in all; runs of picks; the last pick; picks.
 FIT, ROWS, RUNS, LAST, PICKS = range(5)
 COUNTS = 5
-# A pick has these terms: perfScore, pScore, oScore, eta x srpt, and the deficit of the group before
-# the pick.
-TERMS_PER_PICK = 5
+# A pick has these terms: perfScore, priScore, pScore, oScore, eta x srpt, and the deficit of the
+# group before the pick. The first is the second x the larger of the next two - the fifth.
+TERMS_PER_PICK = 6
 NODES_PER_WEIGH = 4
 UNDECIDED = -1
 # These are nodes' slots, and how many containers run there.
@@ -328,10 +328,11 @@ def _pick_all(
             run, work_left = tally[RUNS], eta * desk.by_app[0, app]
             answer.row[run], answer.copies[run] = row, 1
             answer.terms[run, 0] = desk.pri[best] * desk.value[best] - work_left
-            answer.terms[run, 1] = max(desk.p[best], 0.0)
-            answer.terms[run, 2] = desk.value[best] if by_over else 0.0
-            answer.terms[run, 3] = work_left
-            answer.terms[run, 4] = groups.deficit[group]
+            answer.terms[run, 1] = desk.pri[best]
+            answer.terms[run, 2] = max(desk.p[best], 0.0)
+            answer.terms[run, 3] = desk.value[best] if by_over else 0.0
+            answer.terms[run, 4] = work_left
+            answer.terms[run, 5] = groups.deficit[group]
             tally[RUNS] = run + 1
         tally[LAST] = best
         tally[PICKS] += 1

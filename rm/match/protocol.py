@@ -13,6 +13,8 @@ A matcher is one file with one class (usually on `BaseMatcher`) and one row in `
 * Rows are of `view.rows` (arrays sliced with `count`); a row's queue is
   `view.apps.queue[view.rows.app[row]]`, its user `view.apps.user[...]`. `serial` names an ask
   for good, a row number only until the next event.
+* Who goes first is told by `ranked`, which asks `would_match` again and again; what an order goes
+  by beside a pick's scores (priority, what a queue holds) is named by `terms`.
 * Break every tie: the earlier application (`view.apps.order`), then the smaller `serial`.
 * A rigid resource never goes beyond `available`. A divisible one may when the placement says
   `overbooked=True`, up to 1 + `slack` x capacity. `available` is then negative.
@@ -108,8 +110,11 @@ class Planner(Protocol):
     def would_match(self, slot: int) -> Match:
         """Return what `match` would, were the asks as they are shown."""
 
-    def start_gangs(self) -> None:
-        """Start the gangs that are planned for now."""
+    def start_gangs(self) -> bool:
+        """Start the gangs that are planned for now; return whether nothing is promised beside."""
+
+    def finds_none(self, serial: int) -> bool:
+        """Return whether no end is known that would make room for an ask or a gang."""
 
     def promised_s(self, entry: AskEntry) -> float | None:
         """Return when an ask is to start, s of cluster time; None where nothing is promised."""
@@ -131,6 +136,12 @@ class Matcher(Protocol):
 
     def would_match(self, view: View, node: int, now: float) -> Match:
         """Return what `match` would, for a caller that only wants to know; it is not metered."""
+
+    def ranked(self, view: View, node: int, now: float, most: int) -> list[Placement]:
+        """Return at most so many rows in the order in which a node's room goes to them."""
+
+    def terms(self, view: View, row: int) -> Scores:
+        """Return what the order of a row goes by, beside the scores of its placement, by name."""
 
     def granted(self, view: View, node: int, placement: Placement, app: int, now: float) -> None:
         """Learn that a placement was booked (`placement.row` may be empty by now)."""
@@ -164,11 +175,19 @@ class Matcher(Protocol):
     def headroom(self, view: View, app: int) -> Vector | None:
         """Return what an application may count on getting; None: as the queues' limits say."""
 
-    def attempt_added(self, view: View, app: int, demand: Vector | None, label: str) -> None:
-        """Learn that an application's master needs a container (None: it runs outside)."""
+    def attempt_added(
+        self, view: View, app: int, demand: Vector | None, label: str, *, runs: bool = False
+    ) -> None:
+        """Learn that an application's master needs a container (None: it runs outside).
+
+        If it `runs`, it has the container: the manager started anew.
+        """
 
     def attempt_over(self, view: View, app: int) -> None:
         """Learn that no master of an application waits any more."""
+
+    def check(self, view: View) -> None:
+        """Raise InvariantError where what it knows contradicts the view; between two events."""
 
     def app_changed(self, view: View, app: int) -> None:
         """Learn that an application has another priority or queue."""
@@ -207,6 +226,14 @@ class Matcher(Protocol):
 
     def deficits(self, view: View) -> Floats:
         """Return the deficit counter of each queue, shape (queues,); zeros where there is none."""
+
+
+def every_term(matcher: Matcher, view: View, placement: Placement) -> Scores:
+    """Return all that a matcher says of why a row stands where it does."""
+    scores = dict(placement.scores)
+    for name, value in matcher.terms(view, placement.row):
+        scores.setdefault(name, value)
+    return tuple(scores.items())
 
 
 # Matchers of other packages are subclasses of this.
@@ -256,11 +283,16 @@ class BaseMatcher:
         """Return None: the queues' limits say it."""
         return None
 
-    def attempt_added(self, view: View, app: int, demand: Vector | None, label: str) -> None:
+    def attempt_added(
+        self, view: View, app: int, demand: Vector | None, label: str, *, runs: bool = False
+    ) -> None:
         """Do nothing: masters are placed before others."""
 
     def attempt_over(self, view: View, app: int) -> None:
         """Do nothing: masters are placed before others."""
+
+    def check(self, view: View) -> None:
+        """Do nothing: it goes by the view alone."""
 
     def app_changed(self, view: View, app: int) -> None:
         """Do nothing: the view shows it."""
@@ -278,6 +310,30 @@ class BaseMatcher:
     def would_match(self, view: View, node: int, now: float) -> Match:
         """Return what `match` does: without metering they are the same."""
         return self.match(view, node, now)
+
+    def ranked(self, view: View, node: int, now: float, most: int) -> list[Placement]:
+        """Return at most so many rows in the order in which a node's room goes to them.
+
+        The matcher is asked again with the rows hidden that it has named, so this is its own order.
+        """
+        found: list[Placement] = []
+        hidden: dict[int, int] = {}
+        try:
+            while len(found) < most:
+                answer = self.would_match(view, node, now).placements
+                fresh = next((one for one in answer if one.row not in hidden), None)
+                if fresh is None:
+                    break
+                found.append(fresh)
+                hidden[fresh.row] = view.set_aside(fresh.row)
+        finally:
+            for row, pending in hidden.items():
+                view.put_back(row, pending)
+        return found
+
+    def terms(self, view: View, row: int) -> Scores:
+        """Return nothing: the scores of a placement say all."""
+        return ()
 
     def granted(self, view: View, node: int, placement: Placement, app: int, now: float) -> None:
         """Do nothing: this policy keeps no state."""

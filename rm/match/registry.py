@@ -60,7 +60,7 @@ MATCHERS: dict[str, Row] = {
             "backfill": Parameter(
                 "none",
                 "what may start out of order by the estimates: nothing, what delays no promised "
-                "start of the first application that waits, or of any",
+                "start of the first application that waits, or of any; one leaf queue, no limits",
                 choices=("none", "easy", "conservative"),
             ),
         },
@@ -151,6 +151,14 @@ MATCHERS: dict[str, Row] = {
             "update_interval_s": Parameter(0.5, "shares are worked out anew so often, s", 0),
             "user_max_running": Parameter(-1, "applications of a user that run; -1: any", -1),
             "users_max_running": Parameter("", "the same of some users: ann=3,bob=1"),
+            "preemption_utilization_threshold": Parameter(
+                0.8, "nothing is preempted while less of the cluster is used", 0, 1
+            ),
+            "preemption_check_delay_s": Parameter(
+                10.0,
+                "who was preempted for is looked at again so long after the grace period, s",
+                0,
+            ),
         },
     ),
     "fair": Row(

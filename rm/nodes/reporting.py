@@ -18,6 +18,7 @@ from rm.leaving import drain, examine
 from rm.ledger.asks import HOLES_MAX
 from rm.nodes.registering import ask_to_register
 from rm.placing.allocation import MAY_GRANT, NO_ROOM, heartbeat_outlook, match_node
+from rm.placing.gangs import planner_of
 from rm.placing.reserve import before_match, start_gangs
 from rm.state.books import Books
 from rm.state.lifecycle import AppState, RmNodeState
@@ -104,7 +105,9 @@ def _match_and_answer(books: Books, node: Node) -> None:
         if rows.gangs:
             start_gangs(books)
     elif node.settled_at == AGAIN and books.rows.live:
-        # Asks that wait for a nearer node get one opportunity a heartbeat.
+        # Asks that wait for a nearer node get one opportunity a heartbeat; a promised time comes.
+        if books.rows.gangs and planner_of(books) is not None:
+            start_gangs(books)
         match_node(books, node)
     if settings.buggify is None or not books.rarely("a node is answered late"):
         answer_node(books, node)

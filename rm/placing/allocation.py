@@ -17,10 +17,10 @@ from rm.ledger.ledger_kernels import with_room
 from rm.match.candidates import limit_of
 from rm.match.filter_kernels import fits
 from rm.match.limit_kernels import ADMITTED
-from rm.match.protocol import Placement
+from rm.match.protocol import Placement, every_term
 from rm.placing.feasible import usable
 from rm.placing.gang_room import spoils
-from rm.placing.hosting import full_of_masters, hosts, masters_may_grow
+from rm.placing.hosting import full_of_masters, hosts, masters_may_grow, nodes_alike
 from rm.state.books import Books
 from rm.state.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, RmNodeState
 from rm.state.records import AGAIN, Attempt, Holding, Node
@@ -59,7 +59,9 @@ def match_node(books: Books, node: Node, granted: int = 0) -> int:
         return granted
     slot, settings, matcher = node.slot, books.settings, books.matcher
     crowd: list[int] = []
-    if 2 * books.ledger.by_queue.containers.item(0) >= settings.node_containers_max:
+    # A policy with books of its own sees no hidden rows.
+    many = 2 * books.ledger.by_queue.containers.item(0) >= settings.node_containers_max
+    if many and not matcher.reserves:
         crowd = _crowd(books)
     before = books.rows.hide(crowd) if crowd else None
     match, whole, version = matcher.match(books.view, slot, books.now), True, books.matching.version
@@ -199,6 +201,10 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
         raise InvariantError(f"row {placement.row} belongs to no application")
     attempt = app.attempt
     limit = 1.0 + books.slack if placement.overbooked else None
+    scores = placement.scores
+    if books.names_terms:
+        # The grant itself changes them.
+        scores = every_term(books.matcher, books.view, placement)
     books.ledger.grant(node.slot, entry.app, entry.demand, count, limit, now)
     if books.queues.user_limit[app.queue] < 1.0 and not books.ledger.user_waits(entry.app):
         books.matching.eased()
@@ -207,7 +213,7 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
     raised = books.raises or not any(demand)
     vector: Vector = tuple(entry.demand.tolist()) if raised else demand
     demand = vector if books.raises else demand
-    queue, scores, out = books.queues.paths[app.queue], placement.scores, books.out
+    queue, out = books.queues.paths[app.queue], books.out
     stage, end_s = ask.stage, now + ask.duration_s
     # A master of its own kind knows no runs.
     alone = count > 1 and app.job.master is not None
@@ -244,7 +250,7 @@ def _place_masters(books: Books, node: Node) -> None:
         return
     up = max(1, sum(books.classes.values()))
     for _ in range(-(-len(books.waiting) // up)):
-        attempt = _next_master(books, node, columns.available[slot], up, kept)
+        attempt = _next_master(books, node, columns.available[slot], kept)
         if attempt is None or not masters_may_grow(books, attempt):
             return
         books.waiting.remove(attempt)
@@ -257,10 +263,16 @@ def _place_masters(books: Books, node: Node) -> None:
             return
 
 
-def may_start(books: Books, attempt: Attempt, node: Node, up: int) -> bool:
-    """Return whether a node suits an attempt's master: nothing failed there, no gang needs it."""
-    avoid = attempt.avoid if len(attempt.avoid) <= books.settings.master_avoids_max * up else ()
-    if node.node_id in avoid or spoils(books, attempt.app, node):
+def may_start(books: Books, attempt: Attempt, node: Node) -> bool:
+    """Return whether a node suits an attempt's master: nothing failed there, no gang needs it.
+
+    Where it failed on nearly all nodes whose labels suit it, it may go to each of them again.
+    """
+    if node.node_id in attempt.avoid:
+        most = books.settings.master_avoids_max * nodes_alike(books, attempt)
+        if len(attempt.avoid) <= most:
+            return False
+    if spoils(books, attempt.app, node):
         return False
     if full_of_masters(books, attempt) >= 0:
         return False
@@ -278,12 +290,10 @@ def as_ask(books: Books, attempt: Attempt) -> tuple[AskEntry, Bools]:
     label = "" if spec is None else spec.label
     wanted = Ask(0, 1, attempt.vector, 0.0, 1.0, AskType.DEFAULT, 0, label=label)
     entry = AskEntry(wanted, attempt.app.slot, attempt.demand, kept_for_master(attempt))
-    able, up = usable(books, entry, entry.serial), max(1, sum(books.classes.values()))
+    able = usable(books, entry, entry.serial)
     for slot in np.flatnonzero(able).tolist():
         node, whole = books.node_at[slot], books.ledger.nodes.capacity[slot]
-        able[slot] = may_start(books, attempt, node, up) and master_fits(
-            books, attempt, node, whole
-        )
+        able[slot] = may_start(books, attempt, node) and master_fits(books, attempt, node, whole)
     return entry, able
 
 
@@ -292,7 +302,7 @@ def kept_for_master(attempt: Attempt) -> int:
     return -attempt.attempt_id
 
 
-def _next_master(books: Books, node: Node, room: Floats, up: int, kept: int = 0) -> Attempt | None:
+def _next_master(books: Books, node: Node, room: Floats, kept: int = 0) -> Attempt | None:
     """Return the first waiting master that may go to a node with `room`.
 
     `kept` is the node's reservation. Weft's own masters are all of one size, so where one does not
@@ -302,7 +312,7 @@ def _next_master(books: Books, node: Node, room: Floats, up: int, kept: int = 0)
     for attempt in books.waiting:
         if kept and kept != kept_for_master(attempt):
             continue
-        if not may_start(books, attempt, node, up):
+        if not may_start(books, attempt, node):
             continue
         spec = attempt.app.job.master
         size = (attempt.vector, "" if spec is None else spec.label)

@@ -6,7 +6,10 @@ is promised the times found so, with `conservative` every application is (Mu'ale
 IEEE TPDS 12(6), 2001). Whoever has no promise starts only now, where it fits beside all that is
 promised. The plan is made anew when something has changed: in the order of the line, each ask takes
 a sooner time if there is one beside what all others are promised. So a promise moves back only
-where tasks run longer than they were estimated to, nodes leave, or somebody goes before.
+where tasks run longer than they were estimated to, nodes leave, or one of a higher priority comes.
+
+One line is planned: shares of several queues and limits would each be an order of their own, so a
+cluster with them is refused.
 """
 
 from collections.abc import Iterator
@@ -16,30 +19,52 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rm.dynamic_queues import makes_queues
 from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
-from rm.match.candidates import limits_of, shares_of
-from rm.match.limit_kernels import ADMITTED, Limits, held_back
-from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
+from rm.ledger.queues import QueueTree
+from rm.match.protocol import BaseMatcher, Match, Matcher, Placement
 from rm.placing import gangs
 from rm.placing.allocation import grant
-from rm.placing.feasible import room_for
+from rm.placing.ends import releases
+from rm.placing.feasible import room_for, usable
 from rm.placing.gang_room import capacity_of, free_of, pack
 from rm.state.books import Books
 from weft.model.dag import Floats, Ints
+from weft.model.errors import InputError
 from weft.model.resources import TOLERANCE
 
 # Applications further back in the line start nothing before these have moved up.
-_LINE_MAX = 500
+_LINE_MAX = 100
+# An ask of many containers is promised the next times at which some of it fits, so many at most.
+_TIMES_MAX = 8
+# What should have ended by now is expected so much later, s.
+_SOON_S = 1e-6
+# Sums of the same times in another order differ by less than this, s.
+_SAME_S = _SOON_S / 4
 
 
 def attach(books: Books) -> None:
-    """Give the policy a planner where it promises starts, and the one that it is around."""
+    """Give the policy a planner where it promises starts, and the one that it is around.
+
+    Raises InputError where the queues do not allow it.
+    """
+    check_queues(books.matcher, books.queues)
     promises = getattr(books.matcher, "promises", 0)
     policy: object = books.matcher
     while promises and isinstance(policy, BaseMatcher):
         policy.planner = Backfill(books, promises)
         policy = getattr(policy, "inner", None)
+
+
+def check_queues(policy: Matcher, tree: QueueTree) -> None:
+    """Raise InputError where a policy promises starts and queues decide who is next, too."""
+    makes = makes_queues(tree)
+    if getattr(policy, "promises", 0) and (tree.several or tree.limited or makes):
+        what = "limits of queues or users" if tree.limited else "several leaf queues"
+        if makes:
+            what = "queues that are made at submissions"
+        raise InputError("matcher.fifo.backfill", f"plans one line; the cluster has {what}")
 
 
 class Promise(NamedTuple):
@@ -50,11 +75,15 @@ class Promise(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What starts now, by node slot and as gangs, and what is promised, by serial."""
+    """What starts now, by node slot and as gangs, and what is promised, by serial.
+
+    Those `without` would be promised a start, but there is no time for them.
+    """
 
     starts: dict[int, list[tuple[AskEntry, int]]]
     gangs: list[tuple[gangs.Gang, Ints]]
     promised: dict[int, list[Promise]]
+    without: set[int]
 
 
 class Backfill:
@@ -63,35 +92,51 @@ class Backfill:
     def __init__(self, books: Books, promises: int) -> None:
         self._books = books
         self._promises = promises
-        self._plan = Plan({}, [], {})
-        self._made_at: tuple[float, int] = (-inf, -1)
-        self._first = -1
-        self._answered: set[int] = set()
+        self._plan = Plan({}, [], {}, set())
+        # The plan is of this pass over all nodes, and so many containers are booked if nobody but
+        # it decided since.
+        self._made_in = self._first = -1
+        self._booked = 0
+        # Nothing starts at this version before this time.
+        self._idle_at = -1
+        self._idle_until_s = -inf
 
     def match(self, slot: int) -> Match:
         """Return what starts now on a node slot."""
-        plan = self._current(slot)
-        if slot in self._answered:
-            # What was answered is booked by now, perhaps in part.
-            plan = self._plan = self._made()
-            self._answered.clear()
-        self._answered.add(slot)
-        return _match_of(plan, slot)
+        books, matching = self._books, self._books.matching
+        if self._idle:
+            return _match_of(self._plan, slot)
+        same_pass = matching.in_pass and matching.passes == self._made_in
+        if not same_pass:
+            self._first = slot
+        if not same_pass or self._booked != books.ledger.by_queue.containers[0]:
+            self._made_in = matching.passes if matching.in_pass else -1
+            self._booked = int(books.ledger.by_queue.containers[0])
+            self._plan = self._made(self._first)
+        match = _match_of(self._plan, slot)
+        self._booked += sum(placement.copies for placement in match.placements)
+        return match
 
     def would_match(self, slot: int) -> Match:
         """Return what `match` would, were the asks as they are shown now."""
         return _match_of(_Planning(self._books, self._promises, self._plan, slot).plan(), slot)
 
-    def start_gangs(self) -> None:
-        """Start the gangs that start now."""
+    def start_gangs(self) -> bool:
+        """Start the gangs that start now; return whether nothing is promised beside."""
         books = self._books
-        for gang, placed in self._current(-1).gangs:
+        if not self._idle:
+            self._plan = self._made(-1)
+        for gang, placed in self._plan.gangs:
             for entry, on in zip(gang.entries, placed, strict=True):
                 size = float(on.sum())
                 for slot in np.flatnonzero(on).tolist():
                     chosen = Placement(entry.row, int(on[slot]), (("gang", size),))
                     grant(books, books.node_at[slot], chosen)
-        self._plan.gangs.clear()
+        return not self._plan.promised
+
+    def finds_none(self, serial: int) -> bool:
+        """Return whether no end is known that would make room for an ask or a gang."""
+        return serial in self._plan.without
 
     def promised_s(self, entry: AskEntry) -> float | None:
         """Return when an ask is to start by the last plan, s; None where nothing is promised."""
@@ -102,17 +147,21 @@ class Backfill:
         promises = self._plan.promised.get(serial)
         return promises[0].start_s if promises else None
 
-    def _current(self, slot: int) -> Plan:
-        """Return the plan for now; what it starts may be granted in part already."""
-        now_at = self._books.now, self._books.matching.version
-        if now_at != self._made_at:
-            self._made_at, self._first = now_at, slot
-            self._plan = self._made()
-            self._answered.clear()
-        return self._plan
+    @property
+    def _idle(self) -> bool:
+        """Whether nothing starts before a promised time that has not come yet."""
+        books = self._books
+        return books.matching.version == self._idle_at and books.now < self._idle_until_s
 
-    def _made(self) -> Plan:
-        return _Planning(self._books, self._promises, self._plan, self._first).plan()
+    def _made(self, first: int) -> Plan:
+        """Return a plan for now in which what starts begins on a node slot, if there is room."""
+        plan = _Planning(self._books, self._promises, self._plan, first).plan()
+        if not (plan.starts or plan.gangs):
+            self._idle_at = self._books.matching.version
+            self._idle_until_s = min(
+                (promises[0].start_s for promises in plan.promised.values()), default=inf
+            )
+        return plan
 
 
 def _match_of(plan: Plan, slot: int) -> Match:
@@ -121,7 +170,7 @@ def _match_of(plan: Plan, slot: int) -> Match:
         for at, (entry, count) in enumerate(plan.starts.get(slot, ()))
         if entry.row >= 0
     ]
-    return Match(found) if found else NOTHING
+    return Match(found, settled=not plan.promised)
 
 
 class _Profile:
@@ -130,26 +179,11 @@ class _Profile:
     def __init__(self, books: Books) -> None:
         self._now = now = books.now
         self._free = free_of(books)
-        soon = float(np.nextafter(now, inf))
-        last_s: dict[int, float] = {}
-        held = [holding for node in books.node_at for holding in node.holdings.once()]
-        for holding in held:
-            if holding.entry is not None:
-                slot = holding.entry.app
-                last_s[slot] = max(last_s.get(slot, soon), holding.end_s)
-        at_s, slots, amounts = [], [], []
-        for holding in held:
-            at_s.append(max(holding.end_s, soon))
-            if holding.entry is None:
-                # A master ends with its application, as far as that is known.
-                app = holding.attempt.app.slot if holding.attempt is not None else -1
-                at_s[-1] = last_s.get(app, inf)
-            slots.append(holding.node.slot)
-            amounts.append(holding.demand * holding.count)
-        d = len(books.types)
-        self._at_s: Floats = np.array(at_s, dtype=np.float64)
-        self._slots: Ints = np.array(slots, dtype=np.int64)
-        self._amounts: Floats = np.array(amounts, dtype=np.float64).reshape(len(slots), d)
+        ends = releases(books, now + _SOON_S)
+        self._at_s: Floats = np.array([end.at_s for end in ends], dtype=np.float64)
+        self._slots: Ints = np.array([end.slot for end in ends], dtype=np.int64)
+        amounts: Floats = np.array([end.amount for end in ends], dtype=np.float64)
+        self._amounts = amounts.reshape(len(ends), len(books.types))
         self._begins: list[float] = []
         self._kept: dict[float, Floats] = {}
 
@@ -183,8 +217,7 @@ class _Profile:
 
     def during(self, start_s: float, run_s: float) -> Floats:
         """Return what each node has free throughout a time, shape (n, d); may be below 0."""
-        # Sums of the same times in another order differ in their last bits.
-        end_s = start_s + run_s - TOLERANCE * max(1.0, start_s + run_s)
+        end_s = start_s + run_s - _SAME_S
         least = self._free_at(start_s)
         for begin_s in self._begins:
             if start_s < begin_s < end_s:
@@ -205,7 +238,7 @@ class _Profile:
         found = self._kept.get(time_s)
         if found is None:
             found = self._free.copy()
-            past = self._at_s <= time_s
+            past = self._at_s <= time_s + _SAME_S
             np.add.at(found, self._slots[past], self._amounts[past])
             self._kept[time_s] = found
         return found
@@ -220,26 +253,26 @@ class _Planning:
         self._first = first
         self._capacity = capacity_of(books)
         self._profile = _Profile(books)
-        self._limits = limits_of(books.view)
-        self._plan = Plan({}, [], {})
+        self._plan = Plan({}, [], {}, set())
         self._line = list(islice(_line(books), _LINE_MAX))
         self._kept: dict[int, list[Promise]] = {}
         self._keep(before)
 
     def _keep(self, before: Plan) -> None:
-        """Keep what was promised before, as far as there is room for it."""
-        books, promised = self._books, 0
+        """Keep what was promised before, as far as there is room for it, from the first on.
+
+        Where one cannot be kept, those behind it are planned anew, lest they stand in its way.
+        """
+        promised = 0
         for items in self._line:
             any_kept = False
-            for wish in (_wish_of(books, item) for item in items):
-                promises = before.promised.get(wish.serial, ())
+            for wish in (_wish_of(self._books, item) for item in items):
                 left = wish.wanted
-                for promise in promises:
+                for promise in before.promised.get(wish.serial, ()):
                     left -= int(promise.placed.sum())
-                    same = promise.placed.shape == (len(wish.demand), len(self._capacity))
-                    kept = self._held(promise, wish) if same and left >= 0 else None
+                    kept = self._held(promise, wish) if left >= 0 else None
                     if kept is None:
-                        break
+                        return
                     self._profile.take(kept, wish.demand, wish.run_s)
                     self._kept.setdefault(wish.serial, []).append(kept)
                     any_kept = True
@@ -249,9 +282,10 @@ class _Planning:
 
     def _held(self, promise: Promise, wish: "_Wish") -> Promise | None:
         """Return a promise as it can be held; what ends at its start may not be known yet."""
-        now = self._books.now
-        times = [promise.start_s] if promise.start_s > now else [now, float(np.nextafter(now, inf))]
-        for start_s in times:
+        if promise.placed.shape != wish.usable.shape or (promise.placed[~wish.usable] > 0).any():
+            return None
+        first_s = max(promise.start_s, self._books.now)
+        for start_s in (first_s, first_s + _SOON_S):
             kept = promise._replace(start_s=start_s)
             if self._profile.holds(kept, wish.demand, wish.run_s, self._capacity):
                 return kept
@@ -274,35 +308,32 @@ class _Planning:
 
     def _plan_wish(self, wish: "_Wish", kept: list[Promise], later: bool) -> bool:
         """Plan what is wanted; return whether nothing of it waits for a promised time."""
-        books = self._books
-        wanted = self._may_take(wish)
-        if wanted == 0 or (wish.gang is not None and wanted < wish.wanted):
+        if not wish.wanted:
             return True
-        found = self._found(wish, wanted, later)
+        found = self._found(wish, later)
+        if later and not found and not kept:
+            self._plan.without.add(wish.serial)
         if kept and later and _worth(kept) < _worth(found):
             found = kept
         for promise in found:
             self._profile.take(promise, wish.demand, wish.run_s)
-            if promise.start_s > books.now:
+            if promise.start_s > self._books.now:
                 self._plan.promised.setdefault(wish.serial, []).append(promise)
-                continue
-            self._count(wish, int(promise.placed.sum()))
-            if wish.gang is not None:
+            elif wish.gang is not None:
                 self._plan.gangs.append((wish.gang, promise.placed))
-                continue
-            for slot in np.flatnonzero(promise.placed[0]).tolist():
-                start = wish.entry, int(promise.placed[0, slot])
-                self._plan.starts.setdefault(slot, []).append(start)
+            else:
+                for slot in np.flatnonzero(promise.placed[0]).tolist():
+                    start = wish.entry, int(promise.placed[0, slot])
+                    self._plan.starts.setdefault(slot, []).append(start)
         return wish.serial not in self._plan.promised
 
-    def _found(self, wish: "_Wish", wanted: int, later: bool) -> list[Promise]:
+    def _found(self, wish: "_Wish", later: bool) -> list[Promise]:
         """Return the first times at which what is wanted fits; only now unless `later`."""
         books, profile, found = self._books, self._profile, []
-        if wish.gang is None and not room_for(books, wish.entry, self._capacity).any():
+        if not room_for(books, wish.entry, self._capacity).any() and wish.gang is None:
             return []
-        left = wanted
-        least = wish.demand[0] if wish.gang is None else wish.total
-        for start_s in profile.times(least):
+        left = wish.wanted
+        for start_s in profile.times(wish.least):
             if start_s > books.now and not later:
                 break
             room = np.maximum(profile.during(start_s, wish.run_s), 0.0)
@@ -318,7 +349,7 @@ class _Planning:
             found.append(promise)
             profile.take(promise, wish.demand, wish.run_s)
             left -= int(count.sum())
-            if left == 0:
+            if left == 0 or len(found) == _TIMES_MAX:
                 break
         for promise in found:
             profile.take(promise, wish.demand, wish.run_s, -1)
@@ -334,51 +365,40 @@ class _Planning:
         placed[order] = np.clip(wanted - before, 0, count[order])
         return placed
 
-    def _may_take(self, wish: "_Wish") -> int:
-        """Return how many containers the limits of an application's queues and user admit."""
-        limits = self._limits
-        if not limits.binds:
-            return wish.wanted
-        if wish.gang is not None:
-            fits = gangs.within_limits(self._books, wish.entry.app, wish.total)
-            return wish.wanted if fits else 0
-        work, admitted = shares_of(wish.demand[0], self._books.ledger.total), 0
-        trial = _copied(limits)
-        while admitted < wish.wanted and held_back(trial, wish.entry.app, work) == ADMITTED:
-            _count(trial, wish.entry.app, work, 1)
-            admitted += 1
-        return admitted
-
-    def _count(self, wish: "_Wish", count: int) -> None:
-        """Count containers as held from now on."""
-        if self._limits.binds:
-            amount = wish.total * (count / wish.wanted)
-            work = shares_of(amount, self._books.ledger.total)
-            _count(self._limits, wish.entry.app, work, count)
-
 
 class _Wish(NamedTuple):
-    """An ask, or the gang that it is part of: like containers by row, `demand` (k, d)."""
+    """An ask, or the gang that it is part of: like containers by row, `demand` (k, d).
+
+    `usable` (k, n) says which nodes each row may use.
+    """
 
     entry: AskEntry
     gang: gangs.Gang | None
     serial: int
     wanted: int
     demand: Floats
+    usable: Bools
     total: Floats
     run_s: float
+
+    @property
+    def least(self) -> Floats:
+        """Less than this (d,) in all of the cluster is no use."""
+        return self.demand[0] if self.gang is None else self.total
 
 
 def _wish_of(books: Books, entry: AskEntry) -> _Wish:
     if not entry.ask.gang:
         wanted = int(books.rows.pending[entry.row])
-        demand, run_s = entry.demand[None, :], entry.ask.duration_s
-        return _Wish(entry, None, entry.serial, wanted, demand, entry.demand * wanted, run_s)
+        demand, total = entry.demand[None, :], entry.demand * wanted
+        may_use = usable(books, entry)[None, :]
+        run_s = entry.ask.duration_s
+        return _Wish(entry, None, entry.serial, wanted, demand, may_use, total, run_s)
     gang = gangs.of_entry(books, entry)
-    demand = np.array([part.demand for part in gang.entries])
-    count = np.array([part.pending for part in gang.entries])
+    need = gangs.need_of(books, gang)
+    wanted = int(need.wanted.sum())
     run_s = max(part.ask.duration_s for part in gang.entries)
-    return _Wish(entry, gang, gang.serial, int(count.sum()), demand, count @ demand, run_s)
+    return _Wish(entry, gang, gang.serial, wanted, need.demand, need.usable, need.total, run_s)
 
 
 def _worth(promises: list[Promise]) -> tuple[float, float]:
@@ -388,47 +408,15 @@ def _worth(promises: list[Promise]) -> tuple[float, float]:
     return -sum(count), sum_s
 
 
-def _copied(limits: Limits) -> Limits:
-    """Return limits whose counts may be changed."""
-    return limits._replace(
-        queue_held=limits.queue_held.copy(),
-        user_held=limits.user_held.copy(),
-        queue_tasks=limits.queue_tasks.copy(),
-        user_tasks=limits.user_tasks.copy(),
-    )
-
-
-def _count(limits: Limits, app: int, work: Floats, count: int) -> None:
-    """Count containers, `work` (d,) of C in all, as held by an application's user and queues."""
-    user, queue = limits.user[app], limits.queue[app]
-    limits.user_held[user] += work
-    limits.user_tasks[user] += count
-    while queue >= 0:
-        limits.queue_held[queue] += work
-        limits.queue_tasks[queue] += count
-        queue = limits.parent[queue]
-
-
 def _line(books: Books) -> Iterator[list[AskEntry]]:
     """Yield the pending asks of each application, in the order of the line.
 
-    A gang is told by the first of its asks. Applications of queues within their guarantee stand in
-    front.
+    A gang is told by the first of its asks.
     """
-    rows, apps, ledger, tree = books.rows, books.ledger.apps, books.ledger, books.queues
+    rows, apps = books.rows, books.ledger.apps
     at = np.flatnonzero(rows.pending[: rows.count] > 0)
     slots = rows.app[at]
-    above: Bools = np.zeros(len(at), dtype=np.bool_)
-    if tree.several:
-        leaf = apps.queue[slots]
-        held = ledger.by_queue.held[leaf] + rows.demand[at]
-        most = tree.capacity[leaf][:, None] * ledger.total * (1 + TOLERANCE) + TOLERANCE
-        above = np.asarray(((held > most) & (rows.demand[at] > 0)).any(axis=1))
-    first_above: dict[int, bool] = {}
-    for slot, over in zip(slots.tolist(), above.tolist(), strict=True):
-        first_above[slot] = first_above.get(slot, True) and over
-    behind = np.array([first_above[slot] for slot in slots.tolist()], dtype=np.bool_)
-    keys = (rows.serial[at], -rows.pri_score[at], apps.order[slots], -apps.priority[slots], behind)
+    keys = (rows.serial[at], -rows.pri_score[at], apps.order[slots], -apps.priority[slots])
     items: list[AskEntry] = []
     seen: set[tuple[int, int]] = set()
     for row in at[np.lexsort(keys)].tolist():

@@ -46,20 +46,33 @@ def blocked(books: Books, entry: AskEntry, amounts: Floats, serial: int = 0) -> 
     `amounts` (nodes, d) is what it may count on: what is available, or the capacity. Nodes that are
     kept for `serial` (0: for the ask itself) are open to it.
     """
-    ledger, n = books.ledger, books.ledger.node_count
-    columns = ledger.nodes
+    return _blocked(books, entry, amounts, serial, slice(0, books.ledger.node_count))
+
+
+def suits(books: Books, entry: AskEntry, slot: int) -> bool:
+    """Return whether an ask may use one node and would fit there, were it empty."""
+    capacity = books.ledger.nodes.capacity
+    reason, _ = _blocked(books, entry, capacity, 0, slice(slot, slot + 1))
+    return bool(reason[0] == OPEN)
+
+
+def _blocked(
+    books: Books, entry: AskEntry, amounts: Floats, serial: int, some: slice
+) -> tuple[Ints, Ints]:
+    """Return what `blocked` does, of some node slots."""
+    columns, at = books.ledger.nodes, books.node_at[some]
+    n = len(at)
     named = np.ones(n, dtype=np.bool_)
     if entry.strict:
-        near = [entry.admits(node.node_id, node.rack) for node in books.node_at[:n]]
-        named = np.array(near, dtype=np.bool_)
+        named = np.array([entry.admits(node.node_id, node.rack) for node in at], dtype=np.bool_)
     nodes = Nodes(
-        columns.up[:n],
-        columns.labels[:n],
+        columns.up[some],
+        columns.labels[some],
         named,
-        _banned(books, entry.app, n),
-        columns.reserved[:n],
-        np.ascontiguousarray(amounts[:n]),
-        columns.capacity[:n],
+        _banned(books, entry.app)[some],
+        columns.reserved[some],
+        np.ascontiguousarray(amounts[some]),
+        columns.capacity[some],
     )
     reason, lacks = np.zeros(n, np.int64), np.zeros(n, np.int64)
     want = Want(books.label_bit(entry.ask.label), serial or entry.serial, entry.demand)
@@ -127,9 +140,9 @@ def banned_for(books: Books, app: int) -> Collection[str]:
     return held.attempt.blacklist if held is not None and held.attempt is not None else ()
 
 
-def _banned(books: Books, app: int, n: int) -> Bools:
-    """Return which nodes the master of an application keeps off, shape (n,)."""
-    banned = np.zeros(n, dtype=np.bool_)
+def _banned(books: Books, app: int) -> Bools:
+    """Return which nodes the master of an application keeps off, shape (nodes,)."""
+    banned = np.zeros(books.ledger.node_count, dtype=np.bool_)
     for name in banned_for(books, app):
         if name in books.nodes:
             banned[books.nodes[name].slot] = True

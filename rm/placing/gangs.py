@@ -17,7 +17,7 @@ from rm.ledger.asks import AskEntry
 from rm.ledger.gang_line import GangKey, GangKind, GangLine
 from rm.match.candidates import limit_of, shares_of
 from rm.match.limit_kernels import ADMITTED
-from rm.match.protocol import Placement
+from rm.match.protocol import Placement, Planner
 from rm.placing.allocation import grant
 from rm.placing.feasible import banned_for, usable
 from rm.placing.gang_room import Need, capacity_of, distances, free_of, pack
@@ -102,7 +102,7 @@ class _Look:
             key = books.rows.gang_of(serial)
             if key is not None and line.kind_of(key).failed_at != books.ledger.freed:
                 found = self._try(line.kind_of(key), key)
-                if found is not None and is_owed(books, found[0], found[1].total):
+                if found is not None and is_owed(books, found[0], found[1]):
                     return found
         return None
 
@@ -133,7 +133,12 @@ class _Look:
             self._kinds.remove(kind)
 
     def _in_turn(self, line: GangLine, found: Found) -> Found | None:
-        """Return the gang that the policy serves first where one would start; None: another ask."""
+        """Return the gang that the policy serves first where one would start; None: another ask.
+
+        A policy with books of its own knows no gangs: they start outside of its line.
+        """
+        if self._books.matcher.reserves:
+            return found
         gang, _, placed = found
         slot = int(placed.sum(axis=0).argmax())
         while (key := turn_on(self._books, slot, self._kinds)) is not None:
@@ -148,18 +153,27 @@ class _Look:
         return None
 
 
-def is_owed(books: Books, gang: Gang, total: Floats) -> bool:
-    """Return whether a gang's queue stays within its guarantee, or no other that asks has less."""
+def is_owed(books: Books, gang: Gang, need: Need) -> bool:
+    """Return whether a gang's queue stays within its guarantee, or no rival has less of its own.
+
+    Rivals are queues that ask for what may run on the nodes that the gang may use.
+    """
     ledger, tree = books.ledger, books.queues
     if not tree.several:
         return True
     leaf = int(ledger.apps.queue[gang.app])
     guarantee = tree.capacity[leaf] * ledger.total
-    if (ledger.by_queue.held[leaf] + total <= guarantee * (1 + TOLERANCE)).all():
+    if (ledger.by_queue.held[leaf] + need.total <= guarantee * (1 + TOLERANCE)).all():
         return True
-    ratio = _used_ratio(books)
-    wanting = tree.is_leaf & (ledger.by_queue.pending[: len(tree)] > 0)
-    return bool((ratio[wanting] >= ratio[leaf] * (1 - TOLERANCE)).all())
+    ratio, rows = _used_ratio(books), books.rows
+    asking = rows.pending[: rows.count] > 0
+    labels, apps = rows.label[: rows.count][asking], rows.app[: rows.count][asking]
+    rival = np.zeros(len(labels), dtype=np.bool_)
+    nodes = np.asarray(need.usable.any(axis=0))
+    for mask in np.unique(ledger.nodes.labels[: ledger.node_count][nodes]).tolist():
+        rival |= (labels & mask != 0) | ((labels == 0) & (mask == 0))
+    rivals = ledger.apps.queue[apps[rival]]
+    return bool((ratio[rivals] >= ratio[leaf] * (1 - TOLERANCE)).all())
 
 
 def _used_ratio(books: Books) -> Floats:
@@ -172,14 +186,17 @@ def _used_ratio(books: Books) -> Floats:
 def turn_on(books: Books, slot: int, kinds: Iterable[GangKind]) -> GangKey | None:
     """Return the gang of some kinds that the policy would serve first on a node; None: another.
 
-    For this question their asks stand in the line as any others do.
+    For this question their asks stand in the line as any others do, and the node is kept for
+    nobody: whoever has it kept would be the first there in any case.
     """
-    rows = books.rows
+    rows, ledger = books.rows, books.ledger
     shown = [e.row for kind in kinds for parts in kind.entries.values() for e in parts]
-    before = rows.reveal(shown)
+    before, kept = rows.reveal(shown), ledger.nodes.reserved.item(slot)
+    ledger.reserve([slot], 0)
     try:
         match = books.matcher.would_match(books.view, slot, books.now)
     finally:
+        ledger.reserve([slot], kept)
         rows.conceal(shown, before)
     first = rows.entries[match.placements[0].row] if match.placements else None
     return (first.app, first.ask.stage) if first is not None and first.ask.gang else None
@@ -248,6 +265,12 @@ def within_limits(books: Books, app: int, demand: Floats) -> bool:
 # -- nodes kept for gangs that starve --------------------------------------------------------------
 
 
+def planner_of(books: Books) -> Planner | None:
+    """Return who plans ahead for the policy, if it does."""
+    planner: Planner | None = getattr(books.matcher, "planner", None)
+    return planner
+
+
 def reserve(books: Books) -> None:
     """Reserve nodes for the gang that waited longest though it is owed its room.
 
@@ -257,14 +280,19 @@ def reserve(books: Books) -> None:
     if not books.rows.gangs or books.now < books.matching.gangs_rest_s or reservations(books):
         return
     late = books.now - books.settings.reserve_after_s
-    found = [(since_s(books, gang), gang.serial, gang) for gang in waiting(books)]
+    planner = planner_of(books)
+    found = [
+        (since_s(books, gang), gang.serial, gang)
+        for gang in waiting(books)
+        if planner is None or planner.finds_none(gang.serial)
+    ]
     for since, _, gang in sorted(found, key=lambda one: one[:2]):
         if since > late:
             return
         need = need_of(books, gang)
         if not within_limits(books, gang.app, need.total):
             continue
-        if not is_owed(books, gang, need.total):
+        if not is_owed(books, gang, need):
             continue
         slots = nodes_for(books, gang, need)
         if not slots or len(slots) > nodes_max(books):
@@ -302,11 +330,37 @@ def keep(books: Books, serial: int, slots: list[int]) -> None:
 
 def drains(books: Books, slots: list[int]) -> bool:
     """Return whether something runs on reserved nodes which is expected to end."""
-    return any(
-        holding.entry is not None and holding.end_s > books.now
+    return _drained_s(books, slots) > books.now
+
+
+def _drained_s(books: Books, slots: list[int]) -> float:
+    """Return when the last task on nodes is expected to end; what is overdue ends now."""
+    ends = (
+        run.end_s
         for slot in slots
-        for holding in books.node_at[slot].holdings.once()
+        for run in books.node_at[slot].holdings.once()
+        if run.entry is not None
     )
+    return max(ends, default=books.now)
+
+
+def look_for_sooner(books: Books, gang: Gang) -> None:
+    """Keep other nodes for a gang where those are expected to be empty sooner by now.
+
+    Where something is being preempted for it, that goes on.
+    """
+    kept_s, slots = books.matching.reserved[gang.serial]
+    if any(serial == gang.serial for _, serial in books.marks.values()):
+        return
+    if not drains(books, slots):
+        return
+    found = nodes_for(books, gang, need_of(books, gang))
+    if not found or len(found) > nodes_max(books):
+        return
+    if _drained_s(books, found) < _drained_s(books, slots) - TOLERANCE:
+        books.ledger.unreserve(slots, gang.serial)
+        keep(books, gang.serial, found)
+        books.matching.reserved[gang.serial] = (kept_s, found)
 
 
 def reservations(books: Books) -> int:
@@ -325,7 +379,8 @@ def nodes_max(books: Books) -> int:
 def nodes_for(books: Books, gang: Gang, need: Need) -> list[int]:
     """Return few nodes that could hold the gang once empty; none where the cluster could not.
 
-    First those that are nearly empty already; if they are too many, the largest.
+    First those on which the least work is left, as containers are expected to end, and that have
+    the most room; if they are too many, the largest.
     """
     capacity, free = capacity_of(books), free_of(books)
     if not len(capacity):
@@ -339,8 +394,8 @@ def nodes_for(books: Books, gang: Gang, need: Need) -> list[int]:
     size = shares_of(capacity, capacity.max(axis=0)).sum(axis=1)
     part = np.divide(free, capacity, out=np.ones_like(free), where=capacity > 0).min(axis=1)
     best: list[int] = []
-    for key in (part, size):
-        order = np.argsort(-key, kind="stable")
+    for keys in ((-part, _work_left(books)), (-size,)):
+        order = np.lexsort(keys)
         some = np.asarray(need.usable.any(axis=0))
         order = order[some[order]]
         slots = _shortest(need, order, empty, capacity)
@@ -349,6 +404,25 @@ def nodes_for(books: Books, gang: Gang, need: Need) -> list[int]:
         if best and len(best) <= nodes_max(books):
             break
     return best
+
+
+def _work_left(books: Books) -> Floats:
+    """Return what runs on each node times how long it is expected to, in seconds of a whole node.
+
+    Masters are not counted; of what should have ended already nobody knows how long it takes.
+    """
+    n = books.ledger.node_count
+    runs = [
+        (slot, (run.end_s - books.now) * run.count, run.demand)
+        for slot, node in enumerate(books.node_at)
+        for run in node.holdings.once()
+        if run.entry is not None and run.end_s > books.now
+    ]
+    if not runs:
+        return np.zeros(n)
+    slots, left_s, demands = map(np.array, zip(*runs, strict=True))
+    part = shares_of(demands, books.ledger.nodes.capacity[slots]).max(axis=1)
+    return np.asarray(np.bincount(slots, left_s * part, n), np.float64)
 
 
 def since_s(books: Books, gang: Gang) -> float:

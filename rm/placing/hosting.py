@@ -21,6 +21,17 @@ def hosts(books: Books) -> list[NodeClass]:
     return [key for key in room if not key[1]] or room
 
 
+def nodes_alike(books: Books, attempt: Attempt) -> int:
+    """Return how many nodes in service have labels that suit an attempt's master, of any size."""
+    spec = attempt.app.job.master
+    if spec is None or not spec.label:
+        suit = {labels for _, labels in hosts(books)}
+    else:
+        bit = books.label_bit(spec.label)
+        suit = {labels for _, labels in books.classes if labels & bit}
+    return sum(count for (_, labels), count in books.classes.items() if labels in suit)
+
+
 def check_master(books: Books) -> None:
     """Raise NoRoomError where no node in service could hold a master."""
     if books.classes and not hosts(books):

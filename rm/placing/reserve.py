@@ -11,11 +11,11 @@ import numpy as np
 
 from rm.ledger.asks import AskEntry
 from rm.ledger.ledger_kernels import roomiest, some_wait
-from rm.match.filter_kernels import allowed, fits
-from rm.match.protocol import Planner
+from rm.match.filter_kernels import fits
 from rm.placing import gangs
 from rm.placing.allocation import as_ask, kept_for_master
-from rm.placing.feasible import banned_for, room_for
+from rm.placing.feasible import banned_for, room_for, suits
+from rm.placing.gangs import planner_of
 from rm.placing.hosting import masters_may_grow
 from rm.state.books import Books
 from rm.state.records import Holding
@@ -40,9 +40,6 @@ _PATIENCE_FACTOR = 10
 def before_match(books: Books) -> None:
     """Start the gangs that fit, and keep nodes for what has starved for too long."""
     start_gangs(books)
-    if planner_of(books) is not None:
-        # Whoever waits long has a promised start, or is behind one that has.
-        return
     if books.now >= books.matching.reserve_at and not books.matcher.reserves:
         books.matching.reserve_at = books.now + patience_s(books) / 4
         _clear(books)
@@ -55,18 +52,13 @@ def start_gangs(books: Books) -> None:
     """Start the gangs whose turn it is, before a match and after it: others were served since."""
     if books.rows.gangs and books.matching.gangs_due:
         if (planner := planner_of(books)) is not None:
-            planner.start_gangs()
-            books.matching.gangs_at = books.matching.version
+            # A promised time comes without anything that changes.
+            settled = planner.start_gangs()
+            books.matching.gangs_at = books.matching.version if settled else -1
             return
         for serial in gangs.start(books):
             _release(books, serial)
         books.matching.gangs_at = books.matching.version
-
-
-def planner_of(books: Books) -> Planner | None:
-    """Return who plans ahead for the policy, if it does."""
-    planner: Planner | None = getattr(books.matcher, "planner", None)
-    return planner
 
 
 def forget_served(books: Books) -> None:
@@ -125,8 +117,9 @@ def _reserve(books: Books) -> None:
 
 
 def _some_may_be_owed(books: Books) -> bool:
-    """Return whether `_soonest_owed` could find a node at all: not in one strict line."""
-    return books.queues.several or not books.matcher.strict
+    """Return whether `_soonest_owed` could find a node at all: not in one line."""
+    one_line = books.matcher.strict or planner_of(books) is not None
+    return books.queues.several or not one_line
 
 
 def _owed(books: Books, look: "_Look") -> tuple[AskEntry, int] | None:
@@ -161,7 +154,7 @@ def _instead(books: Books, look: "_Look", owed: AskEntry, slot: int) -> AskEntry
     however many large ones come, nobody is passed over for ever.
     """
     apps = books.ledger.apps
-    able = [entry for entry in look.late if look.forgotten(entry) and look.may_use(entry, slot)]
+    able = [entry for entry in look.late if look.forgotten(entry) and suits(books, entry, slot)]
     if getattr(books.matcher, "in_line", False):
         leaf = apps.queue[owed.app]
         line = [owed, *(entry for entry in able if apps.queue[entry.app] == leaf)]
@@ -209,18 +202,6 @@ class _Look:
         got_s = float(books.ledger.apps.granted_s[entry.app])
         return got_s <= books.now - patience_s(books) and self.starved(entry)
 
-    def may_use(self, entry: AskEntry, slot: int) -> bool:
-        """Return whether an ask may use a node, and would fit there were it empty."""
-        books = self._books
-        columns, node = books.ledger.nodes, books.node_at[slot]
-        capacity = columns.capacity[slot]
-        return (
-            allowed(books.label_bit(entry.ask.label), int(columns.labels[slot]))
-            and entry.admits(node.node_id, node.rack)
-            and node.node_id not in banned_for(books, entry.app)
-            and fits(entry.demand, capacity, capacity)
-        )
-
     def _may_hold(self, entry: AskEntry) -> bool:
         """Return whether its queues and its user may hold one more container of it."""
         kind = (int(self._books.ledger.apps.user[entry.app]), entry.demand.tobytes())
@@ -257,14 +238,18 @@ class _Look:
 
 
 def _late(books: Books) -> list[AskEntry]:
-    """Return the asks that waited too long without a node reserved, the longest first."""
-    rows = books.rows
+    """Return the asks that waited too long without a node reserved, the longest first.
+
+    Of a plan, only those for which it finds no time.
+    """
+    rows, planner = books.rows, planner_of(books)
     count = rows.count
     since = rows.since_s[:count]
     at = np.flatnonzero((rows.pending[:count] > 0) & (since <= books.now - patience_s(books)))
     entries = [rows.entries[row] for row in at[np.lexsort((rows.serial[at], since[at]))].tolist()]
     kept = books.matching.reserved
-    return [e for e in entries if e is not None and not e.ask.gang and e.serial not in kept]
+    late = [e for e in entries if e is not None and not e.ask.gang and e.serial not in kept]
+    return late if planner is None else [e for e in late if planner.finds_none(e.serial)]
 
 
 def _reserve_in_turn(books: Books, look: _Look) -> None:
@@ -442,10 +427,12 @@ def _clear(books: Books) -> None:
                 books.matching.gangs_rest_s = books.now + books.settings.reserve_after_s
         if entry is not None and entry.ask.gang and not late:
             gang = gangs.of_entry(books, entry)
-            late = not gangs.is_owed(books, gang, gangs.need_of(books, gang).total)
+            late = not gangs.is_owed(books, gang, gangs.need_of(books, gang))
         served = entry is not None and books.rows.since_s[entry.row] > since_s
         if entry is None or late or served or not books.ledger.nodes.up[slots].all():
             _release(books, serial)
+        elif entry.ask.gang:
+            gangs.look_for_sooner(books, gangs.of_entry(books, entry))
 
 
 def _release(books: Books, serial: int) -> None:

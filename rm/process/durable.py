@@ -34,19 +34,7 @@ class Durable:
 
         Raises WeftError where the mark itself is damaged.
         """
-        data = os.pread(self._file, 1_000, 0)
-        # It was made, and never written or not written yet.
-        if not data.strip(b"\0"):
-            return "", 0
-        with contextlib.suppress(ValueError):
-            crc, _, rest = data.partition(b" ")
-            if crc == b"%08x" % zlib.crc32(rest):
-                identity, size = rest.decode("ascii").split()
-                return identity, int(size)
-        raise WeftError(
-            f"{self.path} is damaged: it says how much of the journal was durable. "
-            "Remove it, and the journal is read as far as it goes"
-        )
+        return _mark(self.path, os.pread(self._file, 1_000, 0))
 
     def write(self, identity: str, size: int) -> None:
         """Write how much of a journal is durable; disk errors are ignored (no mark, no claim)."""
@@ -61,3 +49,28 @@ class Durable:
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
+
+
+def mark_of(path: Path) -> tuple[str, int]:
+    """Return what `Durable.read` does, of a file that another process may write."""
+    try:
+        return _mark(path, path.read_bytes())
+    except FileNotFoundError:
+        return "", 0
+    except OSError as error:
+        raise WeftError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _mark(path: Path, data: bytes) -> tuple[str, int]:
+    # It was made, and never written or not written yet.
+    if not data.strip(b"\0"):
+        return "", 0
+    with contextlib.suppress(ValueError):
+        crc, _, rest = data.partition(b" ")
+        if crc == b"%08x" % zlib.crc32(rest):
+            identity, size = rest.decode("ascii").split()
+            return identity, int(size)
+    raise WeftError(
+        f"{path} is damaged: it says how much of the journal was durable. "
+        "Remove it, and the journal is read as far as it goes"
+    )

@@ -6,6 +6,7 @@ and checksum), cut into segments that fit a request:
     PREFIX/journal/GENERATION/NUMBER  a segment: bytes of lines, numbers from 1 on
     PREFIX/tail                       the generation that holds, its last segment, a fresh nonce
     PREFIX/cluster_ts, PREFIX/keys    the start of the cluster (ms), the keys of tokens (JSON)
+    PREFIX/clock                      the clock that times go by (`weft.runtime.kept_clock`)
 
 Every change is a transaction on two conditions: that the election key is the one which this
 process made (its create revision; so whoever was replaced writes nothing), and that the tail is the
@@ -22,12 +23,14 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from rm.process.journal_file import VERSION, header_of
 from rm.process.journal_lines import Record, line_of, problem_of, sound
-from rm.process.store import VERSION, Compact, header_of
+from rm.process.store import Compact
 from weft.ha import etcd as wire
 from weft.ha.etcd import REQUEST_BYTES_MAX, Etcd, EtcdAwayError, created, delete, get, holds, put
 from weft.model.errors import WeftError
 from weft.runtime.interfaces import StoreUnavailableError
+from weft.runtime.kept_clock import CLOCK, KeptClock, clock_of
 
 # The journal is compacted again after growing by so much, or after so many appends.
 COMPACT_AFTER_BYTES = 16 * 1024 * 1024
@@ -93,6 +96,7 @@ class EtcdJournal:
         self._journal = wire.joined((prefix, "journal", ""))
         self._ts_key = wire.joined((prefix, "cluster_ts"))
         self._keys_key = wire.joined((prefix, "keys"))
+        self._clock_key = wire.joined((prefix, CLOCK))
         self._known_tail = NO_TAIL
         self._tail = Tail("", 0)
         self._tail_was_read = False
@@ -112,19 +116,27 @@ class EtcdJournal:
 
     def cluster_ts(self, fresh: int) -> int:
         """Return the cluster's start, ms since the epoch: `fresh` at first, then always that."""
-        text = str(fresh).encode()
-        when = [self._leads, created(self._ts_key, 0)]
-        answer = self._etcd.transact(when, [put(self._ts_key, text)], [get(self._ts_key)])
-        if answer.succeeded:
-            return fresh
-        if not answer.found[0]:
-            raise self._lost()
-        found = bytes(answer.found[0][0].value)
+        found = self._first(self._ts_key, str(fresh).encode())
         if not found.isdigit() or len(found) > 15:
             raise WeftError(
                 f"{self._where(self._ts_key)} holds {found!r:.40}, which is no time in ms"
             )
         return int(found)
+
+    def keep_clock(self, clock: KeptClock) -> None:
+        """Keep the clock beside the journal; raises InputError where another one is there."""
+        where = self._where(self._clock_key)
+        found = self._first(self._clock_key, clock.text.encode()).decode("ascii", "replace")
+        clock_of(found, where).check(clock, where)
+
+    def _first(self, key: bytes, fresh: bytes) -> bytes:
+        """Return what a key holds, which is `fresh` where there was no such key."""
+        answer = self._etcd.transact([self._leads, created(key, 0)], [put(key, fresh)], [get(key)])
+        if answer.succeeded:
+            return fresh
+        if not answer.found[0]:
+            raise self._lost()
+        return bytes(answer.found[0][0].value)
 
     def saved_keys(self) -> dict[str, Any] | None:
         """Return the keys of tokens as plain data, None if there are none; WeftError for damage."""

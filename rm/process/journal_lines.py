@@ -63,7 +63,7 @@ def parsed(line: bytes) -> Line:
         if not isinstance(record, dict):
             return NO_LINE
         return Line(int(number), int(number) - int(place or 0), record)
-    except ValueError:
+    except (ValueError, RecursionError):
         return NO_LINE
 
 

@@ -16,6 +16,7 @@ from weft.ha.etcd import Etcd, EtcdAwayError, EtcdSettings, settings_of
 from weft.ha.leading import Leading
 from weft.protocol.requests import ManagerReport
 from weft.runtime.exposition import Exposition
+from weft.runtime.kept_clock import KeptClock
 from weft.runtime.process import Process
 from weft.runtime.role_settings import RmSettings
 from weft.wire.tokens import Keys
@@ -49,6 +50,7 @@ class Ranks:
         self._etcd = Etcd(where, self._took)
         self._advertise = settings.advertise
         self._unused = settings.state_dir
+        self._clock = KeptClock(settings.epoch_s, settings.time_scale)
         self._loop = asyncio.get_running_loop()
         self._elected = asyncio.Event()
         self._listens = self.address = ""
@@ -146,6 +148,7 @@ class Ranks:
         while True:
             try:
                 cluster_ts = journal.cluster_ts(fresh_ts)
+                journal.keep_clock(self._clock)
                 keys, save = shared_keys(journal, rotate_s)
                 return journal, cluster_ts, keys, save
             except EtcdAwayError:

@@ -35,7 +35,9 @@ from weft.protocol.requests import (
     READS,
     ClientRequest,
     GetManager,
+    GetSettings,
     ManagerReport,
+    ManagerSettings,
     NewApplication,
     Refused,
     SubmitApplication,
@@ -49,7 +51,7 @@ from weft.wire.joining import acknowledges
 from weft.wire.outbound_queues import Lane
 from weft.wire.server import Server
 from weft.wire.services import add_client_service, add_master_service, add_tracker_service
-from weft.wire.tokens import Keys, Shown
+from weft.wire.tokens import Keys, Kind, Shown
 from weft.wire.validator import Gate
 
 # A client that was not answered for so long is told so.
@@ -66,6 +68,7 @@ ACKNOWLEDGE_S, ACKNOWLEDGE_BEATS = 0.05, 0.05
 CLIENT = client_address("")
 # Nothing comes before the service is attached.
 _NOBODY: Any = None
+_UNTOLD = ManagerSettings(())
 
 
 class ManagerService(Outside):
@@ -79,12 +82,14 @@ class ManagerService(Outside):
         submissions_per_s: float = 0.0,
         heartbeat_s: float = 1.0,
         report: Callable[[], ManagerReport] | None = None,
+        settings: ManagerSettings = _UNTOLD,
     ) -> None:
         """`d`: the number of the cluster's resource types. 0 submissions a second: no bound.
 
         `heartbeat_s`: the pace of nodes on the cluster's clock. `report` says how this manager
-        stands to others.
+        stands to others, and `settings` what it runs with.
         """
+        self._settings = settings
         self._trust: Trust = _NOBODY
         self._report = report or (lambda: ManagerReport(server.address, "ALONE"))
         # It is the cluster's start, and the life of this manager.
@@ -161,7 +166,8 @@ class ManagerService(Outside):
         now_s = time.monotonic()
         for message in batch:
             if isinstance(message, Shown):
-                self._trust.show(lane, message, partial(self._gate.refuse, "Token", lane.peer))
+                refuse = partial(self._gate.refuse, "Token", lane.peer)
+                self._trust.show(lane, message, Kind.NODE, refuse)
                 continue
             if isinstance(message, IdleTold):
                 self._from_idle(lane, message, now_s)
@@ -224,7 +230,8 @@ class ManagerService(Outside):
             return None
         for message in batch:
             if isinstance(message, Shown):
-                self._trust.show(lane, message, partial(self._gate.refuse, "Token", lane.peer))
+                refuse = partial(self._gate.refuse, "Token", lane.peer)
+                self._trust.show(lane, message, Kind.ATTEMPT, refuse)
             elif self._gate.passes(message, self._d, lane.peer):
                 if problem := self._trust.attempt_problem(lane, message.attempt_id):
                     error = InputError("attempt_id", problem)
@@ -257,7 +264,9 @@ class ManagerService(Outside):
     async def ask(self, request: ClientRequest, caller: Caller = TRUSTED) -> Any:
         """Put a client's request to the core and wait for the answer."""
         if isinstance(request, GetManager):
-            return self._report()
+            return replace(self._report(), time_scale=self._process.clock.time_scale)
+        if isinstance(request, GetSettings):
+            return self._settings
         if self._shell is None:
             return Refused("unavailable", "", "the Resource Manager is starting")
         if isinstance(request, SubmitApplication) and not (caller.everything or request.job.user):

@@ -16,6 +16,7 @@ from rm.process.trust import Save, Trust, open_keys
 from rm.recovery import compact
 from weft.protocol.effects import Recovered
 from weft.protocol.messages import MANAGER
+from weft.runtime.kept_clock import KeptClock
 from weft.runtime.process import Process
 from weft.runtime.role_settings import RmSettings
 from weft.runtime.shell import Shell
@@ -79,7 +80,10 @@ class State:
 def from_folder(settings: RmSettings, now_ms: int) -> State:
     """Return the state in the folder of the settings, or an empty one that nothing keeps."""
     folder = settings.state_dir
-    journal = None if folder is None else Journal(Path(folder), compact)
-    cluster_ts = now_ms if journal is None else journal.cluster_ts(now_ms)
-    records = () if journal is None else journal.read()
-    return State(journal, records, cluster_ts, *open_keys(folder, settings.token_key_s))
+    if folder is None:
+        return State(None, (), now_ms, *open_keys(None, settings.token_key_s))
+    journal = Journal(Path(folder), compact)
+    journal.keep_clock(KeptClock(settings.epoch_s, settings.time_scale))
+    cluster_ts = journal.cluster_ts(now_ms)
+    keys = open_keys(folder, settings.token_key_s)
+    return State(journal, journal.read(), cluster_ts, *keys)

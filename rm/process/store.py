@@ -15,7 +15,6 @@ new one before.
 
 import contextlib
 import errno
-import json
 import os
 import re
 import secrets
@@ -26,16 +25,17 @@ from typing import TypeAlias
 import structlog
 
 from rm.process.durable import Durable
-from rm.process.journal_lines import Record, Sound, line_of, problem_of, sound
+from rm.process.journal_file import VERSION, header_of, reading_of
+from rm.process.journal_lines import Record, line_of
 from weft.model.errors import WeftError
 from weft.runtime.interfaces import StoreUnavailableError
+from weft.runtime.kept_clock import CLOCK, KeptClock, clock_in
 
 Compact: TypeAlias = Callable[[Iterable[Record]], list[Record]]
 
-VERSION = 3
+JOURNAL, MARK, CLUSTER_TS = "journal.jsonl", "durable", "cluster_ts"
 # The journal is compacted again after growing by so much.
 COMPACT_AFTER_BYTES = 32 * 1024 * 1024
-_HEADER, _NAME = "weft_journal", "name"
 _ADD = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 _log = structlog.get_logger()
 
@@ -48,12 +48,12 @@ class Journal:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise WeftError(f"cannot make the state folder {folder}: {error.strerror}") from None
-        self._path = folder / "journal.jsonl"
+        self._path = folder / JOURNAL
         self._compact = compact
         self._lock = _lock(folder / "lock")
         # Commands and environments of all jobs are in there.
         _only_ours(folder, 0o700)
-        self._durable = Durable(self._path.with_name("durable"))
+        self._durable = Durable(self._path.with_name(MARK))
         _only_ours(self._durable.path, 0o600)
         self._file = self._open()
         # It is the name in the file's header, and empty where there is none yet.
@@ -77,7 +77,7 @@ class Journal:
         It is `fresh` the first time, then always that. Ids of applications keep their names over
         restarts.
         """
-        path = self._path.with_name("cluster_ts")
+        path = self._path.with_name(CLUSTER_TS)
         text = ""
         with contextlib.suppress(FileNotFoundError):
             text = path.read_bytes()[:100].decode("ascii", "replace").strip()
@@ -88,14 +88,27 @@ class Journal:
                 f"{path} holds {text!r:.40}, which is no time in ms: the file was damaged. It is "
                 "the middle number of every application's id; write it back"
             )
-        fresh_path = path.with_suffix(".new")
+        self._put(path, f"{fresh}\n")
+        return fresh
+
+    def keep_clock(self, clock: KeptClock) -> None:
+        """Keep the clock beside the journal; raises InputError where another one is there."""
+        folder = self._path.parent
+        kept = clock_in(folder)
+        if kept is None:
+            self._put(folder / CLOCK, f"{clock.text}\n")
+        else:
+            kept.check(clock, folder)
+
+    def _put(self, path: Path, text: str) -> None:
+        """Write a small file beside the journal whole."""
+        fresh = path.with_suffix(".new")
         try:
-            _write(fresh_path, [f"{fresh}\n".encode()])
-            fresh_path.replace(path)
+            write_whole(fresh, [text.encode()])
+            fresh.replace(path)
             self._folder_due = True
         except OSError as error:
             raise WeftError(f"cannot write {path}: {error.strerror}") from None
-        return fresh
 
     def read(self) -> list[Record]:
         """Return every durable record, oldest first.
@@ -219,65 +232,11 @@ class Journal:
             data = self._path.read_bytes()
         except OSError as error:
             raise WeftError(f"cannot read {self._path}: {error.strerror}") from None
-        if data.startswith(b"{"):
-            return self._records_of_version_1(data), True
-        kept = sound(data)
-        header = kept.records[0] if kept.records else {}
-        version = header.get(_HEADER, VERSION)
-        if version not in (2, VERSION):
-            raise WeftError(
-                f"{self._path}: written in version {version}; this one reads 1 to {VERSION}"
-            )
-        self._name = header.get(_NAME, "")
-        if problem := problem_of(data, kept):
-            raise self._damaged(len(kept.records), problem)
-        self._check_durable(data, kept)
-        torn = len(data) - kept.size
-        self._cut_to_bytes = kept.size if torn else -1
-        self.dropped = f"a torn last write ({torn} bytes)" if torn else ""
-        self._next_record = max(1, len(kept.records))
-        return kept.records[1:], version != VERSION
-
-    def _check_durable(self, data: bytes, kept: Sound) -> None:
-        """Raise WeftError where something is missing that was durable."""
-        name, size = self._durable.read()
-        if not name or (kept.records and name != self._name) or kept.size >= size:
-            return
-        if data[kept.size :].strip(b"\0"):
-            raise self._damaged(len(kept.records), "it was durable")
-        left = "the rest is missing" if len(data) < size else "the rest is zeros"
-        raise WeftError(
-            f"{self._path}: {size} bytes were durable, {kept.size} can be read ({left}): the file "
-            f"was damaged. To go on with the {len(kept.records)} lines that can, remove "
-            f"{self._durable.path}"
-        )
-
-    def _damaged(self, number: int, what: str) -> WeftError:
-        return WeftError(
-            f"{self._path}: line {number + 1} is no record: {what}; the file was damaged. "
-            f"What comes before is kept by: head -n {number} (the rest is lost then; remove "
-            f"{self._durable.path} as well)"
-        )
-
-    def _records_of_version_1(self, data: bytes) -> list[Record]:
-        # A crash may leave a file longer than what was written.
-        whole = data.rstrip(b"\0")
-        *lines, torn = whole.split(b"\n")
-        self.dropped = f"a torn last line ({len(torn)} bytes)" if torn else ""
-        records: list[Record] = []
-        for number, line in enumerate(lines, 1):
-            try:
-                record = json.loads(line)
-                if not isinstance(record, dict):
-                    raise ValueError(line)
-                records.append(record)
-            except ValueError:
-                if number == len(lines) and not torn:
-                    self.dropped = f"a torn last line ({len(line)} bytes)"
-                    # It is torn inside a batch that ended with a newline of its own.
-                    break
-                raise WeftError(f"{self._path}: line {number} is no record") from None
-        return records
+        found = reading_of(self._path, data, self._durable.read())
+        self._name, self.dropped = found.name, found.dropped
+        self._cut_to_bytes = found.size if found.torn and found.version > 1 else -1
+        self._next_record = max(1, len(found.records) + 1) if found.version > 1 else -1
+        return found.records, found.version != VERSION
 
     def _rewrite(self, records: Sequence[Record]) -> None:
         """Put fewer records in the file's place; raises OSError, and the file is as it was."""
@@ -286,7 +245,9 @@ class Journal:
         header = header_of(name)
         file = -1
         try:
-            _write(fresh, [header, *(line_of(n, record) for n, record in enumerate(records, 1))])
+            write_whole(
+                fresh, [header, *(line_of(n, record) for n, record in enumerate(records, 1))]
+            )
             file = os.open(fresh, _ADD)
             fresh.replace(self._path)
         except OSError:
@@ -309,12 +270,7 @@ class Journal:
             self._sync_folder()
 
 
-def header_of(name: str) -> bytes:
-    """Return the first line of a journal: its version, and a name of its own."""
-    return line_of(0, {_HEADER: VERSION, _NAME: name})
-
-
-def _write(path: Path, parts: Iterable[bytes]) -> None:
+def write_whole(path: Path, parts: Iterable[bytes]) -> None:
     """Write a file of ours whole and durably; raises OSError."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(file, "wb") as out:

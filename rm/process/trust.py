@@ -134,12 +134,14 @@ class Trust:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def show(self, lane: Lane, shown: Shown, refuse: Callable[[InputError], None]) -> None:
-        """Let a stream that shows tokens speak for what they name from now on."""
+    def show(
+        self, lane: Lane, shown: Shown, kind: Kind, refuse: Callable[[InputError], None]
+    ) -> None:
+        """Let a stream that shows tokens of its kind speak for what they name from now on."""
         for token in shown.tokens:
             try:
-                claim = self.keys.true(token, time.time())
-                if claim.kind == Kind.NODE:
+                claim = self.keys.true(token, kind, time.time())
+                if kind is Kind.NODE:
                     if lane.who.may_be(claim.name):
                         self.bind(lane, claim.name)
                 else:

@@ -1,9 +1,12 @@
 """Why the stages of an application are pending: reasons counted over nodes."""
 
 from collections import Counter
+from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
+from rm.access import sees
 from rm.ledger.asks import AskEntry
 from rm.match.candidates import limit_of
 from rm.match.filter_kernels import NO_ROOM, OPEN, WORDS
@@ -12,13 +15,16 @@ from rm.match.protocol import Match
 from rm.placing import gangs
 from rm.placing.feasible import blocked
 from rm.placing.gang_room import capacity_of, free_of, most_of, pack
+from rm.placing.gangs import planner_of
 from rm.placing.hosting import full_of_masters
-from rm.placing.reserve import planner_of
+from rm.report.turns import Line, line, next_node, next_releases, starts_s, work_of
+from rm.report.turns import Turn as Placed
 from rm.state.books import Books
 from rm.state.lifecycle import ENDED_APPS, AppState, AttemptState, RmNodeState, reported
 from rm.state.records import App
+from weft.protocol.access import Caller
 from weft.protocol.messages import AskType
-from weft.protocol.requests import Explanation, StageExplanation
+from weft.protocol.requests import Contender, Explanation, StageExplanation, Turn
 
 # An ask can come further than the filter's reasons.
 _LIMITED, _UNSEEN, _MATCHED = range(NO_ROOM + 1, NO_ROOM + 4)
@@ -26,9 +32,22 @@ _LIMITED, _UNSEEN, _MATCHED = range(NO_ROOM + 1, NO_ROOM + 4)
 _LOOKED_ASKS_MAX = 1_000
 # The matcher is asked for so many nodes with room, for each ask and explanation.
 _MATCHED_NODES_MAX = 256
+# So many of those that go before are named.
+_TOLD_MAX = 5
 
 
-def application(books: Books, app: App) -> Explanation:
+class _Asked:
+    """What one explanation has found out: the matcher's answers, by node slot.
+
+    Of applications that the `caller` may not know nothing is named.
+    """
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+        self.answers: dict[int, Match] = {}
+
+
+def application(books: Books, app: App, caller: Caller) -> Explanation:
     """Return the reasons of each pending stage, and of each that was never asked for.
 
     The answer is worked out anew from the rules that decide (`filter_kernels`, the gate, and the
@@ -43,9 +62,8 @@ def application(books: Books, app: App) -> Explanation:
     attempt = app.attempt
     if attempt is None or attempt.state is not AttemptState.RUNNING:
         return Explanation(app.app_id, state, _of_master(books, app))
-    found = []
-    # These are the matcher's, by node slot.
-    answers: dict[int, Match] = {}
+    found: list[StageExplanation] = []
+    asked, stands_at = _Asked(caller), dict[int, AskEntry]()
     by_stage: dict[int, list[AskEntry]] = {}
     looked_max = _LOOKED_ASKS_MAX
     for entry in attempt.entries.values():
@@ -58,7 +76,8 @@ def application(books: Books, app: App) -> Explanation:
                 reasons = _of_gang(books, entries[0])
             else:
                 looked = entries[: max(0, looked_max)]
-                reasons = _reasons_of(books, app, looked, answers)
+                reasons = _reasons_of(books, app, looked, asked)
+                stands_at[len(found)] = entries[0]
                 looked_max -= len(looked)
                 if len(looked) < len(entries):
                     reasons["not looked at: too many asks"] = len(entries) - len(looked)
@@ -78,12 +97,81 @@ def application(books: Books, app: App) -> Explanation:
             if left > 0:
                 why = "waiting for parents" if stage.parents else "not asked for yet"
                 found.append(StageExplanation(stage.name, left, {why: 0}))
+    for at, turn in _turns(books, stands_at, asked).items():
+        found[at] = replace(found[at], turns=(turn,))
     text = (
         "nothing is pending"
         if not found
         else f"{len(found)} stage{'s are' if len(found) > 1 else ' is'} pending"
     )
-    return Explanation(app.app_id, state, text, tuple(found))
+    return Explanation(app.app_id, state, text, tuple(found), books.now)
+
+
+def _turns(books: Books, entries: dict[int, AskEntry], asked: _Asked) -> dict[int, Turn]:
+    """Return where asks stand, by the same numbers, of those that compete for any node."""
+    by_slot: dict[int, list[int]] = {}
+    soon = next_releases(books) if entries else []
+    for at, entry in entries.items():
+        slot = next_node(books, entry, soon)
+        if slot >= 0 and limit_of(books.view, entry.app, entry.demand) == ADMITTED:
+            by_slot.setdefault(slot, []).append(at)
+    found: dict[int, Turn] = {}
+    for slot, numbers in by_slot.items():
+        order = line(books, slot)
+        # A stage stands where the first of its asks does.
+        stages = [(turn.app.app_id, turn.entry.ask.stage) for turn in order.turns]
+        places: dict[int, int] = {}
+        for at in numbers:
+            entry = entries[at]
+            owner = books.app_at[entry.app]
+            mine = 0 if owner is None else owner.app_id, entry.ask.stage
+            if mine in stages:
+                places[at] = stages.index(mine)
+            elif not order.whole:
+                places[at] = len(stages)
+        last = max(places.values(), default=-1)
+        turns = order.turns[: last + 1]
+        starts = starts_s(books, turns, soon, set(places.values())) if turns else {}
+        for at, place in places.items():
+            found[at] = _turn(books, order, place, starts.get(place, 0.0), asked.caller)
+    return found
+
+
+def _turn(books: Books, order: Line, place: int, start_s: float, caller: Caller) -> Turn:
+    """Return what is told of a place in an order; the place behind all is beyond what is known.
+
+    Asks of one stage of an application are one contender, where the first of them stands.
+    """
+    before = order.turns[:place]
+    stages: dict[tuple[int, int], list[Placed]] = {}
+    for turn in before:
+        stages.setdefault((turn.app.app_id, turn.entry.ask.stage), []).append(turn)
+    work = sum((work_of(turn.entry) for turn in before), np.zeros(len(books.types)))
+    own = order.turns[place] if place < len(order.turns) else None
+    planner = planner_of(books)
+    promised_s = None if planner is None or own is None else planner.promised_s(own.entry)
+    return Turn(
+        books.node_at[order.slot].node_id,
+        len(stages),
+        sum(turn.entry.pending for turn in before),
+        dict(zip(books.types.names, work.tolist(), strict=True)),
+        own is None,
+        {} if own is None else dict(own.scores),
+        tuple(_contender(books, turns, caller) for turns in islice(stages.values(), _TOLD_MAX)),
+        start_s if promised_s is None else promised_s,
+    )
+
+
+def _contender(books: Books, turns: list[Placed], caller: Caller) -> Contender:
+    entry, app, scores = turns[0].entry, turns[0].app, dict(turns[0].scores)
+    pending = sum(turn.entry.pending for turn in turns)
+    if not sees(books, app, caller):
+        return Contender(0, "", "", pending, scores)
+    return Contender(app.app_id, app.job.name, _stage(app, entry), pending, scores)
+
+
+def _stage(app: App, entry: AskEntry) -> str:
+    return app.job.stages[entry.ask.stage].name if entry.ask.stage >= 0 else ""
 
 
 def _of_master(books: Books, app: App) -> str:
@@ -132,13 +220,11 @@ class _Found:
         return Counter({text: n for text, n in zip(self.texts, nodes, strict=True) if n})
 
 
-def _reasons_of(
-    books: Books, app: App, entries: list[AskEntry], answers: dict[int, Match]
-) -> Counter[str]:
+def _reasons_of(books: Books, app: App, entries: list[AskEntry], asked: _Asked) -> Counter[str]:
     """Return one reason a node: that of the ask of the stage that came furthest there."""
     found = _Found(books.ledger.node_count)
     for entry in entries:
-        found.merge(_reasons(books, app, entry, answers))
+        found.merge(_reasons(books, app, entry, asked))
     reasons: Counter[str] = Counter()
     ill = sum(node.state is RmNodeState.UNHEALTHY for node in books.node_at)
     if ill:
@@ -149,7 +235,7 @@ def _reasons_of(
     return reasons + found.counts()
 
 
-def _reasons(books: Books, app: App, entry: AskEntry, answers: dict[int, Match]) -> _Found:
+def _reasons(books: Books, app: App, entry: AskEntry, asked: _Asked) -> _Found:
     """Return one reason a node, the first that holds in the order of the filter."""
     columns, n = books.ledger.nodes, books.ledger.node_count
     found = _Found(n)
@@ -164,7 +250,7 @@ def _reasons(books: Books, app: App, entry: AskEntry, answers: dict[int, Match])
         open_nodes[:] = False
     slots = np.flatnonzero(open_nodes)
     for slot in slots[:_MATCHED_NODES_MAX].tolist():
-        found.tell(slot, _MATCHED, _of_match(books, slot, entry, answers))
+        found.tell(slot, _MATCHED, _of_match(books, slot, entry, asked))
     if len(slots) > _MATCHED_NODES_MAX:
         found.tell(slots[_MATCHED_NODES_MAX:], _UNSEEN, "would fit: not looked at one by one")
     return found
@@ -217,25 +303,28 @@ def _of_gang(books: Books, entry: AskEntry) -> Counter[str]:
     return Counter({why: up})
 
 
-def _of_match(books: Books, slot: int, entry: AskEntry, answers: dict[int, Match]) -> str:
+def _of_match(books: Books, slot: int, entry: AskEntry, asked: _Asked) -> str:
     """Return what the matcher would do on a node now; it is asked as a heartbeat would ask it."""
-    answer = answers.get(slot)
+    answer = asked.answers.get(slot)
     if answer is None:
-        answer = answers[slot] = books.matcher.would_match(books.view, slot, books.now)
+        answer = asked.answers[slot] = books.matcher.would_match(books.view, slot, books.now)
     placed = [placement.row for placement in answer.placements]
     if entry.row in placed:
         return "would fit: waiting for a heartbeat"
     if entry.row in answer.declined:
         return "waiting for locality"
     why = books.matcher.why_not(books.view, slot, entry.row)
-    winner = books.rows.entries[placed[0]] if placed else None
-    if why or winner is None:
+    if why or not placed:
         return why or "would fit: outscored"
-    first = books.app_at[winner.app]
-    if first is None or winner.ask.stage < 0:
+    # A policy that places masters says whose instead of a row.
+    winner = books.rows.entries[placed[0]] if placed[0] >= 0 else None
+    first = books.app_at[-1 - placed[0] if winner is None else winner.app]
+    if first is None or (winner is not None and winner.ask.stage < 0):
         return "would fit: outscored"
-    name = first.job.stages[winner.ask.stage].name
-    return f"would fit: outscored by stage {name} of {first.job.name}"
+    if not sees(books, first, asked.caller):
+        return "would fit: outscored by another user's application"
+    what = "the master" if winner is None else f"stage {_stage(first, winner)}"
+    return f"would fit: outscored by {what} of {first.job.name}"
 
 
 def _limit(books: Books, app: App, entry: AskEntry) -> str:

@@ -165,7 +165,8 @@ def nodes(books: Books, request: ListNodes) -> Page[NodeReport]:
     wanted = (
         node
         for node in books.node_at[first:]
-        if not request.states or node.state.name in request.states
+        if (not request.states or node.state.name in request.states)
+        and request.node in ("", node.node_id)
     )
     return page(wanted, report, lambda node: str(node.slot), request.limit)
 
@@ -239,7 +240,37 @@ def metrics(books: Books) -> ClusterMetrics:
         containers_running=len(books.holdings),
         containers_pending=int(books.ledger.by_queue.pending[0]),
         use=names(np.array(measured).sum(axis=0).tolist()) if measured else {},
+        labels=tuple(sorted(_labels(books))),
+        outstanding_s=_running_s(books, held) + _unstarted_s(books),
     )
+
+
+def _labels(books: Books) -> set[str]:
+    """Return the labels of the nodes in service."""
+    bits = 0
+    for _, each in books.classes:
+        bits |= each
+    return {name for name, bit in books.labels.items() if name and bits & bit}
+
+
+def _unstarted_s(books: Books) -> float:
+    """Return the work that did not start, s of the whole cluster.
+
+    Masters report theirs; until one does, that is all of its job.
+    """
+    apps, total, n = books.ledger.apps, books.ledger.total, books.ledger.app_slots
+    some = total > 0
+    waits = [app is not None and app.state is AppState.ACCEPTED for app in books.app_at[:n]]
+    whole_s: Floats = (apps.work[:n, some] / total[some]).sum(axis=1)
+    left_s: Floats = np.where(waits, whole_s, apps.remaining[:n])
+    return float(left_s[apps.active[:n]].sum())
+
+
+def _running_s(books: Books, held: Floats) -> float:
+    """Return about how much is left of what runs, s of the whole cluster: half of a mean task."""
+    total = books.ledger.total
+    shares: Floats = held[total > 0] / total[total > 0]
+    return float(shares.sum()) * books.pace.mean_s / 2
 
 
 def containers(books: Books, app: App, request: ListContainers) -> Page[ContainerReport]:

@@ -107,6 +107,7 @@ class Books:
         "master_vector",
         "matcher",
         "matching",
+        "names_terms",
         "next_app",
         "next_serial",
         "next_token",
@@ -118,6 +119,7 @@ class Books:
         "out",
         "pace",
         "queues",
+        "queues_empty",
         "raises",
         "records",
         "refused_ends",
@@ -183,6 +185,8 @@ class Books:
         # These registered while nodes were still to come back after a restart, and hear when one
         # does.
         self.early: dict[AttemptId, Attempt] = {}
+        # Since when queues that were made at submissions are empty, by path.
+        self.queues_empty: dict[str, float] = {}
         # Nodes reported so many ends of containers which never ran there.
         self.refused_ends = 0
         # These are the attempts whose master has no container yet.
@@ -194,7 +198,7 @@ class Books:
         self.unlike = False
         self.labels: dict[str, int] = {"": 0}
         self.view.label_bits = self.labels
-        self.next_app = 1
+        self.next_app = self.own_number(1)
         self.next_serial = 1
         # It numbers the questions whether a node manager lives.
         self.next_token = 1
@@ -212,6 +216,8 @@ class Books:
         self.pace = Pace()
         self.started_s = 0.0
         self.now = 0.0
+        # Whoever keeps the decisions wants all that each went by, which costs time.
+        self.names_terms = False
         self.out: list[Effect] = []
         self.records: list[Table] = []
         # A task is [stage, task, run_s].
@@ -240,6 +246,11 @@ class Books:
         self.hears_grants = _hears(matcher, "granted")
         self.hears_matches = _hears(matcher, "matched")
         self.hears_ends = _hears(matcher, "ended")
+
+    def own_number(self, least: AppId) -> AppId:
+        """Return the smallest number from `least` on that this member gives to an application."""
+        member, members = self.settings.member, self.settings.members
+        return least + (member - least) % members
 
     def queue_of(self, app: App) -> str:
         """Return the path of an application's queue, of an ended one also where that is gone."""

@@ -24,6 +24,7 @@ def check(books: Books) -> None:
             classes[node.capacity, int(books.ledger.nodes.labels[node.slot])] += 1
     if classes != books.classes:
         raise InvariantError("the classes of nodes do not count the nodes that are up")
+    books.matcher.check(books.view)
 
 
 def _check_node(books: Books, node: Node) -> None:

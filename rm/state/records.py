@@ -498,7 +498,8 @@ class MatchState:
     pass. A version is only ever compared with one that was taken down before, never counted.
 
     * `matched_at` is the version at the last whole pass over all nodes, `cursor` the node slot
-      where the next one begins. A pass is `cut` where there was more to grant than one pass may;
+      where the next one begins; `passes` counts them, and one is under way where `in_pass`. A pass
+      is `cut` where there was more to grant than one pass may;
       `timer_set` says that one is about to come, in prompt pace.
     * `gangs_at` is the version at which no gang fitted, -1 if others were served since. No nodes
       are kept for gangs until `gangs_rest_s`.
@@ -515,9 +516,11 @@ class MatchState:
         "gang_line",
         "gangs_at",
         "gangs_rest_s",
+        "in_pass",
         "kinds_from",
         "looked",
         "matched_at",
+        "passes",
         "reserve_at",
         "reserved",
         "timer_set",
@@ -530,6 +533,8 @@ class MatchState:
         self.timer_set = False
         self.cursor = 0
         self.cut = False
+        self.in_pass = False
+        self.passes = 0
         self.gang_line = GangLine()
         self.gangs_at = -1
         self.gangs_rest_s = 0.0
@@ -550,11 +555,12 @@ class MatchState:
 
     def begin_pass(self) -> None:
         """Begin a pass over all nodes, not cut short so far."""
-        self.cut = False
+        self.cut, self.in_pass = False, True
+        self.passes += 1
 
     def end_pass(self) -> None:
         """End a pass over all nodes; one that was cut short does not count as fruitless."""
-        self.matched_at = -1 if self.cut else self.version
+        self.matched_at, self.in_pass = -1 if self.cut else self.version, False
 
     @property
     def pass_due(self) -> bool:

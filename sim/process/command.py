@@ -14,6 +14,7 @@ from nm.settings import NodeSettings
 from rm.match.registry import matcher_row
 from sim.cluster import Simulation
 from sim.faults import NO_FAULTS, Faults, faults_from_dict, random_faults
+from sim.members import Members
 from sim.process.outputs import check_folder, logged, summarise, write_run
 from sim.process.provenance import described
 from sim.recorder import Recorder
@@ -66,6 +67,8 @@ def simulated(
         raise InputError("--parquet", "needs --out DIR")
     if request.report and not request.out:
         raise InputError("--report", "needs --out DIR")
+    if request.members > 1 and make is not Simulation:
+        raise InputError("--members", "one manager is played: leave --play out")
     if request.out:
         check_folder(request.out)
     if request.parquet:
@@ -79,13 +82,17 @@ def simulated(
     what = described(request, cluster, jobs, settings)
     with _decision_log(request, what) as log:
         recorder = Recorder(log=log)
-        simulation = make(cluster, jobs, settings, recorder)
+        simulation: Simulation | Members
+        if request.members == 1:
+            simulation = make(cluster, jobs, settings, recorder)
+        else:
+            simulation = Members(cluster, jobs, settings, recorder, request.members)
         with quiet_collector(), _progress(progress, jobs, simulation):
             start = time.perf_counter()
             _run(simulation, settings.scheduler.matcher)
             wall_s = time.perf_counter() - start
     if simulation.stuck:
-        warn(f"stopped at {simulation.engine.now:.0f} s: {simulation.stuck}")
+        warn(f"stopped at {simulation.now_s:.0f} s: {simulation.stuck}")
     refused = [row for row in recorder.jobs if row.state == "REFUSED"]
     if len(refused) == len(jobs):
         raise InputError(f"job {refused[0].job.name!r}", refused[0].diagnostics)
@@ -97,7 +104,7 @@ def simulated(
         recorder,
         scheduler=_label(request, settings),
         seed=request.seed,
-        events=simulation.engine.events,
+        events=simulation.events,
         wall_s=wall_s,
         master=simulation.manager.books.master_vector,
     )
@@ -131,7 +138,7 @@ def check_times(jobs: Sequence[Job], until_s: float) -> None:
                 raise InputError(f"job {job.name!r}: stage {stage.name!r}", text)
 
 
-def _run(simulation: Simulation, matcher: str) -> None:
+def _run(simulation: Simulation | Members, matcher: str) -> None:
     """Run to the end; what breaks in another package's matcher is one PolicyError."""
     try:
         simulation.run()
@@ -301,7 +308,9 @@ def quiet_collector() -> Iterator[None]:
 
 
 @contextmanager
-def _progress(wanted: bool, jobs: Sequence[Job], simulation: Simulation) -> Iterator[None]:
+def _progress(
+    wanted: bool, jobs: Sequence[Job], simulation: Simulation | Members
+) -> Iterator[None]:
     """Show a bar of finished tasks on stderr, where that is a terminal."""
     if not wanted or not sys.stderr.isatty():
         yield
@@ -309,7 +318,7 @@ def _progress(wanted: bool, jobs: Sequence[Job], simulation: Simulation) -> Iter
     from weft.client.progress import following
 
     def told() -> tuple[float, str]:
-        text = f"tasks, at {simulation.engine.now:,.0f} s of virtual time"
+        text = f"tasks, at {simulation.now_s:,.0f} s of virtual time"
         return simulation.recorder.finished_tasks, text
 
     with following("simulating", sum(job.task_count for job in jobs), told):

@@ -41,6 +41,7 @@ KEYS = (
     "load",
     "estimate_error",
     "pace",
+    "members",
     "until_s",
     "version",
     "command",
@@ -74,6 +75,7 @@ def described(
         "load": request.load,
         "estimate_error": request.estimate_error,
         "pace": request.pace,
+        "members": request.members,
         "until_s": plain(settings.until_s),
         "version": {"weft": _version(), "python": platform.python_version()},
         # jobs or a cluster that were handed over as data have no command line
@@ -97,6 +99,7 @@ def command_of(request: Request) -> str:
         "--arrivals": "" if request.arrivals == "file" else request.arrivals,
         "--faults": request.faults,
         "--pace": "" if request.pace == "yarn" else request.pace,
+        "--members": "" if request.members == 1 else request.members,
         "--until": "" if math.isinf(request.until_s) else request.until_s,
     }
     for flag, value in given.items():

@@ -1,8 +1,8 @@
 """What a matcher had to choose from: the candidates of a decision, with the scores of each.
 
-A matcher answers with what it grants. Asked again with that ask hidden from it, it answers with its
-second choice, and so on: so any matcher, of another package too, tells its whole ranking in its own
-terms. What is not ranked was ruled out before, and `rm.report.explain` knows by what.
+A matcher answers with what it grants, and `ranked` with what it would have granted then: so any
+matcher, of another package too, tells its whole ranking in its own terms. What is not ranked was
+ruled out before, and `rm.report.explain` knows by what.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 from rm.core import ResourceManager
 from rm.ledger.asks import AskEntry
 from rm.ledger.view import View
-from rm.match.protocol import Match, Matcher, Placement, Scores
+from rm.match.protocol import Match, Matcher, Placement, Scores, every_term
 from rm.report.explain import why_not_on
 from rm.state.books import Books
 from sim.replay.recorded_run import Rerun, Step
@@ -109,22 +109,15 @@ class Weigher:
 def weigh(books: Books, matcher: Matcher, node: int, now: float, winner: Placement) -> Weighed:
     """Return rank what competes for a node slot with the placement that won; changes nothing."""
     view, rows = books.view, books.rows
-    ranked, hidden = [(winner.row, winner.scores)], {winner.row: rows.set_aside(winner.row)}
+    pending = rows.set_aside(winner.row)
     try:
-        while len(ranked) < RANKED_CANDIDATES_MAX:
-            placements = matcher.would_match(view, node, now).placements
-            fresh = next((one for one in placements if one.row not in hidden), None)
-            if fresh is None:
-                break
-            ranked.append((fresh.row, fresh.scores))
-            hidden[fresh.row] = rows.set_aside(fresh.row)
+        ranked = matcher.ranked(view, node, now, RANKED_CANDIDATES_MAX - 1)
     finally:
-        for row, count in hidden.items():
-            rows.put_back(row, count)
+        rows.put_back(winner.row, pending)
     found = [
-        Candidate(*_of(books, entry), entry.pending, scores)
-        for row, scores in ranked
-        if (entry := rows.entries[row]) is not None
+        Candidate(*_of(books, entry), entry.pending, every_term(matcher, view, one))
+        for one in (winner, *ranked)
+        if (entry := rows.entries[one.row]) is not None
     ]
     others, more = _others(books, node, {(one.app, one.stage) for one in found})
     free = tuple(view.nodes.available[node].tolist())

@@ -4,7 +4,7 @@ Nothing here comes from a core's books, but for one thing that no fact tells: wh
 for whom (`Kept`), as clients are told.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from weft.model.cluster import ClusterSpec
@@ -13,9 +13,12 @@ from weft.model.job import Job
 
 
 class Kept(NamedTuple):
-    """From now on these nodes are kept, and no others."""
+    """From now on these nodes are kept, and no others: each for an ask of an application.
 
-    nodes: frozenset[NodeId]
+    It is 0 where a gang or a master has it, or what was preempted for an ask.
+    """
+
+    nodes: Mapping[NodeId, AppId]
 
 
 class Ended(NamedTuple):

@@ -150,6 +150,12 @@ class Holdings:
         extra = more or (0.0,) * len(held)
         return max((h + e) / c for h, e, c in zip(held, extra, self.total, strict=True) if c)
 
+    def used_ratio(self, leaf: str, more: Vector = ()) -> float:
+        """Return the dominant share that a leaf holds, masters and `more`, over its guarantee."""
+        extra = more or (0.0,) * len(self.total)
+        held = zip(self.held[leaf], self.of_masters(leaf), extra, self.total, strict=True)
+        return max((h + m + e) / c for h, m, e, c in held if c) / max(self.share[leaf][0], 1e-9)
+
     def able(self, row: Row, name: NodeId) -> bool:
         """Return whether a node may run it once it is empty."""
         node, ask = self.nodes[name], row.ask
@@ -165,12 +171,17 @@ class Holdings:
             return False
         return self.able(row, name)
 
-    def room_for(self, row: Row, name: NodeId) -> int:
-        """Return how many of it could start on a node as it is."""
-        if not self.able(row, name):
-            return 0
-        needs = zip(row.ask.demand, self.free[name], strict=True)
-        return int(min((f + SLACK) // need for need, f in needs if need > 0))
+    def all_fit(self, row: Row, free: dict[NodeId, list[float]]) -> bool:
+        """Take the room of all that is pending out of what is free; return whether there was."""
+        for _ in range(row.pending):
+            for name, left in free.items():
+                needs = zip(row.ask.demand, left, strict=True)
+                if self.able(row, name) and all(need <= f + SLACK for need, f in needs):
+                    free[name] = [f - n for f, n in zip(left, row.ask.demand, strict=True)]
+                    break
+            else:
+                return False
+        return True
 
     def may_hold(self, row: Row) -> bool:
         """Return whether limits surely let it have one more, whatever is counted how."""

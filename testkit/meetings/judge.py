@@ -6,7 +6,7 @@ the end: gangs whole, and everybody told how it ended.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 
@@ -35,6 +35,10 @@ STARVING_GRANTS = 10
 BY_WORK = ("sjf", "tetris", "graphene", "carbyne", "fair", "drf")
 _BEFORE_MASTER = ("NEW", "SUBMITTED", "ACCEPTED")
 DELAY_SCHEDULERS = ("capacity", "fair")
+IN_LINE = ("capacity", "fifo")
+# They go down the tree of queues, and to leaves below their guarantee first.
+BY_HDRF = ("drf", "carbyne")
+BY_TREE = ("capacity", "fair", *BY_HDRF)
 
 
 class Judge(Holdings):
@@ -42,8 +46,10 @@ class Judge(Holdings):
 
     def __init__(self, seen: Evidence) -> None:
         super().__init__(seen)
-        self.kept: frozenset[NodeId] = frozenset()
-        self.kept_before: frozenset[NodeId] = frozenset()
+        self.kept: Mapping[NodeId, AppId] = {}
+        self.kept_before: Mapping[NodeId, AppId] = {}
+        # When something was granted last.
+        self.granted_s = -1.0
         self.idle_s = 0.0
         lasting = sorted(
             stage.actual_duration_of(task)
@@ -88,6 +94,7 @@ class Judge(Holdings):
                     key: row for key, row in self.pending_rows.items() if row.app != event.app
                 }
         elif isinstance(event, Kept):
+            yield from self._kept_in_line(now, event)
             self.kept_before, self.kept = self.kept, event.nodes
 
     def _asked(self, now: float, event: ContainersAsked) -> None:
@@ -129,6 +136,7 @@ class Judge(Holdings):
                 yield from self._in_turn(now, event, row)
             self._overtakes(now, event, app)
             self._serves(event)
+            self.granted_s = now
             row.granted += 1
             row.beside.clear()
             for other in self.pending_rows.values():
@@ -206,9 +214,8 @@ class Judge(Holdings):
 
     def _in_turn(self, now: float, event: Placed, row: Row) -> Iterator[str]:
         """Yield who is served above its guarantee though one below asks for this very room."""
-        matcher = self.seen.matcher
-        # Graphene bounds the unfairness by counters.
-        if matcher == "graphene" and not row.ask.gang:
+        # Graphene bounds the unfairness by counters, of gangs as of any ask.
+        if self.seen.matcher == "graphene":
             return
         if event.node in self.kept or event.node in self.kept_before or prefers(row.ask):
             return
@@ -220,15 +227,25 @@ class Judge(Holdings):
             if other.ask.kind is AskType.ALTRUISTIC:
                 continue
             mine, theirs = parting(event.queue, self.leaf(other))
-            if not mine or not self._is_owed(mine, theirs, event, other):
+            if not mine or not self.is_open(other, event.node) or not self.may_hold(other):
                 continue
-            if self.is_open(other, event.node) and self.may_hold(other):
+            if self._is_owed(mine, theirs, event, other):
                 yield f"a queue above its guarantee goes before one below [{mine}, {theirs}]"
+                return
+            if self.seen.matcher in BY_TREE and self._leaf_is_owed(mine, event, other):
+                yield (
+                    "a queue goes before one with a leaf below its guarantee "
+                    f"[{event.queue}, {self.leaf(other)}]"
+                )
                 return
 
     def _is_owed(self, mine: str, theirs: str, event: Placed, other: Row) -> bool:
         above, below = self.share[mine][0], self.share[theirs][0]
         if self.dominant(mine) <= above + SLACK:
+            return False
+        # Under H-DRF a queue counts as its child that holds the least of its guarantee.
+        own = self.dominant(event.queue) - self.share[event.queue][0]
+        if self.seen.matcher in BY_HDRF and mine != event.queue and own <= SLACK:
             return False
         if self.dominant(theirs, other.ask.demand) > below - SLACK:
             return False
@@ -241,17 +258,70 @@ class Judge(Holdings):
             )
         return True
 
+    def _leaf_is_owed(self, mine: str, event: Placed, other: Row) -> bool:
+        """Whether a leaf stays below its guarantee, and all beside it that ask are above theirs."""
+        leaf = self.leaf(other)
+        if self.used_ratio(leaf, other.ask.demand) > 1 - SLACK:
+            return False
+        rivals = {self.leaf(row) for row in self.pending_rows.values()} | {event.queue}
+        return all(
+            self.dominant(rival) > self.share[rival][0] + SLACK
+            for rival in rivals
+            if f"{rival}.".startswith(f"{mine}.")
+        )
+
+    def _kept_in_line(self, now: float, event: Kept) -> Iterator[str]:
+        """Yield who has a node kept though an earlier one of its queue starves for such a node."""
+        if self.seen.matcher not in IN_LINE:
+            return
+        for node, app in event.nodes.items():
+            if not app or self.kept.get(node) == app:
+                continue
+            for row in self.pending_rows.values():
+                if row.app in event.nodes.values() or self._order(row.app) >= self._order(app):
+                    continue
+                if self.leaf(row) == self.queue[app] and self._starves(row, now, node):
+                    names = f"{self.job[app].name}, {self.job[row.app].name}, {node}"
+                    yield f"a node is kept for a later one of a line [{names}]"
+                    return
+
+    def _starves(self, row: Row, now: float, node: NodeId) -> bool:
+        """Whether it got nothing for longer than patience while others did, and fits nowhere."""
+        if row.ask.gang or prefers(row.ask) or not self.able(row, node):
+            return False
+        if now - max(row.waits_s, row.asked_s) <= self.seen.patience_s + SLACK:
+            return False
+        if self.granted_s <= row.waits_s or not self.may_hold(row):
+            return False
+        return not any(self.is_open(row, name) for name in self.nodes)
+
     def _overtakes(self, now: float, event: Placed, app: AppId) -> None:
         for row in self.pending_rows.values():
             if row.app == app or not self.able(row, event.node):
                 continue
-            if not self.may_hold(row):
+            if not self.may_hold(row) or (row.ask.gang and not self._gang_has_a_claim(row)):
                 row.waits_s, row.overtaken = now, 0
             elif self._large_and_first(row):
                 later = self._order(app) > self._order(row.app)
                 row.overtaken += self.seen.matcher != "fifo" or later
             elif self.seen.matcher not in BY_WORK and self.leaf(row) == event.queue:
                 row.overtaken += self._order(app) > self._order(row.app) and self._is_head(row)
+
+    def _gang_has_a_claim(self, row: Row) -> bool:
+        """Whether a gang's queue stays within its guarantee, or no rival holds less of its own."""
+        leaf, rest = self.leaf(row), [0.0] * len(self.total)
+        for other in self.pending_rows.values():
+            if (other.app, other.ask.stage) == (row.app, row.ask.stage):
+                rest = [r + other.pending * d for r, d in zip(rest, other.ask.demand, strict=True)]
+        guarantee = self.share[leaf][0]
+        held = zip(self.held[leaf], self.of_masters(leaf), rest, self.total, strict=True)
+        if all(h + m + r <= guarantee * c for h, m, r, c in held):
+            return True
+        mine = self.used_ratio(leaf)
+        return all(
+            self.used_ratio(self.leaf(other)) >= mine or other.ask.label != row.ask.label
+            for other in self.pending_rows.values()
+        )
 
     def _is_head(self, row: Row) -> bool:
         """Whether nobody before it in its queue waits."""
@@ -321,14 +391,18 @@ class Judge(Holdings):
         self.chosen[1].add(event.container)
 
     def _taken_for_nobody(self, event: PreemptionChosen) -> Iterator[str]:
+        """Yield whose container goes though all whose queues may claim something have room."""
+        free = {name: list(left) for name, left in self.free.items()}
+        for name in self.kept:
+            if name != event.node:
+                del free[name]
         for row in self.pending_rows.values():
             guarantee = self.share[self.leaf(row)][0]
             if self.leaf(row) == event.queue or not self.able(row, event.node):
                 continue
             if self.dominant(self.leaf(row)) >= guarantee - SLACK:
                 continue
-            free = [name for name in self.nodes if name not in self.kept or name == event.node]
-            if row.ask.gang or sum(self.room_for(row, name) for name in free) < row.pending:
+            if row.ask.gang or not self.all_fit(row, free):
                 return
         yield f"a container is taken for nobody who needs its room [{event.queue} {event.node}]"
 

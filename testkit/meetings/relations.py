@@ -1,7 +1,8 @@
 """Relations between two runs: what changes nothing, and what makes nobody wait much longer."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,22 +16,30 @@ from weft.model.resources import Vector
 
 # A power of two changes no digit.
 FACTOR = 1024.0
+# What is done so often is done at least once where nothing but an idle node is more.
+OFTEN = 8
 # One wait may grow by the first factor and so many seconds; on average all may by the second.
 LONGER_FACTOR, LONGER_S = 2.0, 120.0
 MEAN_FACTOR, MEAN_LONGER_S = 1.25, 6.0
 
 
 class Relation(NamedTuple):
-    """Makes the other meeting; None where it does not apply. `same`: nothing may change at all."""
+    """Makes the other meeting; None where it does not apply.
+
+    `same`: nothing may change at all. It is always tried where a row has its `topic`.
+    """
 
     other: Callable[[Meeting], Meeting | None]
     same: bool = True
+    topic: Mapping[str, str] = {}
 
 
 def compare(name: str, one: Evidence, other: Evidence) -> str:
     """Return how a relation is broken; empty: it holds."""
     if RELATIONS[name].same:
         return _first_difference(one, other)
+    if name == USELESS_NODE and _overbooked(one) >= OFTEN and not _overbooked(other):
+        return f"nothing is overbooked any more [{_overbooked(one)} were]"
     after = {end.job.name: end for end in other.jobs}
     sums = [0.0, 0.0]
     for end in one.jobs:
@@ -46,6 +55,23 @@ def compare(name: str, one: Evidence, other: Evidence) -> str:
     if sums[1] > MEAN_FACTOR * sums[0] + MEAN_LONGER_S * len(one.jobs):
         return f"jobs wait longer [{sums[0]:.0f} s in sum, now {sums[1]:.0f}]"
     return ""
+
+
+def _overbooked(seen: Evidence) -> int:
+    """Return how many tries took more of what may be promised twice than their node had left."""
+    found, names = 0, seen.cluster.types.names
+    for name in set(seen.overbooked) & set(names):
+        held: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        for one in sorted(seen.starts, key=lambda start: start.start_s):
+            job = seen.jobs[one.job].job
+            need = 0.0
+            if job.master is None:
+                need = job.stages[one.stage].demand_of(one.task).get(name, 0.0)
+            now = [(end_s, amount) for end_s, amount in held[one.node] if end_s > one.start_s]
+            held[one.node] = [*now, (one.end_s, need)]
+            most = seen.cluster.nodes[one.node].capacity[names.index(name)]
+            found += need > 0 and sum(amount for _, amount in now) + need > most * (1 + 1e-9)
+    return found
 
 
 def _first_difference(one: Evidence, other: Evidence) -> str:
@@ -259,6 +285,7 @@ def _idle_preemption(meeting: Meeting) -> Meeting | None:
     return replace(meeting, manager={**meeting.manager, "preemption": True})
 
 
+USELESS_NODE = "there is a node that nobody may use"
 RELATIONS: dict[str, Relation] = {
     "cores are counted in other units": Relation(_scaled("vcores")),
     "memory is counted in other units": Relation(_scaled("memory_mb")),
@@ -269,17 +296,33 @@ RELATIONS: dict[str, Relation] = {
     "a gang of one is a task": Relation(_plain_ones),
     "all nodes have the label that all need": Relation(_labelled),
     "one queue needs no preemption": Relation(_idle_preemption),
-    "there is a node that nobody may use": Relation(_useless_node, same=False),
+    USELESS_NODE: Relation(
+        _useless_node, same=False, topic={"matcher": "graphene", "overbook": "network"}
+    ),
     "there is one more node": Relation(_more_room, same=False),
     "a queue is emptied": Relation(_emptied, same=False),
 }
 
 
-def others(meeting: Meeting) -> Iterator[tuple[str, Meeting]]:
-    """Yield the other meeting of each relation that applies."""
-    if meeting.row["faults"] != "none":
-        return
+def others(meeting: Meeting, most: int) -> list[tuple[str, Meeting]]:
+    """Return the other meeting of `most` relations that apply, of others for another seed.
+
+    Those whose topic the row has come first, beside them.
+    """
+    row, found = meeting.row, []
+    if row["faults"] != "none":
+        return []
     for name, relation in RELATIONS.items():
         other = relation.other(meeting)
         if other is not None:
-            yield name, other
+            found.append((name, other))
+    if len(found) <= most:
+        return found
+
+    def on_topic(name: str) -> bool:
+        topic = RELATIONS[name].topic
+        return bool(topic) and all(row[key] == value for key, value in topic.items())
+
+    turn = meeting.seed % len(found)
+    chosen = [*found[turn:], *found[:turn]][:most]
+    return [one for one in found if on_topic(one[0]) and one not in chosen] + chosen

@@ -10,7 +10,7 @@ from sim.recorder import Recorder
 from sim.results import Run, job_rows
 from testkit.meetings.drawn import HEARTBEAT_S, PATIENCE_S, Meeting
 from testkit.meetings.evidence import Ended, Evidence, Kept, Start
-from weft.model.ids import NodeId
+from weft.model.ids import AppId, NodeId
 from weft.protocol.facts import (
     AppChanged,
     Closed,
@@ -37,7 +37,7 @@ class _Listener:
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
-        self._kept: frozenset[NodeId] = frozenset()
+        self._kept: dict[NodeId, AppId] = {}
         self.events: list[tuple[float, object]] = []
         simulation.watchers.append(self.note)
         simulation.listen(self.message)
@@ -57,7 +57,16 @@ class _Listener:
     def _look(self, now: float) -> None:
         books = self._simulation.manager.books
         reserved = books.ledger.nodes.reserved
-        kept = frozenset(node.node_id for node in books.node_at if reserved[node.slot])
+        slots = reserved[: len(books.node_at)].nonzero()[0].tolist()
+        if not slots and not self._kept:
+            return
+        asks = [entry for entry in books.rows.entries if entry is not None and not entry.ask.gang]
+        apps = {entry.serial: books.app_at[entry.app] for entry in asks}
+        kept = {}
+        for slot in slots:
+            serial = int(reserved[slot])
+            app = apps.get(serial) if serial in books.matching.reserved else None
+            kept[books.node_at[slot].node_id] = 0 if app is None else app.app_id
         if kept != self._kept:
             self._kept = kept
             self.events.append((now, Kept(kept)))

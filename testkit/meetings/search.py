@@ -68,10 +68,7 @@ def _problems(meeting: Meeting, only: str, relations_max: int) -> Iterator[str]:
     # Two runs that do not end have no times to compare.
     if ran.problem or not ends:
         return
-    chosen = list(relations.others(meeting))
-    if len(chosen) > relations_max:
-        chosen = (chosen * 2)[meeting.seed % len(chosen) :][:relations_max]
-    for name, other in chosen:
+    for name, other in relations.others(meeting, relations_max):
         if only and not only.startswith(name.translate(_NO_DIGITS)):
             continue
         after = run(other, watched=False)

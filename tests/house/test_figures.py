@@ -6,9 +6,6 @@ import pytest
 
 from tools import figures
 
-EVERY = figures.sources()
-PURE = [source for source in EVERY if source.is_pure]
-
 PACKED = ("ATTEMPT_BITS", "CONTAINER_BITS", "EPOCH_BITS")
 SHIFTS = (8, 24, 32, 40)  # the same, and sums of them
 
@@ -24,7 +21,7 @@ def test_ids_are_taken_apart_in_one_place() -> None:
     """`attempt >> ATTEMPT_BITS` is `app_of_attempt`: who reads it need not know the packing."""
     bare = [
         f"{source.name}:{node.lineno}"
-        for source in EVERY
+        for source in figures.sources()
         if not source.is_kernel and source.name != "weft/model/ids.py"
         for node in ast.walk(source.tree)
         if isinstance(node, ast.BinOp)
@@ -39,7 +36,7 @@ def test_kernels_take_structures() -> None:
     """Seven arrays in a row can be swapped unseen; a NamedTuple's fields cannot."""
     wide = [
         f"{source.name}:{name}"
-        for source in EVERY
+        for source in figures.sources()
         if source.is_kernel
         for name, function in source.functions()
         if figures.parameters(function) > figures.KERNEL_PARAMETERS_MAX
@@ -49,5 +46,6 @@ def test_kernels_take_structures() -> None:
 
 def test_pure_code_says_its_types() -> None:
     """`Any` is for tables of handlers and data still to be read (`weft.model.json_types`)."""
-    found = {source.name: figures.anys(source) for source in PURE if figures.anys(source)}
+    pure = [source for source in figures.sources() if source.is_pure]
+    found = {source.name: figures.anys(source) for source in pure if figures.anys(source)}
     assert sum(found.values()) < 150, found

@@ -206,6 +206,7 @@ def requests(app: int) -> dict[str, Any]:
     about = {
         "NewApplication": Nothing(),
         "SubmitApplication": submit,
+        "FindSubmission": pb.FindSubmissionRequest(submission_id="alice's"),
         "KillApplication": pb.KillApplicationRequest(app_id=app),
         "MoveApplication": pb.MoveApplicationRequest(app_id=app, queue="open"),
         "SetPriority": pb.SetPriorityRequest(app_id=app, priority=3),
@@ -221,6 +222,8 @@ def requests(app: int) -> dict[str, Any]:
         "SetQueues": pb.SetQueuesRequest(queues_json=b'{"root": null}', dry_run=True),
         "GetMetrics": Nothing(),
         "GetManager": Nothing(),
+        "GetSettings": Nothing(),
+        "GetQueues": Nothing(),
         "Explain": pb.ExplainRequest(app_id=app),
         "ListContainers": pb.ListContainersRequest(app_id=app),
         "WatchEvents": pb.WatchEventsRequest(),

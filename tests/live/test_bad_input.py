@@ -2,25 +2,15 @@
 
 import json
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from testkit.forked import weft
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.model.errors import WeftError
-
-WEFT = [sys.executable, "-c", "from lab.cli import main; main()"]
-
-
-def weft(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user would."""
-    return subprocess.run(
-        [*WEFT, *arguments], capture_output=True, text=True, timeout=120, check=False
-    )
 
 
 @pytest.fixture(scope="module")

@@ -1,29 +1,21 @@
 """Real nodes are taken out of service by the command line, upgraded and put back."""
 
 import json
-import subprocess
-import sys
 import urllib.request
 
 import pytest
 
+from testkit import forked
 from testkit.live import Cluster, Part, assert_ran_right, chain, until, wait_for_nodes
 from weft.client.api import Client
 
 MEMORY_MB = 16384.0
 NODE = f"--cluster=1x8vcores,{MEMORY_MB:.0f}memory_mb,800disk_mbps,1000network_mbps"
-WEFT = [sys.executable, "-c", "from lab.cli import main; main()"]
 
 
-def weft(manager: Part, *arguments: str) -> subprocess.CompletedProcess[str]:
+def weft(manager: Part, *arguments: str) -> forked.Said:
     """Run a command against the cluster."""
-    return subprocess.run(
-        [*WEFT, *arguments, "--rm", manager.address],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return forked.weft(*arguments, "--rm", manager.address)
 
 
 def get(url: str) -> str:

@@ -21,11 +21,13 @@ from rm.process.ranks import Ranks
 from testkit.etcd import EtcdServer
 from testkit.live import until
 from weft.client.certificates import make
+from weft.ha import etcd as etcd_client
 from weft.ha import etcd_pb2 as pb
 from weft.ha.etcd import Etcd, EtcdAwayError, EtcdSettings, delete, get, parse, put
 from weft.ha.leading import Leading
 from weft.model.errors import InputError, WeftError
 from weft.runtime.interfaces import StoreUnavailableError
+from weft.runtime.kept_clock import KeptClock
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +72,15 @@ def test_records_come_back_in_order_over_takeovers(place: Place) -> None:
     assert journal.read() == []
     assert journal.cluster_ts(123) == 123
     assert journal.saved_keys() is None
+    journal.keep_clock(KeptClock(7.0, 2.0))
     journal.save_keys({"keys": [1]})
     journal.append([{"n": 1}, {"n": 2, "text": "zwei\n"}])
     journal.append([{"n": 3}])
     again = place.journal()
     assert again.cluster_ts(456) == 123
+    again.keep_clock(KeptClock(7.0, 2.0))
+    with pytest.raises(InputError, match=r"--time-scale: .*clock was begun with 2\.0, not 1\.0"):
+        again.keep_clock(KeptClock(7.0, 1.0))
     assert again.saved_keys() == {"keys": [1]}
     assert again.read() == [{"n": 1}, {"n": 2, "text": "zwei\n"}, {"n": 3}]
     again.append([{"n": 4}])
@@ -92,6 +98,7 @@ def test_who_was_replaced_writes_nothing(place: Place) -> None:
         lambda: old.append([{"n": 2}]),
         lambda: old.save_keys({"keys": []}),
         lambda: old.cluster_ts(1),
+        lambda: old.keep_clock(KeptClock(0.0, 1.0)),
         old.read,
     ):
         before = place.names()
@@ -360,6 +367,22 @@ def test_etcd_away_is_told_and_comes_back(tmp_path: Path) -> None:
             time.sleep(0.1)
     assert place.journal().read() == [{"n": 1}, {"n": 2}]
     server.close()
+
+
+def test_keys_that_are_more_than_one_answer_may_have_come_in_several(
+    server: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small ones before large ones have many asked for at once."""
+    small = [("grpc.max_receive_message_length", 2_500_000)]
+    monkeypatch.setattr(etcd_client, "_OPTIONS", [*etcd_client._OPTIONS[1:], *small])
+    one = Etcd(EtcdSettings((server.address,), "large"))
+    keys = [f"large/{number:04}".encode() for number in range(300)]
+    for first in range(0, 290, 100):
+        one.transact((), [put(key, b"x") for key in keys[first : min(first + 100, 290)]])
+    for key in keys[290:]:
+        one.transact((), [put(key, bytes(1_000_000))])
+    assert [key.key for page in one.pages(b"large/") for key in page] == keys
+    one.close()
 
 
 def test_an_endpoint_that_is_not_there_is_left_for_the_next(server: EtcdServer) -> None:

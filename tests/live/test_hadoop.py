@@ -69,6 +69,31 @@ def test_rmadmin_reads_the_queues_again_from_the_file_that_the_cluster_began_wit
         assert "yarn.resourcemanager.admin.address" in (conf / "yarn-site.xml").read_text()
 
 
+def test_rmadmin_gives_a_node_another_size_or_none_where_one_of_them_is_unknown() -> None:
+    with (
+        LocalCluster(LocalSettings(cluster="2x4vcores,4096memory_mb", hadoop=True)) as cluster,
+        Client(cluster.address) as client,
+    ):
+
+        async def resize(*more: Any) -> None:
+            peer = await Peer.dial(ready(cluster, "clients"), CLIENTS, "ada")
+            found = await peer.call("getClusterNodes", pb.NodesQuery(), pb.Nodes)
+            admin = await Peer.dial(ready(cluster, "clients"), ADMIN, "ada")
+            size = pb.ResourceOption(resource=pb.Resource(memory=1024, virtual_cores=2))
+            rows = [pb.NodeResource(node=found.nodes[0].node, option=size), *more]
+            await admin.call("updateNodeResource", pb.UpdateNodeResource(nodes=rows), pb.Empty)
+
+        def sizes() -> list[float]:
+            return sorted(node.capacity["memory_mb"] for node in client.nodes())
+
+        away = pb.NodeResource(node=pb.NodeId(host="away", port=1))
+        with pytest.raises(CallFailed, match="unrecognized node: away:1"):
+            run(resize(away))
+        assert sizes() == [4096.0, 4096.0]
+        run(resize())
+        assert sizes() == [1024.0, 4096.0]
+
+
 async def until(look: Callable[[], Awaitable[Any]], what: str) -> Any:
     give_up = time.monotonic() + PATIENCE_S
     while not (found := await look()):

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 import weft.results
 from lab.cli import weft as command
+from testkit.forked import weft as run_weft
 from weft.client.api import Client
 from weft.client.local import KEPT_MB, LocalCluster, LocalSettings
 from weft.model.jobfile import job_from_dict
@@ -36,12 +37,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 def address(cluster: LocalCluster) -> str:
     """host:port of its Resource Manager."""
     return cluster.address
-
-
-def run_weft(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*WEFT, *arguments], capture_output=True, text=True, timeout=120, check=False
-    )
 
 
 def job(name: str, script: str, **more: Any) -> dict[str, Any]:
@@ -78,7 +73,8 @@ def test_a_failure_is_told_with_its_task_and_the_end_of_its_stderr(
     first = done.stderr.splitlines()[0]
     assert re.fullmatch(r"application_\d+_\d+ dying", first)  # the id comes first
     assert "only[0] attempt 1 on " in done.stderr
-    assert "exit code 3" in done.stderr
+    assert "with exit code 3\n" in done.stderr
+    assert "exit code 3: exit code 3" not in done.stderr
     assert "  | line 40" in done.stderr
     assert "line 5\n" not in done.stderr
     assert "FAILED" in done.stdout
@@ -138,8 +134,27 @@ def test_an_application_is_found_by_name_number_and_dash(address: str) -> None:
     for text in ("by name", str(app), "-"):
         said = runner.invoke(command, ["app", text, "--rm", address, "--json"])
         assert json.loads(said.output)["app_id"] == app
+    for order in (["priority", "by name", "7"], ["move", "by name", "default"]):
+        said = runner.invoke(command, [*order, "--rm", address])
+        # It has ended, so the manager refuses it: it was found.
+        assert "it is FINISHED" in str(said.exception), said.output
     said = runner.invoke(command, ["app", "no such job", "--rm", address])
     assert "no such job" in str(said.exception)
+
+
+def test_logs_of_emulated_tasks_are_one_line(tmp_path: Path) -> None:
+    path = write(tmp_path, job("small", "true"))
+    with LocalCluster(LocalSettings(nodes=1, time_scale=20.0), tmp_path / "c") as cluster:
+        rm = ["--rm", cluster.address]
+        run = CliRunner()
+        done = run.invoke(command, ["submit", "--wait", *rm, path])
+        assert done.exit_code == 0, done.output
+        said = run.invoke(command, ["logs", "-", *rm])
+        assert said.stderr == "its tasks are emulated: they run no command and write nothing\n"
+        kill = run.invoke(command, ["kill", "small", *rm])
+        assert "is no id or number: several jobs may have one name" in str(kill.exception)
+        foreseen = run.invoke(command, ["predict", "-", *rm])
+        assert str(foreseen.exception) == "application 1: has ended, or never was"
 
 
 def test_events_are_of_one_application_and_speak_in_names(address: str) -> None:

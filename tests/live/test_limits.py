@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from nm.process.cgroups import Cgroups, Use, find
@@ -73,6 +74,77 @@ def test_a_task_uses_no_more_cpu_than_it_asked_for_and_is_measured(cluster: Clus
         )
         assert 0.0 < use < 0.75
         client.kill(app, "enough")
+
+
+# A fork bomb of 2,047 processes: each forks twice, and what cannot fork stays.
+BOMB = """
+import os, time
+depth = 0
+while depth < 10:
+    try:
+        if os.fork() and os.fork():
+            break
+    except OSError:
+        break
+    depth += 1
+time.sleep(3 if depth == 0 else 600)
+raise SystemExit(7)
+"""
+
+
+@pytest.mark.parametrize("groups", [pytest.param("auto", marks=kernel), "off"])
+def test_a_fork_bomb_stays_below_its_limit_and_its_end_says_so(
+    cluster: Cluster, groups: str
+) -> None:
+    if groups == "auto" and GROUPS is not None and "pids" not in GROUPS._parents:
+        pytest.skip("no control groups for processes")
+    most = 0
+    with Client(real_host(cluster, f"--cgroups={groups}", "--task-processes-max=60")) as client:
+        wait_for_nodes(client, 1)
+        bad = client.submit(Job("bomb", (stage("fork", BOMB),), max_task_attempts=1))
+        good = client.submit(Job("good", (stage("sit", "import time; time.sleep(2)"),)))
+
+        def over() -> bool:
+            nonlocal most
+            most = max(most, sum(1 for _ in processes_of(BOMB)))
+            return client.application(bad).final_status == "FAILED"
+
+        until(over, "the bomb's job ended")
+        assert client.wait([good])[good].final_status == "SUCCEEDED"
+        assert "more than 60 processes" in client.application(bad).diagnostics
+        assert {node.state for node in client.nodes()} == {"RUNNING"}
+        until(lambda: not list(processes_of(BOMB)), "nothing of the bomb is left")
+    # Without groups they are counted once a second, and may be more until then.
+    assert groups == "off" or most <= 60
+
+
+def processes_of(script: str) -> Iterator[int]:
+    """Processes that run a script of Python's."""
+    for process in psutil.process_iter(["cmdline"]):
+        if script in (process.info["cmdline"] or []):
+            yield process.pid
+
+
+@kernel
+def test_a_group_in_which_a_process_was_refused_serves_nobody_else() -> None:
+    groups, _ = find(f"test-{os.getpid()}")
+    assert groups is not None
+    if "pids" not in groups._parents:
+        pytest.skip("no control groups for processes")
+    held = Limits(["memory_mb", "vcores"], groups, processes_max=2)
+    try:
+        name, _ = enter(held, 1)
+        assert run_in(held, 1, "sleep 5 & sleep 5 & wait") != 0
+        assert held.refused_a_process(1)
+        assert not held.refused_a_process(1), "it was told"
+        held.close(1)
+        until(lambda: not groups.processes(name), "they are killed")
+        held.sweep()
+        assert enter(held, 2)[0] != name
+        assert not held.refused_a_process(2)
+        held.close(2)
+    finally:
+        held.end()
 
 
 def test_without_groups_tasks_run_all_the_same_and_are_measured(cluster: Cluster) -> None:

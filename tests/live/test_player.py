@@ -180,7 +180,9 @@ def test_a_decision_shows_who_competed_and_by_what_scores(
     assert timeline.jobs[job]["name"] in won
     assert timeline.jobs[job]["stages"][stage]["name"] in won
     assert f"{scores['perf']:.3g}"[:5] in won
-    assert "perf" in page.locator(".candidates thead").inner_text()
+    head = page.locator(".candidates thead").inner_text()
+    # perf = pri x packing - work left can be added up.
+    assert all(name in head for name in ("perf", "pri", "packing", "work left")), head
     page.reload()
     page.wait_for_selector(f"h2:text-is('Decision {place + 1:,} of {len(rows):,}')")
 

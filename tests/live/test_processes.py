@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from testkit.forked import ended
 from testkit.live import Cluster, chain, series, until, wait_for_nodes
 from weft.client.api import Client
 from weft.model.job import Edge, EdgeKind, Job, Stage
@@ -17,9 +18,7 @@ HOST = "--cluster=1x8vcores,16384memory_mb"
 
 def refused(*command: str) -> tuple[int, str]:
     """Exit code and stderr of a process that must not start."""
-    done = subprocess.run(
-        [sys.executable, "-m", *command], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = ended(*command)
     return done.returncode, done.stderr.strip()
 
 

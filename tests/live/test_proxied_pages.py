@@ -1,5 +1,7 @@
 """A page that an application shows is no page of Weft's, in a real browser: also to an operator."""
 
+import gzip
+import http.client
 import os
 import ssl
 from collections.abc import Iterator
@@ -34,7 +36,8 @@ const attempt = (name, work) => work().then(
   await attempt("kill", () => fetch("/ws/v1/cluster/apps/APP/state", {method: "PUT",
     headers: {"Content-Type": "application/json"}, body: '{"state": "KILLED"}'}));
   await attempt("read", () => fetch("/ws/v1/cluster/apps", {credentials: "include"}));
-  await attempt("own", () => fetch("data.json"));
+  await attempt("own", () => fetch("data.json",
+    {headers: {"X-Requested-With": "XMLHttpRequest"}}));
   try { tried.cookie = document.cookie; } catch { tried.cookie = "refused"; }
   tried.origin = self.origin;
   tried.script = self.loaded;
@@ -57,6 +60,8 @@ class Master:
 
     async def _answer(self, request: web.Request) -> web.Response:
         self.seen.append(dict(request.headers))
+        if request.match_info["tail"] == "moved":
+            raise web.HTTPFound("/stage/?id=3&attempt=0")
         kinds = {
             "": (EVIL.replace("APP", APP), "text/html"),
             "style.css": ("body { color: rgb(1, 2, 3) }", "text/css"),
@@ -122,8 +127,57 @@ def tried(page: Any) -> dict[str, str]:
     return found
 
 
+def test_what_a_master_packed_is_passed_on_as_it_is(browser: Any) -> None:
+    """Whoever unpacked it for the browser would hold all that it becomes."""
+    packed = gzip.compress(b"<title>done</title>" + b" " * (64 << 20))
+
+    async def answer(request: web.Request) -> web.Response:
+        assert "gzip" in request.headers["Accept-Encoding"]
+        headers = {"Content-Encoding": "gzip", "Content-Type": "text/html"}
+        return web.Response(body=packed, headers=headers)
+
+    def app() -> web.Application:
+        made = web.Application()
+        made.router.add_get("/{tail:.*}", answer)
+        return made
+
+    manager, packs = Manager(nodes=3, apps=500), Served(app)
+    manager.url = packs.url
+    pages = Served(lambda: make_app(WebSettings(port=0, watch=False), manager))  # type: ignore[arg-type]
+    try:
+        host, _, port = pages.url.rpartition("/")[2].rpartition(":")
+        asked = http.client.HTTPConnection(host, int(port), timeout=30)
+        asked.request("GET", f"/proxy/{APP}/", headers={"Accept-Encoding": "gzip"})
+        got = asked.getresponse()
+        assert got.headers["Content-Encoding"] == "gzip"
+        assert got.read() == packed
+        page = browser.new_page()
+        page.goto(f"{pages.url}/proxy/{APP}/")
+        playwright.expect(page).to_have_title("done", timeout=PATIENCE_MS)
+        page.close()
+    finally:
+        pages.close()
+        packs.close()
+
+
 def changes(manager: FakeClient) -> int:
     return sum(manager.calls[name] for name in ("new_application", "submit", "kill", "new_id"))
+
+
+def test_where_a_master_sends_on_to_is_told_whole(master: tuple[Master, str]) -> None:
+    manager = Manager(nodes=3, apps=500)
+    manager.url = master[1]
+    pages = Served(lambda: make_app(WebSettings(port=0, watch=False), manager))  # type: ignore[arg-type]
+    try:
+        host, _, port = pages.url.rpartition("/")[2].rpartition(":")
+        asked = http.client.HTTPConnection(host, int(port), timeout=30)
+        asked.request("GET", f"/proxy/{APP}/moved")
+        got = asked.getresponse()
+        assert got.status == 302
+        assert got.headers["Location"] == f"/proxy/{APP}/stage/?id=3&attempt=0"
+        asked.close()
+    finally:
+        pages.close()
 
 
 def test_a_script_of_an_application_reads_and_changes_nothing(
@@ -188,7 +242,7 @@ def test_whoever_is_not_the_owner_is_warned_and_then_acts_no_more_than_before(
     role, name = names.get(who, (Role.CLIENT, "grace"))
     token = Keys(0.0, os.urandom).user(role, name, 0.0, 1e9)
     visitor = browser.new_context(
-        ignore_https_errors=True, extra_http_headers={"Authorization": f"Bearer {token}"}
+        ignore_https_errors=True, http_credentials={"username": "any", "password": token}
     )
     try:
         page = visitor.new_page()
@@ -200,10 +254,21 @@ def test_whoever_is_not_the_owner_is_warned_and_then_acts_no_more_than_before(
             page.get_by_role("link", name="Show it all the same").click()
         found = tried(page)
         assert [found[name] for name in ("submit", "kill", "read")] == ["refused"] * 3
+        assert found["own"] == "200", "more of the same master"
         assert (found["script"], found["style"]) == ("loaded", "rgb(1, 2, 3)")
         page.goto(f"{pages.url}/proxy/{APP}/")
         tried(page)
+        passed = page.url
         page.close()
+        strangers = browser.new_context(ignore_https_errors=True)
+        assert strangers.request.get(f"{passed}data.json").status == 200
+        other = passed.replace(APP, APP.replace("496", "491"))
+        for url in (f"{other}data.json", passed.replace("/pass/", "/pass/0") + "data.json"):
+            assert strangers.request.get(url).status == 401, "it is for these pages only"
+        page = strangers.new_page()
+        page.goto(passed)
+        assert page.locator("h1").count() == (who != "owner"), "warned, as it was not approved"
+        strangers.close()
         assert changes(manager) == 0
         for headers in master[0].seen:
             assert "Authorization" not in headers

@@ -121,7 +121,7 @@ def _asks_what_if(folder: Path) -> None:
 def _forks(folder: Path, tape: TapeFile) -> None:
     """After the faults nothing is left to chance: what is open ends about when it ended."""
     ends = [row.now for row in tape.rows() if isinstance(row, Handled) and row.placed]
-    asked = ["whatif", str(folder), "--at", repr(ends[-1] - 0.2), "--json", "--seeds", "1"]
+    asked = ["whatif", str(folder), "--at", repr(ends[-1] - 0.2), "--json", "--draws", "1"]
     told = json.loads(CliRunner().invoke(weft, asked, catch_exceptions=False).stdout)
     assert told["jobs"], "one was open"
     for row in told["jobs"]:

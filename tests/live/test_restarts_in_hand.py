@@ -6,6 +6,7 @@ import signal
 import time
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from testkit.builders import job, stage
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
+from weft.model.errors import InputError
 
 SCALE, TASKS, MEMORY_MB = 20.0, 8, 512.0
 
@@ -100,3 +102,34 @@ def test_sums_and_history_outlive_a_restart_of_the_manager_and_of_the_pages(
             until(lambda: told(cluster, under_way) == sums, "pages tell the manager's sums")
             assert sums[0] >= int(least * MEMORY_MB)
         assert not cluster.failed()
+
+
+@pytest.mark.parametrize("kind", [{}, {"members": 2}, {"managers": 2}], ids=str)
+def test_a_cluster_that_is_started_again_goes_on_by_its_clock(
+    kind: dict[str, int], tmp_path: Path
+) -> None:
+    settings = LocalSettings(nodes=4, time_scale=SCALE, state=True, **kind)
+
+    def submitted(cluster: LocalCluster) -> list[float]:
+        """When each application was submitted, unix time."""
+        with Client(cluster.address, deadline_s=60.0) as client:
+            reports = client.applications()
+        return [cluster.epoch_s + report.submitted_s / SCALE for report in reports]
+
+    with LocalCluster(settings, tmp_path / "c") as cluster:
+        with Client(cluster.address, deadline_s=60.0) as client:
+            client.wait([client.submit(work("ended", 1.0))])
+            client.decommission("n1")
+            until(lambda: client.metrics().nodes.get("DECOMMISSIONED"), "n1 is out of service")
+        before = submitted(cluster)
+        assert abs(before[0] - time.time()) < 60.0
+    with LocalCluster(settings, tmp_path / "c") as cluster:
+        assert submitted(cluster) == before
+        with Client(cluster.address, deadline_s=60.0) as client:
+            # It is still out of service, and a cluster without it has started all the same.
+            assert client.metrics().nodes == {"RUNNING": 3, "DECOMMISSIONED": 1}
+    with (
+        pytest.raises(InputError, match=r"--time-scale: .* was begun with 20\.0, not 1\.0"),
+        LocalCluster(replace(settings, time_scale=1.0), tmp_path / "c"),
+    ):
+        pass

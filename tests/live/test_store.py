@@ -19,8 +19,9 @@ from rm.process.store import Journal
 from rm.recovery import compact
 from testkit.live import Cluster, chain, series, until, wait_for_nodes
 from weft.client.api import Client
-from weft.model.errors import WeftError
+from weft.model.errors import InputError, WeftError
 from weft.runtime.interfaces import StoreUnavailableError
+from weft.runtime.kept_clock import KeptClock, clock_in
 
 
 def test_records_come_back_in_order(tmp_path: Path) -> None:
@@ -118,6 +119,24 @@ def test_the_start_of_the_cluster_stays(tmp_path: Path) -> None:
             again.cluster_ts(456)
         assert (tmp_path / "cluster_ts").read_text() == bad, "what may be mended is left"
     again.close()
+
+
+def test_the_clock_of_a_state_stays_and_another_one_is_refused(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.keep_clock(KeptClock(1_700_000_000.25, 20.0))
+    journal.keep_clock(KeptClock(1_700_000_000.25, 20.0))
+    for other, named in (
+        (KeptClock(0.0, 20.0), "epoch-s"),
+        (KeptClock(1.7e9 + 0.25, 1.0), "scale"),
+    ):
+        with pytest.raises(InputError, match=rf"--.*{named}.* was begun with .*times .* move"):
+            journal.keep_clock(other)
+    assert clock_in(tmp_path) == KeptClock(1_700_000_000.25, 20.0)
+    for bad in ("", "12", '{"epoch_s": 1}', '{"epoch_s": 1, "time_scale": 0}', '{"epoch_s": NaN}'):
+        (tmp_path / "clock").write_text(bad)
+        with pytest.raises(WeftError, match=r"clock holds .* no clock.*[Ww]rite it back"):
+            journal.keep_clock(KeptClock(0.0, 1.0))
+    journal.close()
 
 
 def written(folder: Path, count: int = 30) -> bytes:
@@ -470,7 +489,7 @@ def test_a_manager_on_a_full_disk_refuses_reads_on_and_goes_on(
             assert accepted
             assert client.metrics().nodes["RUNNING"] == 2, "reads go on"
             assert {a.app_id for a in client.applications()} >= set(accepted)
-            assert "weft_store_stalled 1" in series(manager.ready["metrics"])
+            assert "\nweft_store_stalled 1.0\n" in series(manager.ready["metrics"])
             manager.kill()
             again = cluster.manager(
                 f"--state-dir={small_disk / 'state'}", f"--port={manager.address.split(':')[1]}"
@@ -478,7 +497,9 @@ def test_a_manager_on_a_full_disk_refuses_reads_on_and_goes_on(
             assert "Traceback" not in manager.log.read_text()
             assert {a.app_id for a in client.applications()} >= set(accepted), "none was lost"
             ballast.unlink()
-            until(lambda: "weft_store_stalled 1" not in series(again.ready["metrics"]), "room")
+            until(
+                lambda: "\nweft_store_stalled 1.0\n" not in series(again.ready["metrics"]), "room"
+            )
             last = client.submit(chain("last", 1, 1, 0.0))
             ended = client.wait([*accepted, last])
             assert {report.final_status for report in ended.values()} == {"SUCCEEDED"}

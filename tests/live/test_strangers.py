@@ -35,7 +35,7 @@ from weft.wire import channel, codec
 from weft.wire.containers_pb2_grpc import ContainerManagerStub
 from weft.wire.host_pb2_grpc import MasterHostStub
 from weft.wire.master_pb2_grpc import ApplicationMasterProtocolStub
-from weft.wire.tokens import FIRST_MAX, KEYS_MAX
+from weft.wire.tokens import FIRST_MAX, KEYS_MAX, Keys, Kind, Shown
 from weft.wire.tracker_pb2_grpc import NodeTrackerStub
 
 NODE = "--cluster=1x8vcores,16384memory_mb"
@@ -132,6 +132,75 @@ def test_nobody_speaks_for_another(busy: tuple[Cluster, Client, int]) -> None:
     )
     assert client.kill(app) in ("KILLING", "KILLED")
     until(lambda: client.application(app).state == "KILLED", "the rightful parts go on")
+
+
+def test_true_tokens_of_others_and_of_other_times_let_nobody_speak_for_a_victim(
+    busy: tuple[Cluster, Client, int],
+) -> None:
+    """Each is signed by the manager's own keys, or by another cluster's, and is shown again."""
+    cluster, client, victim = busy
+    manager, nodes = cluster.parts[0], cluster.parts[2]
+    beside = client.submit(chain("beside", 1, 1, 9_000.0))
+    until(lambda: client.application(beside).running_containers == 2, "it runs")
+    attempt, other = (client.application(app).attempt_id for app in (victim, beside))
+    task, others = next(iter(client.tasks(victim))), next(iter(client.tasks(beside)))
+    now_s = time.time()
+    saved = json.loads((cluster.folder / "state" / "keys.json").read_text())
+    keys = Keys(now_s, os.urandom, saved=saved)
+    elsewhere = Keys(now_s, os.urandom)
+    numbered = {"keys": [one | {"secret": os.urandom(32).hex()} for one in saved["keys"]]}
+    same_number = Keys(now_s, os.urandom, saved=numbered)
+    before = [state(client, app) for app in (victim, beside)]
+    long_ago_s = now_s - 2 * keys.lasts_s()
+    untrue = {
+        "of another application": keys.attempt(other, now_s),
+        "expired": keys.attempt(attempt, long_ago_s),
+        "of another cluster": elsewhere.attempt(attempt, now_s),
+        "of another cluster whose key has that number": same_number.attempt(attempt, now_s),
+        "of a node": keys.node(task.node_id, now_s),
+        "of a container": keys.container(task.container_id, task.node_id, now_s),
+    }
+    speak = codec.encode_master_reports
+    asked = ContainersAsked(attempt, 10**9, releases=(task.container_id,), epoch=0)
+    finished = AttemptFinished(attempt, True, "done by a stranger")
+    for token in untrue.values():
+        stranger = (Shown((token,)), asked, finished)
+        say(manager.address, ApplicationMasterProtocolStub, speak, *stranger)
+    refused = refusals(manager.ready["metrics"])
+    assert refused["AttemptFinished.attempt_id"] == len(untrue)
+    done = ContainerEnd(task.container_id, Outcome.SUCCEEDED, 0, 0, 0, 0, 1.0)
+    beat = NodeHeartbeated(task.node_id, 2**40, ended=(done,))
+    another = next(node.node_id for node in client.nodes() if node.node_id != task.node_id)
+    wrong = [keys.node("n99", now_s), keys.node(task.node_id, long_ago_s)]
+    wrong += [elsewhere.node(task.node_id, now_s), keys.attempt(attempt, now_s)]
+    for token in wrong:
+        say(manager.address, NodeTrackerStub, codec.encode_node_reports, Shown((token,)), beat)
+    assert refusals(manager.ready["metrics"])["NodeHeartbeated.node_id"] == len(wrong)
+
+    async def stop(token: bytes, who: int) -> str:
+        dialled = channel.dial(nodes.address)
+        message = StopContainers(who, task.node_id, (task.container_id,))
+        request = codec.encode_containers("me", [message], tokens=lambda _: [token])
+        got = await ContainerManagerStub(dialled).StopContainers(request, timeout=20)
+        await dialled.close()
+        return str(codec.decode_answers(got)[0].items[0].error)
+
+    handed = keys.container(task.container_id, task.node_id, now_s, attempt=other)
+    for token in (
+        keys.container(others.container_id, others.node_id, now_s),
+        keys.container(task.container_id, another, now_s),
+        elsewhere.container(task.container_id, task.node_id, now_s),
+        keys.container(task.container_id, task.node_id, now_s, Kind.LOG),
+        keys.attempt(attempt, now_s),
+    ):
+        assert asyncio.run(stop(token, attempt)).startswith(NO_TOKEN)
+    assert asyncio.run(stop(handed, attempt)).startswith(NO_TOKEN), "it was given to another"
+    assert [state(client, app) for app in (victim, beside)] == before
+    # The rightful ones do, so all of the above was understood.
+    true = keys.attempt(attempt, now_s)
+    say(manager.address, ApplicationMasterProtocolStub, speak, Shown((true,)), finished)
+    until(lambda: client.application(victim).state == "FINISHED", "its own token counts")
+    client.kill(beside)
 
 
 def test_nobody_starts_or_kills_anothers_master(busy: tuple[Cluster, Client, int]) -> None:

@@ -87,6 +87,9 @@ def test_a_cluster_that_is_left_on_serves_until_it_is_taken_down(folder: Path) -
     finally:
         ended = weft(folder, "down", "--rm", address)
     assert ended.returncode == 0, ended.stderr
+    [removed] = re.findall(r"its folder (\S+) is removed", ended.stderr)
+    assert f"logs in {removed}; removed when it ends" in started.stdout
+    assert not Path(removed).exists()
     gone = weft(folder, "apps", "--rm", address, "--connect-timeout", "0.1")
     assert gone.returncode == 1
     again = weft(folder, "down", "--rm", address)

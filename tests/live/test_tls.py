@@ -4,8 +4,6 @@ import json
 import os
 import socket
 import ssl
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from testkit import forked
 from testkit.live import Cluster, assert_ran_right, chain, until, wait_for_nodes
 from weft.client.api import Client
 from weft.client.certificates import make
@@ -21,7 +20,6 @@ from weft.wire import tls
 
 MEMORY_MB = 16384.0
 NODE = f"--cluster=1x8vcores,{MEMORY_MB:.0f}memory_mb,800disk_mbps,1000network_mbps"
-WEFT = [sys.executable, "-c", "from lab.cli import main; main()"]
 
 
 @pytest.fixture
@@ -34,12 +32,10 @@ def files(tmp_path: Path) -> Iterator[dict[str, Path]]:
         yield found
 
 
-def weft(*arguments: str) -> subprocess.CompletedProcess[str]:
+def weft(*arguments: str) -> forked.Said:
     """Run the command as a user without certificates would."""
     plain = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_TLS_")}
-    return subprocess.run(
-        [*WEFT, *arguments], capture_output=True, text=True, timeout=120, check=False, env=plain
-    )
+    return forked.weft(*arguments, environment=plain)
 
 
 @pytest.mark.parametrize("launch", ["hosted", "process"])
@@ -141,39 +137,26 @@ def test_the_environment_names_the_files_once_for_all_roles(
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(pages, timeout=60) as answer:  # HTTP here, TLS from there to the manager
             assert json.load(answer)["clusterMetrics"]["appsCompleted"] == 1
-        logs = subprocess.run(
-            [*WEFT, "logs", f"application_{client.cluster_ts}_{app:04d}", "--rm", local.address],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        name = f"application_{client.cluster_ts}_{app:04d}"
+        logs = forked.weft("logs", name, "--rm", local.address)
         assert logs.stdout.count("over TLS") == 2, logs
         assert "it hung up" in weft("nodes", "--rm", local.address).stderr
 
 
 @pytest.mark.parametrize("role", ["rm", "nm", "am", "weft.web"])
 def test_a_part_with_wrong_files_says_so_and_does_not_start(
-    files: dict[str, Path], role: str, tmp_path: Path
+    files: dict[str, Path], role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     more = ["--hosting"] if role == "am" else []
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            role,
-            "--port=0",
-            "--metrics-port=-1",
-            *more,
-            f"--tls-ca={files['ca']}",
-            f"--tls-cert={files['cert']}",
-            f"--tls-key={files['ca']}",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=tmp_path,
+    monkeypatch.chdir(tmp_path)
+    done = forked.ended(
+        role,
+        "--port=0",
+        "--metrics-port=-1",
+        *more,
+        f"--tls-ca={files['ca']}",
+        f"--tls-cert={files['cert']}",
+        f"--tls-key={files['ca']}",
     )
     assert done.returncode == 2
     assert done.stderr.startswith("error: --tls-key: ")

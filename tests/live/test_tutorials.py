@@ -79,7 +79,7 @@ PROMISES = {
         r"by critical_path\n +makespan +24 s",
         r"by tetris\n +makespan +24 s",
         r"by graphene\n +makespan +14 s",
-        r"strong_lb_s +14\b",
+        r"strong bound +14 s",
         r"tez +1/1 +6 +24\.0",
         r"graphene +1/1 +6 +14\.0",
         r"graphene +1/1 +6 +20\.0",

@@ -110,7 +110,7 @@ def assert_nodes_told(web: Part, facts: list[dict[str, Any]]) -> None:
     """Node pages list what runs by the event log, and the masters."""
     for number in range(1, NODES + 1):
         rows = read(web, f"/api/nodes/n{number}")["containers"]
-        assert len([row for row in rows if row[2] >= 0]) == len(running(facts, f"n{number}"))
+        assert len([row for row in rows if row[3] >= 0]) == len(running(facts, f"n{number}"))
         held = read(web, f"/api/nodes/n{number}")["row"][4]
         assert len(rows) == held, "masters as well"
 

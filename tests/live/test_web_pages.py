@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -23,7 +24,17 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine"),
 ]
 RUNS = f"application_{CLUSTER_TS}_0496"
-PAGES = ("", "/apps", f"/app/{RUNS}", f"/app/{RUNS}/stage/1", "/nodes", "/node/n3", "/queues")
+PAGES = (
+    "",
+    "/apps",
+    f"/app/{RUNS}",
+    f"/app/{RUNS}/stage/1",
+    "/nodes",
+    "/node/n3",
+    "/queues",
+    "/events",
+    "/settings",
+)
 WIDE, PHONE = (1440, 900), (390, 844)
 LONG_NAMES = {
     number: replace(wide(5), name=f"nightly-warehouse-refresh-of-all-regions-{number}")
@@ -100,6 +111,8 @@ def test_no_page_breaks_a_rule_of_accessibility(browser: Any, served: Served, th
         page.set_default_timeout(PATIENCE_MS)
         for path in (*PAGES, "/nowhere"):
             open_page(page, served, f"/cluster{path}")
+            wide = page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert wide, f"{path} scrolls sideways at {width} px"
             found = axe.Axe().run(page).response["violations"]
             assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], path
         page.close()
@@ -497,3 +510,138 @@ def test_words_can_be_read_and_controls_have_names(page: Any, served: Served, th
         open_page(page, served, f"/cluster{path}")
         time.sleep(0.1)
         assert page.evaluate(CONTRAST) == [], path
+
+
+def axe_finds(page: Any) -> list[tuple[str, str]]:
+    found = axe.Axe().run(page).response["violations"]
+    return [(one["id"], one["nodes"][0]["html"]) for one in found]
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE])
+def test_queues_are_changed_by_a_form(browser: Any, served: Served, size: tuple[int, int]) -> None:
+    """It sends the whole tree: what the form does not show stays; a refusal says why."""
+    viewport = {"width": size[0], "height": size[1]}
+    page = browser.new_page(viewport=viewport, bypass_csp=True)
+    page.set_default_timeout(PATIENCE_MS)
+    open_page(page, served, "/cluster/queues")
+    page.get_by_role("button", name="Change queues").click()
+    field = page.get_by_label("Guaranteed of root.dev", exact=True)
+    playwright.expect(field).to_have_value("30")
+    assert axe_finds(page) == []
+    page.get_by_label("Remove root.prod", exact=True).check()
+    page.get_by_role("button", name="Apply").click()
+    page.wait_for_selector("text=root.prod is in use")
+    page.get_by_label("Remove root.prod", exact=True).uncheck()
+    field.fill("25")
+    page.get_by_label("Name of the new queue").fill("lab")
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_label("Guaranteed of root.lab", exact=True).fill("5")
+    page.get_by_role("button", name="See what changes").click()
+    page.wait_for_selector("text=root.dev: changed, capacity 0.3")
+    assert not served.fake.calls["set_queues dry_run=False"] > 1
+    page.get_by_role("button", name="Apply").click()
+    page.wait_for_selector("dialog.wide[open]", state="detached")
+    _, dev, lab = served.fake._tree.children
+    assert (dev.name, dev.capacity, dev.max_capacity, dev.submit) == ("dev", 0.25, 0.5, ("ann",))
+    assert (lab.name, lab.capacity) == ("lab", 0.05)
+    page.close()
+
+
+def test_events_come_newest_first_and_are_filtered(page: Any, served: Served) -> None:
+    app = 496
+    container = container_id(attempt_id(app, 1), 9)
+    served.tell({"fact": "NodeChanged", "now_s": NOW_S - 9, "node": "n7", "to": "LOST"})
+    served.tell(
+        {
+            "fact": "Closed",
+            "now_s": NOW_S - 4,
+            "container": container,
+            "node": "n3",
+            "outcome": "SUCCEEDED",
+            "stage": 0,
+            "task": 2,
+            "attempt": 0,
+            "exit_code": 0,
+            "run_s": 3.5,
+            "message": "",
+        }
+    )
+    open_page(page, served, "/cluster/events")
+    expect_rows(page, 2)
+    assert "Ended" in page.locator("tbody tr").nth(0).inner_text()
+    assert page.locator("tbody tr").nth(0).locator("a").first.get_attribute("href").endswith(RUNS)
+    page.get_by_label("Kind of event").select_option("NodeChanged")
+    expect_rows(page, 1)
+    assert "LOST" in page.locator("tbody").inner_text()
+    page.get_by_label("Kind of event").select_option("")
+    page.locator("input[type=search]").fill("nothing like it")
+    expect_rows(page, 0)
+
+
+def test_settings_show_what_was_set(page: Any, served: Served) -> None:
+    open_page(page, served, "/cluster/settings")
+    expect_rows(page, 3)
+    page.get_by_role("button", name="Set 1").click()
+    expect_rows(page, 1)
+    assert page.locator("tbody strong").inner_text() == "graphene"
+
+
+def test_a_part_of_the_time_is_chosen_by_keys_buttons_and_pointer(
+    page: Any, served: Served
+) -> None:
+    """Both charts show it, and all of it again."""
+    open_page(page, served, f"/cluster/app/{RUNS}")
+
+    def shown() -> str:
+        return page.locator("svg.gantt").first.inner_html()
+
+    whole = shown()
+    page.get_by_role("button", name="Zoom in").click()
+    part = shown()
+    assert part != whole
+    box = page.locator(".gantt-box").first
+    box.focus()
+    page.keyboard.press("ArrowRight")
+    assert shown() not in (whole, part)
+    page.keyboard.press("0")
+    playwright.expect(page.get_by_role("button", name="Show all of the time")).to_be_disabled()
+    place = page.locator("svg.gantt").first.bounding_box()
+    page.mouse.move(place["x"] + place["width"] * 0.5, place["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(place["x"] + place["width"] * 0.7, place["y"] + 40, steps=3)
+    assert "tasks run then" in page.locator("#tip").inner_text()
+    page.mouse.up()
+    playwright.expect(page.get_by_role("button", name="Show all of the time")).to_be_enabled()
+
+
+def test_names_that_are_cut_can_be_told_apart(browser: Any) -> None:
+    """The middle is cut where there is no room; there these two differ."""
+    names = [f"tpch-{size}g-of-the-nightly-warehouse-refresh-query-22" for size in (250, 50)]
+    jobs = {604 + i: replace(wide(5), name=name) for i, name in enumerate(names)}
+    served = Served(FakeClient(nodes=4, apps=8, jobs=jobs))
+    page = browser.new_page(viewport={"width": PHONE[0], "height": PHONE[1]})
+    page.set_default_timeout(PATIENCE_MS)
+    open_page(page, served, "/cluster/apps")
+    shown = [page.locator(f"a[title='{name}']").inner_text() for name in names]
+    assert shown[0] != shown[1]
+    assert all("…" in text for text in shown)
+    page.close()
+    served.close()
+
+
+def test_a_time_of_day_stands_beside_how_long_ago(browser: Any) -> None:
+    """The cluster's clock began at 2026-01-02 03:04:05 UTC, and 496 was submitted 4,960 s later."""
+    began = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    settings = WebSettings(port=0, plan_limit_s=0, epoch_s=began.timestamp())
+    fake = FakeClient(nodes=4, apps=8)
+    served = Pages(lambda: make_app(settings, fake))  # type: ignore[arg-type]
+    page = browser.new_page(timezone_id="UTC")
+    page.set_default_timeout(PATIENCE_MS)
+    open_page(page, served, "/cluster/apps")  # type: ignore[arg-type]
+    report = max(fake._apps.values(), key=lambda one: one.app_id)
+    at = began + timedelta(seconds=report.submitted_s)
+    text = page.locator("tbody tr time").first.get_attribute("datetime")
+    assert abs((datetime.fromisoformat(text) - at).total_seconds()) < 0.01
+    assert f"{at:%H:%M:%S}" in page.locator("tbody tr time").first.inner_text()
+    page.close()
+    served.close()

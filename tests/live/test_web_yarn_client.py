@@ -40,7 +40,8 @@ def manager(cluster: LocalCluster) -> Any:
 
 def submission(manager: Any, **more: Any) -> dict[str, Any]:
     new = manager.cluster_new_application().data
-    assert new["maximum-resource-capability"] == {"memory": 16384, "vCores": 8}
+    most = new["maximum-resource-capability"]
+    assert (most["memory"], most["vCores"]) == (16384, 8)
     return {"application-id": new["application-id"], "application-name": "t", **more}
 
 
@@ -167,8 +168,8 @@ def test_move_priority_and_kill_do_what_they_say(manager: Any) -> None:
     body = command(manager, 120)
     app = body["application-id"]
     manager.cluster_submit_application(body)
-    assert manager.cluster_change_application_queue(app, "prod").data == {"queue": "prod"}
-    assert manager.cluster_get_application_queue(app).data == {"queue": "prod"}
+    assert manager.cluster_change_application_queue(app, "prod").data == {"queue": "root.prod"}
+    assert manager.cluster_get_application_queue(app).data == {"queue": "root.prod"}
     assert manager.cluster_change_application_priority(app, 8).data == {"priority": 8}
     assert manager.cluster_get_application_priority(app).data == {"priority": 8}
     with pytest.raises(yarn_api_client.errors.APIError, match="BadRequestException"):

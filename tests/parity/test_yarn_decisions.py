@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lab.yarn import documented
+from lab.yarn import documented, placed
 from lab.yarn.cases import case_of
 from lab.yarn.generate import scenario
 from lab.yarn.weft_side import Loop
@@ -44,6 +44,15 @@ def test_weft_decides_as_yarn_did(yarn: dict[str, Any]) -> None:
 def test_weft_does_what_yarn_did_where_its_documentation_predicts() -> None:
     kept = json.loads(Path(__file__).with_name("documented.json").read_text())
     assert {one.name: documented.by_weft(one) for one in documented.SCENARIOS} == kept
+
+
+@pytest.mark.slow
+def test_an_application_goes_to_the_queue_that_yarn_chose() -> None:
+    """As `python -m lab.yarn.placed --keep FILE` recorded it; an empty text is a refusal."""
+    kept = json.loads(Path(__file__).with_name("placed.json").read_text())
+    for seed, theirs in kept.items():
+        ours = placed.weft_queues(seed, placed.scenario(int(seed)))
+        assert [queue for _, queue in ours] == theirs, seed
 
 
 def test_a_rule_that_is_not_yarns_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

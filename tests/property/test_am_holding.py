@@ -116,7 +116,7 @@ class Spy:
 
 
 @pytest.mark.slow
-@CALM
+@settings(CALM, max_examples=20)
 @given(st.integers(0, 2**32))
 def test_changing_a_later_stage_changes_nothing_before_it_is_released(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -103,7 +103,7 @@ def test_a_job_survives_restarts_of_its_manager(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**32))
 def test_the_same_events_give_the_same_effects(seed: int) -> None:
     assert walk(seed).run(3_000).sent == walk(seed).run(3_000).sent

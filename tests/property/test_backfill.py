@@ -9,15 +9,18 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from rm.ledger.queues import QueueTree
 from rm.match.registry import make_matcher
-from rm.placing.backfill import Backfill, Plan
+from rm.placing.backfill import Backfill, Plan, check_queues
 from sim.cluster import Simulation
+from sim.process.gang_walk import gang_walk
 from sim.recorder import Recorder
 from sim.settings import SimSettings
 from weft.model.cluster import cluster_from_dict
 from weft.model.errors import InputError
 from weft.model.job import Job, Stage
-from weft.policies.presets import preset, with_options
+from weft.model.queues import queues_from_dict
+from weft.policies.presets import PROMISING, preset, with_options
 
 PROCESSORS = 16
 EASY, CONSERVATIVE = "easy", "conservative"
@@ -79,7 +82,7 @@ def _easy(
 ) -> list[int]:
     free = PROCESSORS - sum(jobs[i].processors for _, i in running)
     busy = [(_expected_end(jobs, at_s, i, now), jobs[i].processors) for at_s, i in running]
-    chosen = []
+    chosen: list[int] = []
     waiting = list(queue)
     while waiting and jobs[waiting[0]].processors <= free:
         i = waiting.pop(0)
@@ -116,7 +119,7 @@ def _conservative(
     now: float,
     reserved: dict[int, float],
 ) -> list[int]:
-    chosen = []
+    chosen: list[int] = []
     for i in queue:
         job = jobs[i]
         used = [(now, _expected_end(jobs, at_s, k, now), jobs[k].processors) for at_s, k in running]
@@ -178,8 +181,8 @@ def _starts(jobs: list[Rigid], backfill: str, gangs: bool, nodes: int = 1) -> li
 @pytest.mark.parametrize("kind", [EASY, CONSERVATIVE])
 @pytest.mark.parametrize("gangs", [False, True])
 def test_starts_are_those_of_the_textbook(kind: str, gangs: bool) -> None:
-    """Of 50 drawn workloads each, with estimates that are true and that are too long."""
-    for seed in range(50):
+    """Of 16 drawn workloads each, with estimates that are true and that are too long."""
+    for seed in range(16):
         jobs = _drawn(seed, true=seed % 2 == 0)
         assert _starts(jobs, kind, gangs) == _textbook(jobs, kind), f"seed {seed}"
 
@@ -189,7 +192,7 @@ def test_starts_are_those_of_the_textbook(kind: str, gangs: bool) -> None:
 def test_some_start_sooner_and_all_are_done_sooner_than_without(kind: str) -> None:
     """What waits in a strict line uses the gaps; with `conservative` nobody starts later."""
     gained = 0.0
-    for seed in range(0, 30, 2):
+    for seed in range(0, 16, 2):
         jobs = _drawn(seed, true=True)
         strict, filled = (np.array(_starts(jobs, each, False)) for each in ("none", kind))
         gained += float((strict - filled).sum())
@@ -205,13 +208,13 @@ def test_a_promise_is_kept_on_many_nodes(kind: str, monkeypatch: pytest.MonkeyPa
     plans: list[Plan] = []
     made = Backfill._made
 
-    def recorded(planner: Backfill) -> Plan:
-        plans.append(made(planner))
+    def recorded(planner: Backfill, first: int) -> Plan:
+        plans.append(made(planner, first))
         return plans[-1]
 
     monkeypatch.setattr(Backfill, "_made", recorded)
     promises = 0
-    for seed in range(0, 30, 2):
+    for seed in range(0, 16, 2):
         plans.clear()
         _starts(_drawn(seed, true=True), kind, gangs=True, nodes=4)
         promised_s: dict[int, float] = {}
@@ -220,7 +223,27 @@ def test_a_promise_is_kept_on_many_nodes(kind: str, monkeypatch: pytest.MonkeyPa
                 assert promise.start_s <= promised_s.get(serial, np.inf) + 1e-6, f"seed {seed}"
                 promised_s[serial] = promise.start_s
         promises += len(promised_s)
-    assert promises > 20
+    assert promises > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [EASY, CONSERVATIVE])
+@pytest.mark.parametrize("seed", [*range(4), *range(len(PROMISING), len(PROMISING) + 4)])
+def test_gangs_start_whole_beside_labels_and_tight_queues(kind: str, seed: int) -> None:
+    """The walks of every preset, in both paces, with gangs and reservations among the jobs."""
+    gang_walk(seed, with_options(preset("fifo"), {"matcher.backfill": kind}))
+
+
+def test_one_line_is_planned() -> None:
+    """Queues that decide who is next are refused, at the start and when they change."""
+    half = {"capacity": 0.5}
+    several = queues_from_dict({"root": {"queues": {"a": half, "b": half}}})
+    limited = queues_from_dict({"root": {"queues": {"a": {"capacity": 0.4, "max_capacity": 0.5}}}})
+    fifo = make_matcher("fifo", {"backfill": EASY})
+    check_queues(make_matcher("fifo", {}), QueueTree(several))
+    for queues, what in ((several, "several leaf queues"), (limited, "limits of queues or users")):
+        with pytest.raises(InputError, match=rf"fifo\.backfill: plans one line.*{what}"):
+            check_queues(fifo, QueueTree(queues))
 
 
 def test_other_fillers_do_not_go_with_backfill() -> None:

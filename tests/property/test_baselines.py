@@ -243,6 +243,7 @@ def alike(tasks: int, attempts: int = 4) -> list[Job]:
     return [Job("j", parts, max_task_attempts=attempts)]
 
 
+@pytest.mark.slow
 def test_containers_start_up_and_some_tasks_straggle() -> None:
     ends, plain = durations(suffered(alike(60), "tez"))
     assert ends == ["SUCCEEDED"]

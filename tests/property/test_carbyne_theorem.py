@@ -14,7 +14,7 @@ from weft.model.job import Edge, EdgeKind, Job, Stage
 from weft.policies.presets import Preset, preset
 from weft.protocol.facts import Fact, Placed
 
-FEW = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 DRF_LIKE = Preset(
     "carbyne",
     "bfs",

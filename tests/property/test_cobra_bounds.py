@@ -188,7 +188,7 @@ def desires(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("prompt", [True, False], ids=["prompt", "yarn"])
-@pytest.mark.parametrize("seed", range(14))
+@pytest.mark.parametrize("seed", range(8))
 def test_waste_and_makespan_stay_below_the_bounds(
     seed: int, prompt: bool, desires: list[float]
 ) -> None:

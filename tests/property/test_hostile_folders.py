@@ -69,6 +69,7 @@ def hostile(folder: Path) -> None:
     os.close(place)
 
 
+@pytest.mark.slow
 def test_logs_are_read_and_folders_removed_beside_the_loop(
     tmp_path: Path, seen: list[tuple[str, str]]
 ) -> None:
@@ -93,6 +94,7 @@ def test_logs_are_read_and_folders_removed_beside_the_loop(
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_webhdfs_serves_beside_the_loop(tmp_path: Path, seen: list[tuple[str, str]]) -> None:
     async def main() -> None:
         hostile(tmp_path / "user" / "job")

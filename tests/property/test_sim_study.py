@@ -49,6 +49,53 @@ def test_a_study_is_the_same_on_one_and_two_workers_and_after_a_stop(tmp_path: P
     assert len(heard) == 3, "the run whose row was whole is not run again"
 
 
+HEAD = "workloads: [a]\nclusters: [b]\n"
+OWN = """
+from rm.match.fifo import FifoMatcher
+
+class Mine(FifoMatcher):
+    name = "mine"
+
+    def match(self, view, node, now):
+        with open("seen", "a") as out:
+            out.write(f"{view.node_count} ")
+        return super().match(view, node, now)
+"""
+
+
+@pytest.mark.slow
+def test_a_matcher_of_ones_own_is_studied_and_its_kernels_are_there_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs as under `weft simulate`, first on two nodes that are of no row."""
+    monkeypatch.chdir(tmp_path)
+    Path("own_study_policy.py").write_text(OWN)
+    workload(Path("w.jsonl"))
+    data = {
+        "workloads": ["w.jsonl"],
+        "clusters": ["3x4vcores,4096memory_mb"],
+        "schedulers": [
+            "fifo",
+            {"matcher": "own_study_policy:Mine"},
+            {"scheduler": "tez", "planner": "graphene"},
+        ],
+    }
+    Path("grid.json").write_text(json.dumps(data))
+    rows = run_study(read_grid(Path("grid.json")), Path("rows"), workers=2)
+    assert [row["scheduler"] for row in rows] == [
+        "fifo",
+        "own_study_policy:Mine+bfs+all_ready",
+        "tez_g_cs",
+    ]
+    assert rows[0]["digest"] == rows[1]["digest"]
+    seen = Path("seen").read_text().split()
+    assert set(seen) == {"2", "3"}
+    assert seen == sorted(seen)
+    again = run_study(read_grid(Path("grid.json")), Path("rows"), workers=2)
+    assert again == rows
+    assert Path("seen").read_text().split() == seen, "nothing was loaded for nothing"
+
+
 @pytest.mark.slow
 def test_a_dask_cluster_gives_the_same_rows(tmp_path: Path) -> None:
     """The same grid on a Dask scheduler with a worker process; without one, a clear error."""
@@ -72,6 +119,9 @@ def test_a_dask_cluster_gives_the_same_rows(tmp_path: Path) -> None:
         ("workloads: [a]\nclusters: [b]\n", "schedulers"),
         ("workload: [a]\n", "unknown key"),
         ("workloads: a\n", "list"),
+        (f"{HEAD}schedulers: ['a:B']\n", r"a matcher of your own is \{matcher: \"a:B\"\}"),
+        (f"{HEAD}schedulers: [{{match: a}}]\n", "a table of asker, matcher, planner, scheduler"),
+        (f"{HEAD}schedulers: [7]\n", "a preset or a table"),
     ],
 )
 def test_a_bad_grid_names_its_key(tmp_path: Path, text: str, words: str) -> None:

@@ -179,7 +179,7 @@ def test_a_gang_beyond_its_queues_maximum_or_its_users_is_refused() -> None:
 
 
 def drain(rig: Rig, running: list[int], until: Any, steps: int = 200) -> int:
-    """Small tasks end one at a time, and others take their place; the most nodes kept meanwhile."""
+    """Small tasks end one at a time, others take their place; the most nodes kept for a gang."""
     most = 0
     for tick in range(steps):
         holding = rig.manager.books.holdings[running.pop(0)]
@@ -187,8 +187,9 @@ def drain(rig: Rig, running: list[int], until: Any, steps: int = 200) -> int:
         rig.beat(holding.node.node_id, end, later_s=1.0)
         placed = [p for p in noted(rig.effects, Placed) if p.ask == 1]
         running.extend(p.container for p in placed)
-        reserved = rig.manager.books.ledger.nodes.reserved[: len(rig.nodes)]
-        most = max(most, int((reserved != 0).sum()))
+        books = rig.manager.books
+        kept = books.matching.reserved.items()
+        most = max(most, *(len(at) for one, (_, at) in kept if books.rows.gang_of(one)), 0)
         if until() or not running:
             break
     return most
@@ -209,7 +210,7 @@ def test_a_gang_that_starves_gets_its_nodes_kept_within_the_bound() -> None:
     most = drain(rig, running, started)
     assert len(gang.containers) == 10, "three nodes were kept until they were empty"
     assert most == 3
-    assert not rig.manager.books.matching.reserved, "what has started keeps no node"
+    assert not gangs.reservations(rig.manager.books), "what has started keeps no node"
     assert drain(rig, running, lambda: False, steps=15) == 0, "for the larger one ten are too many"
     told = rig.ask_manager(Explain(huge.attempt_id >> 8))
     (reason,) = told.stages[0].reasons

@@ -184,8 +184,7 @@ def test_a_read_that_raises_answers_internal_and_changes_nothing(
     def broken(*_: Any, **__: Any) -> Any:
         raise ValueError("a bug")
 
-    monkeypatch.setattr("rm.report.reports.nodes", broken)
-    monkeypatch.setattr("rm.report.reports.applications", broken)
+    monkeypatch.setattr("rm.report.reports.page", broken)
     for request in (ListNodes(), ListApplications()):
         answer = rig.ask_manager(request)
         assert isinstance(answer, Refused)

@@ -5,10 +5,24 @@ from rm.settings import ManagerSettings
 from testkit.builders import ask, job, stage
 from testkit.manager import Rig
 from weft.model.job import Job, MasterSpec
-from weft.protocol.messages import RunningContainer
+from weft.protocol.messages import ContainerEnd, Outcome, RunningContainer
 from weft.protocol.requests import Refused, SubmitApplication
 
 SETTINGS = ManagerSettings(master_demand={"vcores": 1.0})
+
+
+def test_a_master_that_failed_on_the_only_node_for_masters_starts_there_again() -> None:
+    """Nodes with a label, where it may not go, are none that are left to it."""
+    rig = Rig("capacity", ManagerSettings(master_demand={}, max_attempts=10))
+    rig.add_node("plain")
+    for number in range(4):
+        rig.add_node(f"fast{number}", labels=("gpu",))
+    rig.submit(job())
+    for _ in range(2):
+        rig.beat()
+        attempt = rig.manager.books.apps[1].attempt
+        assert attempt.master is not None, "it waits for ever"
+        rig.beat("plain", ContainerEnd(attempt.master_id, Outcome.FAILED, 1))
 
 
 def test_a_cluster_of_labelled_nodes_only_places_masters() -> None:

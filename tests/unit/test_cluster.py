@@ -91,8 +91,8 @@ def test_queues_that_say_no_capacity_share_the_rest() -> None:
         ),
         ({"nodes": NODES, "queues": {"root": {"a": {"speed": 3}}}}, "queues.root.a.speed"),
         (
-            {"nodes": NODES, "queues": {"root": {"a": {"x": {}}, "b": {"x": {}}}}},
-            "queues.root.b.x",
+            {"nodes": NODES, "queues": {"root": {"a": {"placement": {}}}}},
+            "queues.root.a.placement",
         ),
     ],
 )

@@ -240,3 +240,14 @@ def test_a_log_that_is_still_written_loses_its_middle_and_nobody_his_place(tmp_p
     (folder / "stderr2").hardlink_to(other)
     bound_logs(folder, 64 << 10)
     assert other.read_bytes() == b"x" * (1 << 20), "it may be somebody else's"
+
+
+def test_a_log_that_is_another_file_as_well_is_read_by_nobody(tmp_path: Path) -> None:
+    """A task may give a file of this disk a second name, without leave to read it."""
+    (tmp_path / "secret").write_text("secret")
+    os.link(tmp_path / "secret", tmp_path / "stdout")
+    assert logs(tmp_path) == []
+    with pytest.raises(FileNotFoundError):
+        read_log(tmp_path, "stdout", 0, 10)
+    (tmp_path / "secret").unlink()
+    assert read_log(tmp_path, "stdout", 0, 10) == (b"secret", 6)

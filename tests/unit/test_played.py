@@ -108,7 +108,9 @@ def test_every_decision_names_its_winner_first_and_changes_nothing(
         assert (best.app, best.stage) == (app, timeline.stage[row])
         scores = {name: column[row] for name, column in timeline.scores.items()}
         told = {name: float(f"{value:.7g}") for name, value in best.scores}
-        assert told == {name: value for name, value in scores.items() if value is not None}
+        decided = {name: value for name, value in scores.items() if value is not None}
+        # The order of a line goes by more than a decision keeps.
+        assert decided.items() <= told.items()
         assert len(found.ranked) <= RANKED_CANDIDATES_MAX
         competed += len(found.ranked) > 1
         assert all(one.pending > 0 for one in (*found.ranked, *found.others))

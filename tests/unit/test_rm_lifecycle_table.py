@@ -5,7 +5,7 @@ from enum import Enum
 import pytest
 
 from weft.model.errors import InvariantError
-from weft.protocol.lifecycle import Lifecycle, mermaid
+from weft.protocol.lifecycle import Lifecycle, drawn
 
 
 class Door(Enum):
@@ -51,11 +51,12 @@ def test_a_step_says_what_is_done_with_it() -> None:
 
 def test_the_drawing_shows_every_step_and_the_ends() -> None:
     assert CYCLE.final == (Door.GONE,)
-    assert mermaid(CYCLE).splitlines() == [
-        "stateDiagram-v2",
-        "    [*] --> OPEN",
-        "    OPEN --> SHUT: push / slam",
-        "    SHUT --> OPEN: pull",
-        "    SHUT --> GONE: burn",
-        "    GONE --> [*]",
+    assert drawn(CYCLE).splitlines() == [
+        "Begins OPEN; ends GONE.",
+        "",
+        "| from | event | to |",
+        "|---|---|---|",
+        "| OPEN | `push`, with slam | SHUT |",
+        "| SHUT | `pull` | OPEN |",
+        "| SHUT | `burn` | GONE |",
     ]

@@ -443,14 +443,14 @@ def test_large_tapes_replay_beside_each_other_and_are_told_in_order(
     monkeypatch.setattr("lab.commands.replay.ProcessPoolExecutor", pool)
     for large, pools in ((1 << 20, []), (0, [2])):
         monkeypatch.setattr("lab.commands.replay.OWN_PROCESS_BYTES_MIN", large)
-        said = CliRunner().invoke(replay, [str(tmp_path), "--jobs", "2", "--json"])
+        said = CliRunner().invoke(replay, [str(tmp_path), "--workers", "2", "--json"])
         assert said.exit_code == 0, said.output
         assert [row["events"] for row in json.loads(said.stdout)] == [3, 40, 9]
         assert used == pools
     (middle,) = tmp_path.glob("b-*.tape")
     data = middle.read_bytes()
     middle.write_bytes(data[:-40] + bytes([data[-40] ^ 1]) + data[-39:])
-    said = CliRunner().invoke(replay, [str(tmp_path), "--jobs", "2", "--json"])
+    said = CliRunner().invoke(replay, [str(tmp_path), "--workers", "2", "--json"])
     told = json.loads(said.stdout)
     assert [bool(row["problem"]) for row in told] == [False, True, False]
     assert [row["events"] for row in told] == [3, 0, 9], "the others are replayed"

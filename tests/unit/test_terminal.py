@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,15 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from weft.client import show, tables, text
+from weft.client import show, tables, terms, text
 from weft.client.tables import Column, table
 from weft.model.errors import InputError
 from weft.protocol.requests import (
     ApplicationReport,
+    Contender,
     Explanation,
     NodeReport,
     QueueReport,
     StageExplanation,
+    Turn,
 )
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -177,7 +180,27 @@ WHY = Explanation(
     1,
     "RUNNING",
     "1 stages are pending",
-    (StageExplanation(LONG, 7, {f"would fit: outscored by stage {LONG} of job {LONG}": 3}, 2),),
+    (
+        StageExplanation(
+            LONG,
+            7,
+            {f"would fit: outscored by stage {LONG} of job {LONG}": 3},
+            2,
+            (
+                Turn(
+                    "n1",
+                    6,
+                    120,
+                    {"vcores": 1200.0, "memory_mb": 7200.0 * 1024},
+                    False,
+                    {"perf": 0.3125, "pri": 0.5},
+                    (Contender(2, LONG, LONG, 3, {"perf": 0.4375, "pri": 0.7}),),
+                    135.0,
+                ),
+            ),
+        ),
+    ),
+    100.0,
 )
 
 
@@ -191,6 +214,37 @@ def test_every_listing_fits(lines: Any, width: int) -> None:
     ):
         found = lines(width, call, *arguments)
         assert max(map(cell_len, found)) <= width, "\n".join(found)
+
+
+def test_who_goes_first_is_told_with_the_scores_and_the_start(lines: Any) -> None:
+    """Before it are 6 stages with 1,200 core s; it starts at 135 s, which is in 35 s.
+
+    The memory, 7,200 GB s, is better told in hours, so all is.
+    """
+    told = " ".join(" ".join(lines(200, show.show_explanation, WHY)).split())
+    before = "6 stages go first (120 containers, 0.33 core h, 2 GB h)"
+    starts = "its first container starts in about 35 s, in room that they leave"
+    assert f"{before}; {starts} (order on n1)" in told
+    assert "perf 0.4375, pri 0.7" in told
+    assert re.search(
+        r" 7 this one \S+ 7 perf 0.3125, pri 0.5 perf: .* pri: preferred order: ", told
+    )
+    assert f" 1 0002 {LONG[:8]}" in told
+
+
+def test_work_is_told_in_one_unit() -> None:
+    small, large = {"vcores": 40.0, "memory_mb": 10240.0}, {"vcores": 36000.0, "memory_mb": 0.0}
+    assert not text.is_long(small)
+    assert text.is_long(large)
+    assert text.work(small, hours=False) == "40 core s, 10 GB s"
+    assert text.work(small, hours=True) == "0.01 core h"
+    assert text.work({"memory_mb": 1024 * 7200 * 2048.0}, hours=True) == "4,100 GB h"
+
+
+def test_commands_and_pages_say_the_same_of_terms() -> None:
+    page = (Path(terms.__file__).parents[1] / "web/static/terms.js").read_text("utf-8")
+    said = re.findall(r'^  (\w+): \["[^"]+", "([^"]+)"\],$', page, re.MULTILINE)
+    assert dict(said) == terms.TERMS
 
 
 def test_at_80_columns_the_words_that_matter_are_whole(lines: Any) -> None:
@@ -225,3 +279,9 @@ def test_states_have_their_colour(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(click, "echo", lambda text="", **_: said.append(text))
     table((Column("name"), Column("state", kind="state")), [("j", "FAILED")])
     assert click.style("FAILED", fg="red") in said[1]
+
+
+@pytest.mark.parametrize("status", ["UNDEFINED", "SUCCEEDED"])
+def test_a_master_that_has_not_left_yet_is_no_running_task(status: str) -> None:
+    kept = report(final_status=status, running_containers=1)
+    assert show.running_tasks(kept) == 0

@@ -204,6 +204,11 @@ def test_queues_of_the_fair_scheduler(read):
     assert found.queues == {
         "a": {"capacity": 0.5, "max_capacity": 0.5, "fair": fair},
         "b": {"capacity": 0.25, "c": {"capacity": 1.0}},
+        # As YARN has it where the file says no policy; one without a user is none of YARN's.
+        "placement": {
+            "fair": True,
+            "rules": [{"queue": "%specified"}, {"queue": "root.%user"}, {"queue": "root.default"}],
+        },
     }
     assert found.left_out == {}
 
@@ -242,6 +247,44 @@ def test_who_may_use_queues_of_the_fair_scheduler(read):
     assert a["b"]["submit"] == ["joe", "ann", "bob"]
     assert a["administer"] == ["eve", "*"], "root says nobody in particular"
     assert found.left_out == {"root.a.aclAdministerApps": "groups are not known: staff"}
+
+
+def test_who_starves_under_the_fair_scheduler(read):
+    """The file's word for all queues is root's, unless root says its own."""
+    text = """<allocations>
+        <defaultMinSharePreemptionTimeout>9</defaultMinSharePreemptionTimeout>
+        <fairSharePreemptionTimeout>60</fairSharePreemptionTimeout>
+        <defaultFairSharePreemptionThreshold>0.8</defaultFairSharePreemptionThreshold>
+        <queue name='root'>
+          <minSharePreemptionTimeout>5</minSharePreemptionTimeout>
+          <queue name='a'>
+            <fairSharePreemptionTimeout>30</fairSharePreemptionTimeout>
+            <allowPreemptionFrom>false</allowPreemptionFrom>
+          </queue>
+          <queue name='b'/>
+        </queue>
+      </allocations>"""
+    fair = "yarn.scheduler.fair."
+    properties = {
+        "yarn.resourcemanager.scheduler.class": "org.example.FairScheduler",
+        fair + "preemption": "true",
+        fair + "waitTimeBeforeNextStarvationCheck": 3000,
+        fair + "preemption.cluster-utilization-threshold": 0.5,
+        fair + "update-interval-ms": 250,
+        fair + "am.preemption": "false",
+        fair + "am.preemption.root.b": "true",
+    }
+    found = read(text, xml(**properties), nodes=1)
+    root, a = found.queues["fair"], found.queues["a"]
+    assert (root["min_share_timeout_s"], root["fair_share_timeout_s"]) == (5, 60)
+    assert root["fair_share_threshold"] == 0.8
+    assert a["fair"] == {"fair_share_timeout_s": 30, "am_preemption": False}
+    assert a["disable_preemption"]
+    assert "fair" not in found.queues["b"]
+    assert found.manager["preemption_interval_s"] == 0.25
+    assert found.matcher["preemption_check_delay_s"] == 3
+    assert found.matcher["preemption_utilization_threshold"] == 0.5
+    assert not found.left_out
 
 
 def test_limits_of_the_fair_scheduler(read):
@@ -301,8 +344,18 @@ def test_who_may_submit_above_may_below(read):
 
 
 VALUES = {
+    "queue-mappings": "u:ann:a",
+    "mapping-rule-json": '{"rules": [{"type": "user", "matches": "*", "policy": "specified"}]}',
+    "mapping-rule-format": "legacy",
+    "app-name": "etl:a",
+    "queue-placement-rules": "user-group",
+    "overrides": "ann=dev",
+    "maximum-allocation": "memory-mb=1024",
+    "user-as-default-queue": "true",
+    "allow-undeclared-pools": "true",
     "yarn.scheduler.fair.reservable-nodes": "0.1",
     "yarn.scheduler.fair.dynamic.max.assign": "true",
+    "yarn.scheduler.fair.am.preemption.root.a": "true",
     "queues": "",
     "state": "RUNNING",
     "ordering-policy": "fifo",
@@ -341,9 +394,20 @@ def test_every_property_is_taken_or_named_with_the_reason(read, known):
     )
     value = "1" if last == "weight" or "rack-locality-add" in last else value
     config = {P + "root.queues": "a", P + "root.a.capacity": 100}
+    if "placement" in known.to:
+        form, rule = (
+            ("json", {}) if name.endswith("json") else ("legacy", {"queue-mappings": "u:ann:a"})
+        )
+        config |= {P + "mapping-rule-format": form} | {P + key: text for key, text in rule.items()}
+    if "creates" in known.to:
+        config[P + "root.a.auto-queue-creation-v2.enabled"] = "true"
+        name = name.replace("<key>", "maximum-capacity")
     if known.fair:
         config = {"yarn.resourcemanager.scheduler.class": "org.apache.hadoop.FairScheduler"}
-    left_out = read(xml(**config | {name: value}), nodes=1).left_out
+        config["yarn.scheduler.fair.preemption"] = "true"
+    texts = [xml(**config | {name: value})]
+    texts += ["<allocations><queue name='a'/></allocations>"] if "am.preemption" in name else []
+    left_out = read(*texts, nodes=1).left_out
     assert left_out == ({name: known.why} if known.why else {})
 
 
@@ -408,7 +472,7 @@ def test_the_command_writes_a_cluster_that_loads(tmp_path):
                 P + "root.queues": "a,b",
                 P + "root.a.capacity": 60,
                 P + "root.b.capacity": 40,
-                P + "root.a.maximum-allocation-mb": 4096,
+                P + "root.a.reservable": 4096,
                 P + "maximum-am-resource-percent": 0.2,
             }
         )
@@ -418,7 +482,7 @@ def test_the_command_writes_a_cluster_that_loads(tmp_path):
         weft, ["import-yarn", str(tmp_path / "q.xml"), "--nodes", "3", "--out", str(out)]
     )
     assert said.exit_code == 0, said.output
-    assert "left out: yarn.scheduler.capacity.root.a.maximum-allocation-mb" in said.stderr
+    assert "left out: yarn.scheduler.capacity.root.a.reservable" in said.stderr
     assert "--scheduler yarn" in said.stdout
     spec = load_cluster(str(out))
     assert len(spec.nodes) == 3
@@ -443,11 +507,13 @@ def test_the_sample_configuration_of_the_load_simulator(tmp_path):
         "sls_queue_2": 0.25,
         "sls_queue_3": 0.5,
     }
-    assert capacity.manager == {"preemption": True}
+    rounds = {"preemption_grace_s": 15.0, "preemption_interval_s": 0.5}
+    assert capacity.manager == {"preemption": True} | rounds
     assert capacity.scheduler == "yarn_fair", "what its yarn-site.xml chooses"
     fair = read_yarn([conf / "fair-scheduler.xml", lists / "nodes.json"])
-    assert [queue["capacity"] for queue in fair.queues.values()] == [0.25, 0.25, 0.5]
-    assert "root.sls_queue_1.minSharePreemptionTimeout" in fair.left_out
+    parts = [queue["capacity"] for name, queue in fair.queues.items() if name != "placement"]
+    assert parts == [0.25, 0.25, 0.5]
+    assert fair.queues["sls_queue_1"]["fair"]["min_share_timeout_s"] >= 0
     for found in (capacity, fair):
         path = tmp_path / "c.yaml"
         path.write_text(yaml.safe_dump(found.cluster()))

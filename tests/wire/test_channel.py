@@ -152,6 +152,25 @@ def test_a_refusal_arrives_with_its_place(code: str) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("letter", ["x", "ö", "\n", "\U0001f9f5"])
+def test_a_long_refusal_arrives_as_far_as_it_goes(letter: str) -> None:
+    async def refuse(request: Any, caller: Caller) -> Any:
+        return Refused("resource_exhausted", letter * 5_000, "it starts so" + letter * 50_000)
+
+    async def main() -> None:
+        async with manager(refuse) as (address, _, _):
+            connection = ManagerConnection(address, patience_s=0.1)
+            for _ in range(20):
+                got = await connection.ask(GetMetrics())
+                assert isinstance(got, Refused)
+                assert got.code == "resource_exhausted"
+                assert got.problem.startswith(f"it starts so{letter}")
+                assert got.problem.endswith(f"{letter} ...")
+            await connection.close()
+
+    asyncio.run(main())
+
+
 def test_a_manager_that_does_not_answer_in_time_is_said_so() -> None:
     async def forget(request: Any, caller: Caller) -> Any:
         await asyncio.sleep(60)

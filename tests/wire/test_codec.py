@@ -110,6 +110,7 @@ def test_a_request_comes_back(row: tuple[Any, codec.Call], data: st.DataObject) 
 ANSWERS: dict[Any, Any] = {
     requests.NewApplication: requests.ApplicationReserved,
     requests.SubmitApplication: requests.ApplicationAccepted,
+    requests.FindSubmission: requests.ApplicationAccepted,
     requests.KillApplication: requests.Done,
     requests.MoveApplication: requests.Done,
     requests.SetPriority: requests.Done,
@@ -125,6 +126,8 @@ ANSWERS: dict[Any, Any] = {
     requests.SetQueues: requests.QueuesSet,
     requests.GetMetrics: requests.ClusterMetrics,
     requests.GetManager: requests.ManagerReport,
+    requests.GetSettings: requests.ManagerSettings,
+    requests.GetQueues: requests.Queues,
     requests.Explain: requests.Explanation,
     requests.ListContainers: requests.Page[requests.ContainerReport],
 }

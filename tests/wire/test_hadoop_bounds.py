@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from testkit.hadoop import Peer
+from weft.yarn import clients, rpc, wire
 from weft.yarn import hadoop_pb2 as pb
-from weft.yarn import rpc, wire
 
 PATIENCE_S = 20.0
 
@@ -24,6 +24,7 @@ class Face:
     def __init__(self) -> None:
         self.begun = 0
         self.made: list[str] = []
+        self.takes_s = 0.0
         self.go = asyncio.Event()
         self.go.set()
 
@@ -38,6 +39,7 @@ class Face:
     async def listing(self, caller: rpc.Caller, request: Any) -> Any:
         self.begun += 1
         await self.go.wait()
+        await asyncio.sleep(self.takes_s)
         self.made.append(caller.user)
         return pb.Kill(diagnostics="x" * 200_000)
 
@@ -233,5 +235,36 @@ def test_one_with_a_queue_of_listings_does_not_hold_the_others() -> None:
         assert face.made.index("honest") - before < 200, "of 1,600 that came before"
         for task in drinks:
             task.cancel()
+
+    conversation(act)
+
+
+def test_others_are_served_while_a_long_listing_is_made() -> None:
+    async def main() -> None:
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(others())
+        assert await clients.in_turns(str, range(1_000)) == [str(one) for one in range(1_000)]
+        task.cancel()
+        assert turns >= 1_000 // clients.MADE_AT_ONCE
+
+    asyncio.run(main())
+
+
+def test_between_two_listings_there_is_as_much_time_as_one_took() -> None:
+    async def act(server: rpc.Server, face: Face, port: int) -> None:
+        server.listings = wire.Turns(1)
+        peer = await dial(port, "greedy")
+        face.takes_s = 0.05
+        began_s = asyncio.get_running_loop().time()
+        for _ in range(5):
+            await peer.exchange(pb.Empty(), pb.Kill, "list")
+        assert asyncio.get_running_loop().time() - began_s >= 9 * face.takes_s
 
     conversation(act)

@@ -37,7 +37,7 @@ def test_two_batches_of_a_stream_are_in_memory_however_many_it_sends() -> None:
         address = await server.start()
         channel = grpc.aio.insecure_channel(address)
         call = NodeTrackerStub(channel).Track()
-        beats = [NodeHeartbeated(f"{number:0100}", 1) for number in range(5_000)]
+        beats = [NodeHeartbeated(f"{number:0100}", 1) for number in range(2_000)]
         batch = codec.encode_node_reports(beats)
         written = 0
 

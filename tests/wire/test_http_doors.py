@@ -4,16 +4,21 @@ import asyncio
 import contextlib
 import http.client
 import re
+import socket
 import subprocess
+import threading
+import urllib.request
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession, web
+from structlog.testing import capture_logs
 
+from testkit.live import until
 from testkit.web import CLUSTER_TS, FakeClient
-from weft.runtime import http_server
+from weft.runtime import http_server, scrape
 from weft.runtime.exposition import Exposition
 from weft.runtime.http_door import Door
 from weft.runtime.http_server import PatientRunner
@@ -187,3 +192,165 @@ def test_bodies_that_do_not_end_make_room_for_others(monkeypatch: pytest.MonkeyP
             writer.close()
 
     asyncio.run(asyncio.wait_for(main(), 30))
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_answers_that_nobody_takes_make_room_for_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, streamed: bool
+) -> None:
+    monkeypatch.setattr(http_server, "ANSWERS_BYTES_MAX", 4 << 20 if not streamed else 100)
+    monkeypatch.setattr(http_server, "LOOK_S", 0.05)
+    size = 16 << 20
+
+    async def give(request: web.Request) -> web.StreamResponse:
+        if not streamed:
+            return web.Response(body=bytes(size))
+        answer = web.StreamResponse()
+        answer.content_length = size
+        await answer.prepare(request)
+        for _ in range(size >> 16):
+            await answer.write(bytes(1 << 16))
+        await answer.write_eof()
+        return answer
+
+    async def main() -> None:
+        app = web.Application()
+        app.router.add_get("/", give)
+        async with run(app) as (_, port):
+            await conversation(port)
+
+    async def begin(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await writer.drain()
+        return reader, writer
+
+    async def is_shut(one: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> bool:
+        """Whether the answer ends before it is whole."""
+        got = 0
+        with contextlib.suppress(ConnectionResetError):
+            while got < size:
+                data = await asyncio.wait_for(one[0].read(1 << 20), 10)
+                if not data:
+                    break
+                got += len(data)
+        one[1].close()
+        return got < size
+
+    async def conversation(port: int) -> None:
+        begun = [await begin(port) for _ in range(3)]
+        await asyncio.sleep(0.5)
+        async with ClientSession() as session, session.get(f"http://127.0.0.1:{port}/") as got:
+            assert len(await got.read()) == size, "who takes it gets it"
+        # The last of them as well, unless who took his had taken it all by then.
+        assert sum([await is_shut(one) for one in begun]) >= 2
+        alone = await begin(port)
+        await asyncio.sleep(0.5)
+        assert not await is_shut(alone), "it may have any size"
+        monkeypatch.setattr(http_server, "ANSWER_TIMEOUT_S", 0.2)
+        alone = await begin(port)
+        await asyncio.sleep(1.0)
+        assert await is_shut(alone), "it took nothing for too long"
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+    assert "Traceback" not in caplog.text
+
+
+def test_connections_to_metrics_that_say_nothing_make_room_for_others() -> None:
+    """Each has a thread and a file of a process that others need, too."""
+    host, _, port = Exposition().serve("127.0.0.1", 0).rpartition(":")
+    threads = threading.active_count()
+    with contextlib.ExitStack() as kept:
+        silent = [
+            kept.enter_context(socket.create_connection((host, int(port)), 10)) for _ in range(150)
+        ]
+        for one in silent[:100]:
+            assert one.recv(1) == b"", "the oldest are ended"
+        most = threads + scrape.CONNECTIONS_MAX + 1
+        until(lambda: threading.active_count() <= most, "their threads end")
+        with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=10) as got:
+            assert got.status == 200
+
+
+def test_what_failed_here_is_logged_in_few_words() -> None:
+    """However long what the caller chose has made it."""
+
+    async def fail(request: web.Request) -> web.Response:
+        error: Exception = RecursionError("deep")
+        for _ in range(500):
+            above = FileNotFoundError(request.query["name"])
+            above.__context__, error = error, above
+        raise error
+
+    async def main() -> None:
+        app = http_server.application(Door(["127.0.0.1"]))
+        app.router.add_get("/{tail:.*}", fail)
+        async with run(app) as (host, port), ClientSession() as session:
+            url = f"http://{host}:{port}/{'p' * 2_000}?name={'x' * 2_000}"
+            async with session.get(url) as got:
+                assert (got.status, await got.text()) == (500, "it failed here; the log says why")
+
+    with capture_logs() as said:
+        asyncio.run(asyncio.wait_for(main(), 30))
+    (line,) = said
+    assert "FileNotFoundError" in line["fault"]
+    assert len(str(line)) < 2 * http_server.FAULT_TEXT_MAX
+
+
+def test_a_name_through_thousands_of_folders_is_refused(tmp_path: Path) -> None:
+    deep = "d/" * 1_500
+    calls = [("PUT", "MKDIRS"), ("GET", "GETFILESTATUS"), ("DELETE", "DELETE"), ("PUT", "CREATE")]
+
+    async def main() -> None:
+        async with files(tmp_path) as (host, port), ClientSession() as session:
+            for how, op in calls:
+                url = f"http://{host}:{port}/webhdfs/v1/{deep}?op={op}&data=true"
+                async with session.request(how, url) as got:
+                    assert got.status == 400, (op, await got.text())
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("how", ["PUT", "POST"])
+def test_files_whose_bytes_do_not_come_make_room_for_others(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "UPLOADS_MAX", 3)
+    op = {"PUT": "CREATE", "POST": "APPEND"}[how]
+
+    async def main() -> None:
+        async with files(tmp_path) as (host, port):
+            await conversation(host, port)
+
+    async def conversation(host: str, port: int) -> None:
+        begun = []
+        for number in range(3):
+            (tmp_path / f"f{number}").touch()
+            reader, writer = await asyncio.open_connection(host, port)
+            head = f"{how} /webhdfs/v1/f{number}?op={op}&data=true HTTP/1.1\r\nHost: {host}\r\n"
+            writer.write(f"{head}Content-Length: 1000000\r\n\r\nsome".encode())
+            await writer.drain()
+            begun.append((reader, writer))
+        await asyncio.sleep(0.3)
+        (tmp_path / "ours").touch()
+        url = f"http://{host}:{port}/webhdfs/v1/ours?op={op}&data=true"
+        async with (
+            ClientSession() as session,
+            session.request(how, url, data=bytes(3 << 20)) as got,
+        ):
+            assert got.status in (200, 201), await got.text()
+        assert (tmp_path / "ours").stat().st_size == 3 << 20
+        answers = [asyncio.create_task(reader.readline()) for reader, _ in begun]
+        ended, waiting = await asyncio.wait(answers, timeout=10, return_when="FIRST_COMPLETED")
+        assert [(await one).split()[1] for one in ended] == [b"500"], "one makes room"
+        monkeypatch.setattr(http_server, "BODY_TIMEOUT_S", 0.2)
+        for _, writer in begun:
+            writer.write(b"more")
+        for one in waiting:
+            assert (await asyncio.wait_for(one, 10)).split()[1] == b"500", "silent"
+        for _, writer in begun:
+            writer.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert not list(tmp_path.glob(".*.part"))

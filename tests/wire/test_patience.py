@@ -2,6 +2,9 @@
 
 import asyncio
 import contextlib
+import gc
+import os
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,14 +12,16 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import psutil
 import pytest
 from google.protobuf.message import DecodeError
 from structlog.testing import capture_logs
 
 from testkit.http2 import Connection, message
+from testkit.live import until
 from weft.protocol.messages import NodeHeartbeated
 from weft.protocol.requests import Done
-from weft.wire import codec, inflow, patience
+from weft.wire import channel, codec, inflow, patience, pieces
 from weft.wire.client_pb2 import KillApplicationRequest
 from weft.wire.client_pb2_grpc import ResourceManagerClientStub
 from weft.wire.server import Server
@@ -82,27 +87,71 @@ def until_hung_up(connections: list[Connection]) -> Connection:
     raise AssertionError("nobody was shut")
 
 
+def say_halves(connection: Connection, method: str) -> None:
+    """Say half of some messages, or as much as it can before it is ended."""
+    with contextlib.suppress(OSError):
+        for _ in range(4):
+            connection.send(connection.call(method), message(bytes(MB // 4))[:-1])
+
+
 @pytest.mark.parametrize("method", [KILL, TRACK])
 def test_of_two_who_hold_half_messages_one_makes_room(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inflow, "UNREAD_BYTES_MAX", 5 * MB)
-    monkeypatch.setattr(inflow, "GROWTH_BYTES", MB)
-    half = message(bytes(3 * MB))[:-1]
+    monkeypatch.setattr(inflow, "UNREAD_BYTES_MAX", 3 * MB // 2)
+    monkeypatch.setattr(inflow, "GROWTH_BYTES", 0)
     with served() as address, capture_logs() as said, contextlib.ExitStack() as kept:
         connections = []
         for _ in range(2):
             one = Connection(address)
             kept.callback(one.close)
-            one.send(one.call(method), half)
+            # It may be ended before it said all of it.
+            say_halves(one, method)
             connections.append(one)
         assert until_hung_up(connections)
         assert is_served(address)
+        until(lambda: said, "it is told")
     (line,) = said
-    assert line["bytes"] > 2 * MB
+    assert line["bytes"] > MB / 4
     assert line["peer"].startswith("ipv4:127.0.0.1:")
 
 
+def test_half_messages_make_room_when_no_descriptor_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Descriptors run out by whoever connects, so who does both is ended all the same."""
+    monkeypatch.setattr(inflow, "UNREAD_BYTES_MAX", MB)
+    monkeypatch.setattr(inflow, "GROWTH_BYTES", 0)
+    monkeypatch.setattr(inflow, "SWEEP_S", 0.1)
+    few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with served() as address, contextlib.ExitStack() as kept:
+        connections = [Connection(address) for _ in range(2)]
+        for one in connections:
+            kept.callback(one.close)
+            # It is accepted.
+            one.hear()
+        used = max(map(int, os.listdir("/proc/self/fd"))) + 1
+        kept.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (few, most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used, most))
+        filled = [os.dup(0) for _ in iter(free, False)]
+        for file in filled:
+            kept.callback(os.close, file)
+        time.sleep(0.3)
+        for one in connections:
+            say_halves(one, KILL)
+        assert until_hung_up(connections)
+
+
+def free() -> bool:
+    """Whether a descriptor is left."""
+    try:
+        os.close(os.dup(0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.slow
 def test_much_that_is_read_is_no_reason_to_shut_a_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -149,6 +198,56 @@ def test_calls_without_a_request_make_room_for_others(monkeypatch: pytest.Monkey
         connection.close()
 
 
+@pytest.mark.parametrize("says", [0, 1])
+def test_streams_of_whom_nobody_knows_make_room_for_others(
+    monkeypatch: pytest.MonkeyPatch, says: int
+) -> None:
+    """They say nothing, or what anybody may say."""
+    monkeypatch.setattr(patience, "UNREAD_MAX", 5)
+    batch = codec.encode_node_reports([NodeHeartbeated("x", 1)]).SerializeToString()
+    with served() as address:
+        connection = Connection(address)
+        streams = []
+        for _ in range(8):
+            streams.append(connection.call(TRACK))
+            connection.send(streams[-1], message(batch) * says)
+        while len(connection.ended) < 3:
+            connection.hear()
+        assert is_served(address)
+        # Those that said something wait again, in any order.
+        assert connection.ended == set(streams[:3]) if not says else len(connection.ended) == 3
+        connection.close()
+
+
+def test_a_stream_of_whom_somebody_knows_makes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "UNREAD_MAX", 5)
+    batch = codec.encode_node_reports([NodeHeartbeated("x", 1)]).SerializeToString()
+
+    known = []
+
+    def knows(lane: Any, batch: Any) -> None:
+        lane.subjects["x"] = None
+        known.append(lane)
+
+    with served(on_batch=knows) as address:
+        connection, stranger = Connection(address), Connection(address)
+        for number in range(8):
+            connection.send(connection.call(TRACK), message(batch))
+            until(lambda number=number: len(known) > number, "it was heard")
+        streams = [stranger.call(TRACK) for _ in range(8)]
+        while len(stranger.ended) < 3:
+            stranger.hear()
+        assert is_served(address)
+        assert stranger.ended == set(streams[:3])
+        call = connection.call(KILL)
+        connection.send(call, message(b""), end=True)
+        while call not in connection.ended:
+            connection.hear()
+        assert connection.ended == {call}
+        connection.close()
+        stranger.close()
+
+
 def test_answers_that_nobody_takes_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "ANSWER_BYTES_MAX", 3_000)
     with served(lambda request: Done("x" * 1_000)) as address:
@@ -174,7 +273,7 @@ def test_an_answer_that_nobody_takes_is_not_kept_for_long(monkeypatch: pytest.Mo
 def test_large_requests_are_carried_out_one_after_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(patience, "REQUEST_BYTES_MAX", 3_000)
+    monkeypatch.setattr(patience, "HELD_BYTES_MAX", 3_000)
 
     async def main() -> None:
         held = patience.Patience()
@@ -207,13 +306,26 @@ def test_a_large_report_is_taken_in_in_pieces_that_say_the_same() -> None:
     heard: list[int] = []
 
     def on_batch(lane: Any, batch: Any) -> None:
+        lane.subjects["n1"] = None
         heard.append(len(batch))
 
     beats = [NodeHeartbeated(f"n{number}", number) for number in range(1, 20_001)]
     batch = codec.encode_node_reports(beats)
     whole = batch.SerializeToString()
-    with served(on_batch=on_batch) as address, grpc.insecure_channel(address) as dialled:
-        list(NodeTrackerStub(dialled).Track(iter([batch])))
+
+    async def report(address: str) -> None:
+        async with channel.dial(address) as dialled:
+            call = NodeTrackerStub(dialled).Track()
+            # It is known whose the stream is before it says much.
+            await call.write(codec.encode_node_reports(beats[:1]))
+            until_known = asyncio.create_task(call.read())
+            await call.write(batch)
+            await call.done_writing()
+            assert await until_known is grpc.aio.EOF
+
+    with served(on_batch=on_batch) as address:
+        asyncio.run(report(address))
+    heard.remove(1)
     assert sum(heard) == 20_000
     assert max(heard) == patience.PIECE_FIELDS
     at, merged = 0, TrackerReports()
@@ -236,3 +348,140 @@ def test_other_fields_are_stepped_over() -> None:
     assert patience.end_of_piece(data, 3, 1) == 12
     assert patience.end_of_piece(data, 12, 1) == 17
     assert patience.end_of_piece(data, 17, 1) == len(data)
+
+
+def in_pieces(size: int) -> bytes:
+    """Return what is said for a request of so many bytes, which is no message of protobuf."""
+    return b"".join(map(message, pieces.split(bytes([7]) * size)))
+
+
+def ended(connection: Connection, stream: int) -> None:
+    while stream not in connection.ended:
+        connection.hear()
+
+
+@pytest.mark.parametrize("size", [pieces.PIECE_BYTES, pieces.PIECE_BYTES + 1, 3 * MB])
+def test_a_request_of_any_size_comes_whole(size: int) -> None:
+    """The refusal of a field says how much of it there was."""
+    request = KillApplicationRequest(app_id=1, diagnostics="x" * (size - 10))
+    length = len(request.diagnostics) + size - request.ByteSize()
+    request.diagnostics = "x" * length
+    assert request.ByteSize() == size
+
+    async def kill(address: str) -> None:
+        async with channel.dial(address) as dialled:
+            await ResourceManagerClientStub(dialled).KillApplication(request, timeout=20)
+
+    with served() as address, pytest.raises(grpc.aio.AioRpcError, match=f"{length} bytes are more"):
+        asyncio.run(kill(address))
+
+
+def test_one_message_that_is_larger_than_a_piece_is_refused_at_its_first_bytes() -> None:
+    with served() as address, contextlib.closing(Connection(address)) as connection:
+        stream = connection.call(KILL)
+        with pytest.raises(ConnectionError, match="the call is over"):
+            connection.send(stream, message(bytes(3 * MB)))
+        assert is_served(address)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        # There is more than is owed, less, another number, and more than any request has.
+        message(b"\0\0\0\0\x05" + bytes(6)),
+        message(b"\0\0\0\0\x05" + bytes(1)),
+        message(b"\0\0\0\0\x05" + bytes(1)) + message(b"\0\0\0\0\x05" + bytes(4)),
+        message(b"\0\xff\xff\xff\xff" + bytes(100)),
+        message(b"\0\0\0\0\0"),
+        message(b"\0"),
+    ],
+)
+def test_pieces_that_do_not_fit_together_are_refused(said: bytes) -> None:
+    with served() as address, contextlib.closing(Connection(address)) as connection:
+        stream = connection.call(KILL)
+        connection.send(stream, said, end=True)
+        ended(connection, stream)
+        assert is_served(address)
+
+
+def test_of_two_who_owe_a_last_piece_the_older_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "HELD_BYTES_MAX", 3 * MB)
+    half = in_pieces(2 * MB)[:-1]
+    with served() as address, contextlib.closing(Connection(address)) as connection:
+        streams = []
+        for _ in range(3):
+            streams.append(connection.call(KILL))
+            connection.send(streams[-1], half)
+        ended(connection, streams[1])
+        assert connection.ended == set(streams[:2])
+        # The last one is there once it says the rest.
+        connection.send(streams[2], b"\7", end=True)
+        ended(connection, streams[2])
+        assert is_served(address)
+
+
+def test_the_rest_of_a_request_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "REQUEST_S", 0.2)
+    with served() as address, contextlib.closing(Connection(address)) as connection:
+        stream = connection.call(KILL)
+        connection.send(stream, in_pieces(MB)[:-1])
+        ended(connection, stream)
+
+
+def test_a_stranger_says_nothing_large_in_pieces() -> None:
+    with served() as address, contextlib.closing(Connection(address)) as connection:
+        stream = connection.call(TRACK)
+        with contextlib.suppress(ConnectionError):
+            connection.send(stream, in_pieces(2 * MB))
+        ended(connection, stream)
+        assert connection.received == 0
+
+
+def test_nothing_is_kept_of_requests_that_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gRPC would keep a message for ever that comes after nobody waits for it any more."""
+    monkeypatch.setattr(patience, "HELD_BYTES_MAX", MB)
+    half = in_pieces(8 * MB)[:-1]
+    until_s = time.monotonic() + 4.0
+
+    def flood(address: str) -> None:
+        while time.monotonic() < until_s:
+            with contextlib.suppress(OSError), contextlib.closing(Connection(address)) as one:
+                one.send(one.call(KILL), half)
+
+    with served() as address:
+        assert is_served(address)
+        before = memory_bytes()
+        threads = [threading.Thread(target=flood, args=(address,)) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert is_served(address)
+        until(lambda: memory_bytes() - before < 12 * MB, "memory is given back", 20.0)
+
+
+def memory_bytes() -> int:
+    gc.collect()
+    inflow._trim()
+    return psutil.Process().memory_info().rss
+
+
+def test_few_messages_of_a_connection_are_taken_in_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others stay in what a stream may send unasked."""
+    monkeypatch.setattr(patience, "READ_MAX", 2)
+    half = message(bytes(MB // 4))[:-1]
+    sent = 0
+    with served() as address, contextlib.closing(Connection(address)) as connection:
+        connection.socket.settimeout(0.5)
+        for _ in range(10):
+            stream = connection.call(TRACK)
+            for at in range(0, len(half), 1 << 12):
+                try:
+                    connection.send(stream, half[at : at + (1 << 12)])
+                except TimeoutError:
+                    break
+                sent += 1 << 12
+        assert sent < 2 * len(half) + 8 * (64 << 10) + (1 << 13)
+        assert is_served(address)

@@ -55,12 +55,12 @@ def keys(now_s: float = 0.0, rotate_s: float = 100.0) -> Keys:
 def test_a_token_says_what_was_signed_until_it_ends() -> None:
     ours = keys()
     token = ours.attempt(257, 10.0)
-    assert ours.true(token, 10.0).number == 257
-    assert ours.true(ours.node("n1", 10.0), 10.0).name == "n1"
+    assert ours.true(token, Kind.ATTEMPT, 10.0).number == 257
+    assert ours.true(ours.node("n1", 10.0), Kind.NODE, 10.0).name == "n1"
     with pytest.raises(InputError, match="expired"):
-        ours.true(token, 10.0 + ours.lasts_s())
+        ours.true(token, Kind.ATTEMPT, 10.0 + ours.lasts_s())
     with pytest.raises(InputError, match="another kind"):
-        ours.true(ours.container(C1, "n1", 10.0), 10.0)
+        ours.true(ours.container(C1, "n1", 10.0), Kind.NODE, 10.0)
 
 
 @given(st.data())
@@ -70,13 +70,13 @@ def test_no_changed_token_is_true(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(token) - 1))
     token[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises(InputError):
-        ours.true(bytes(token), 1.0)
+        ours.true(bytes(token), Kind.NODE, 1.0)
 
 
 @given(st.binary(max_size=200))
 def test_what_is_no_token_is_refused(text: bytes) -> None:
     with pytest.raises(InputError):
-        keys().true(text, 1.0)
+        keys().true(text, Kind.ATTEMPT, 1.0)
 
 
 @given(st.lists(st.floats(0.0, 90.0), max_size=12), st.integers(0, 11))
@@ -93,7 +93,11 @@ def test_tokens_outlive_the_change_of_keys(waits: list[float], at: int) -> None:
             token, given_at = ours.attempt(257, now_s), now_s
         if given_at is not None and now_s < given_at + ours.lasts_s():
             again = Keys(now_s, bytes, 100.0, json.loads(json.dumps(ours.data())))
-            assert ours.true(token, now_s).number == again.true(token, now_s).number == 257
+            assert (
+                ours.true(token, Kind.ATTEMPT, now_s).number
+                == again.true(token, Kind.ATTEMPT, now_s).number
+                == 257
+            )
 
 
 def test_keys_turn_on_after_a_clock_that_was_years_ahead() -> None:
@@ -101,7 +105,7 @@ def test_keys_turn_on_after_a_clock_that_was_years_ahead() -> None:
     token = ours.attempt(257, 0.0)
     assert ours.turn(1e9)
     assert not ours.turn(10.0)
-    assert ours.true(token, 10.0).number == 257
+    assert ours.true(token, Kind.ATTEMPT, 10.0).number == 257
     ahead = tokens.read(ours.attempt(257, 1_500.0)).key
     assert ours.turn(1_500.0)
     assert tokens.read(ours.attempt(257, 1_600.0)).key == ahead + 1

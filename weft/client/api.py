@@ -29,6 +29,7 @@ from weft.protocol.requests import (
     NodeReport,
     QueueReport,
     QueuesSet,
+    Setting,
 )
 
 __all__ = ["DEFAULT_ADDRESS", "DRAIN_S", "ENDED", "AsyncClient", "Client", "RefusedError"]
@@ -95,6 +96,15 @@ class Client:
         """The cluster's timestamp in application ids; 0 before the first submission."""
         return self._client.cluster_ts
 
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """The numbers of members whose part listings lack; see `AsyncClient.missing`."""
+        return self._client.missing
+
+    def when_missing(self, tell: Callable[[tuple[int, ...]], None]) -> None:
+        """Have `tell` called, on the client's thread, with the members that a listing lacks."""
+        self._client.on_missing = tell
+
     def new_application(self) -> AppId:
         """Reserve an id that a later `submit` may name."""
         return self._run(self._client.new_application())
@@ -133,9 +143,9 @@ class Client:
         """Return all applications that match, oldest first."""
         return self._run(self._client.applications(states, queue, user, limit))
 
-    def nodes(self, states: Iterable[str] = ()) -> tuple[NodeReport, ...]:
-        """Return all nodes in the given states; none: all."""
-        return self._run(self._client.nodes(states))
+    def nodes(self, states: Iterable[str] = (), node: NodeId = "") -> tuple[NodeReport, ...]:
+        """Return all nodes in the given states (none: all), or the one of a name alone."""
+        return self._run(self._client.nodes(states, node))
 
     def decommission(self, node: NodeId, timeout_s: float = DRAIN_S) -> str:
         """Take a node out of service gracefully; see `AsyncClient.decommission`."""
@@ -177,6 +187,14 @@ class Client:
     def manager(self) -> ManagerReport:
         """Return the answering manager's standing beside the others; see `AsyncClient.manager`."""
         return self._run(self._client.manager())
+
+    def settings(self) -> tuple[Setting, ...]:
+        """Return what the manager that answers runs with."""
+        return self._run(self._client.settings())
+
+    def queue_tree(self) -> QueueSpec:
+        """Return the tree of queues as `set_queues` takes it."""
+        return self._run(self._client.queue_tree())
 
     def explain(self, app: AppId) -> Explanation:
         """Return why each pending stage of an application is pending."""

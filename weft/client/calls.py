@@ -27,23 +27,28 @@ from weft.protocol.requests import (
     GetJob,
     GetManager,
     GetMetrics,
+    GetQueues,
+    GetSettings,
     KillApplication,
     ListApplications,
     ListContainers,
     ListNodes,
     ListQueues,
     ManagerReport,
+    ManagerSettings,
     MoveApplication,
     NewApplication,
     NodeReport,
     Page,
     QueueReport,
+    Queues,
     QueuesSet,
     RecommissionNode,
     Refused,
     SetExpiry,
     SetPriority,
     SetQueues,
+    Setting,
     SubmitApplication,
     UpdateNode,
 )
@@ -91,6 +96,9 @@ class AsyncClient:
         self.address = address
         # It is known after the first accepted submission.
         self.cluster_ts = 0
+        # It is told the numbers of members that did not answer, of each listing that lacks some.
+        self.on_missing: Callable[[tuple[int, ...]], None] = lambda members: None
+        self._missing: frozenset[int] = frozenset()
         self._connection = ManagerConnection(address, deadline_s, connect_timeout_s, user, token)
 
     async def __aenter__(self) -> Self:
@@ -116,7 +124,21 @@ class AsyncClient:
             raise RefusedError(got)
         if answer is not None and not isinstance(got, answer):
             raise WeftError(f"{self.address} answered {type(got).__name__}: another version?")
+        if hasattr(got, "missing"):
+            # Pages after the first one add to what the first one lacked.
+            before = self._missing if getattr(request, "page", "") else frozenset()
+            self._missing = before.union(got.missing)
+            if got.missing:
+                self.on_missing(got.missing)
         return got  # type: ignore[no-any-return]
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """The numbers of members whose part the newest listing lacks, as they are gone.
+
+        It is empty where one manager holds all.
+        """
+        return tuple(sorted(self._missing))
 
     async def _all(self, request: ListNodes | ListContainers) -> tuple[Any, ...]:
         """Follow the pages of a listing."""
@@ -141,7 +163,8 @@ class AsyncClient:
         `app` is an id from `new_application`, 0 for the next. A Resource Manager that took a job of
         this client before, and is started again meanwhile, is waited for.
         """
-        request = SubmitApplication(job, submission_id or uuid.uuid4().hex, app)
+        fresh = not submission_id
+        request = SubmitApplication(job, submission_id or uuid.uuid4().hex, app, fresh)
         patience_s = WAIT_PATIENCE_S if self.cluster_ts else 0.0
         accepted = await self._ask(request, ApplicationAccepted, patience_s)
         self.cluster_ts = accepted.cluster_ts
@@ -189,9 +212,9 @@ class AsyncClient:
                 return found
             request = replace(request, page=page.next, limit=left if limit else 0)
 
-    async def nodes(self, states: Iterable[str] = ()) -> tuple[NodeReport, ...]:
-        """Return all nodes in the given states; none: all."""
-        return await self._all(ListNodes(tuple(states)))
+    async def nodes(self, states: Iterable[str] = (), node: NodeId = "") -> tuple[NodeReport, ...]:
+        """Return all nodes in the given states (none: all), or the one of a name alone."""
+        return await self._all(ListNodes(tuple(states), node=node))
 
     async def decommission(self, node: NodeId, timeout_s: float = DRAIN_S) -> str:
         """Take a node out of service gracefully; returns its state.
@@ -240,6 +263,14 @@ class AsyncClient:
     async def manager(self) -> ManagerReport:
         """Return the answering manager's standing beside the others: the leader, or a standby."""
         return await self._ask(GetManager(), ManagerReport)
+
+    async def settings(self) -> tuple[Setting, ...]:
+        """Return what the manager that answers runs with."""
+        return (await self._ask(GetSettings(), ManagerSettings)).items
+
+    async def queue_tree(self) -> QueueSpec:
+        """Return the tree of queues as `set_queues` takes it."""
+        return (await self._ask(GetQueues(), Queues)).queues
 
     async def explain(self, app: AppId) -> Explanation:
         """Return why each pending stage of an application is pending."""

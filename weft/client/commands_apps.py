@@ -12,8 +12,9 @@ from weft.client import completing, show
 from weft.client.api import DEFAULT_ADDRESS, Client
 from weft.client.interrupts import InterruptedWait
 from weft.client.naming import app_number, app_states, check_address, find_app, known_queue
-from weft.model.errors import WeftError
-from weft.model.ids import format_app, parse_app
+from weft.client.text import missing_text
+from weft.model.errors import InputError, WeftError
+from weft.model.ids import AppId, format_app, is_app
 
 IDS_SHOWN = 10
 CONNECT_TIMEOUT_S = 5.0
@@ -76,7 +77,16 @@ def manager_option(command: F) -> F:
 def connected(address: str) -> Client:
     """Return a client that waits for the manager as long as `--connect-timeout` says."""
     waited_s = click.get_current_context().meta.get(_CONNECT_TIMEOUT, CONNECT_TIMEOUT_S)
-    return Client(address, connect_timeout_s=waited_s)
+    client = Client(address, connect_timeout_s=waited_s)
+    told: set[int] = set()
+
+    def tell(members: tuple[int, ...]) -> None:
+        if fresh := set(members) - told:
+            told.update(fresh)
+            click.echo(missing_text(sorted(fresh)), err=True)
+
+    client.when_missing(tell)
+    return client
 
 
 def positive(ctx: click.Context, option: click.Parameter, value: float) -> float:
@@ -147,6 +157,9 @@ def submit(
 
     named = read_named(jobs, queue)
     files, checked = [path for path, _ in named], [job for _, job in named]
+    if caller := _unknown_caller():
+        # Nobody is asked who calls, so whoever runs this says it, as Hadoop's clients do.
+        checked = [dataclasses.replace(job, user=job.user or caller) for job in checked]
     if lifetime is not None:
         checked = [dataclasses.replace(job, lifetime_s=lifetime) for job in checked]
     with connected(address) as client:
@@ -175,6 +188,21 @@ def submit(
             raise WeftError(f"{len(failed)} of {len(reports)} jobs did not succeed")
 
 
+def _unknown_caller() -> str:
+    """Return the name of who runs this, where no certificate says it; empty: it does."""
+    import getpass
+
+    from weft.wire import tls
+
+    if tls.current() is not None:
+        return ""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # The user has no name on this host.
+        return ""
+
+
 def _say_ids(ids: list[str], names: list[str]) -> None:
     """Print the ids first: a user who loses the terminal needs them."""
     shown = list(zip(ids, names, strict=True))[:IDS_SHOWN]
@@ -192,7 +220,12 @@ def _say_ids(ids: list[str], names: list[str]) -> None:
 def kill(apps: tuple[str, ...], address: str) -> None:
     """Kill applications."""
     for text in apps:
-        parse_app(text)
+        if not is_app(text):
+            raise InputError(
+                "APP",
+                f"{show.safe(text)!r} is no id or number: several jobs may have one name, so kill "
+                "takes none (weft apps lists ids)",
+            )
     with connected(address) as client:
         numbers = [app_number(client, app) for app in apps]
         for text, app in zip(apps, numbers, strict=True):
@@ -204,9 +237,13 @@ def kill(apps: tuple[str, ...], address: str) -> None:
 @click.argument("queue", shell_complete=completing.queues)
 @manager_option
 def move(app: str, queue: str, address: str) -> None:
-    """Move an application to another leaf queue."""
+    """Move an application to another leaf queue.
+
+    APP is an id, its number, a job's name (the newest of that name), or - for the newest of all.
+    """
     with connected(address) as client:
-        click.echo(f"{app} {client.move(app_number(client, app), queue)} in {queue}")
+        number = find_app(client, app)
+        click.echo(f"{_id_of(client, number)} {client.move(number, queue)} in {queue}")
 
 
 @click.command()
@@ -214,11 +251,19 @@ def move(app: str, queue: str, address: str) -> None:
 @click.argument("priority", type=int)
 @manager_option
 def priority(app: str, priority: int, address: str) -> None:
-    """Change an application's priority; larger goes first."""
+    """Change an application's priority; larger goes first.
+
+    APP is an id, its number, a job's name (the newest of that name), or - for the newest of all.
+    """
     with connected(address) as client:
-        click.echo(
-            f"{app} {client.set_priority(app_number(client, app), priority)} priority {priority}"
-        )
+        number = find_app(client, app)
+        state = client.set_priority(number, priority)
+        click.echo(f"{_id_of(client, number)} {state} priority {priority}")
+
+
+def _id_of(client: Client, number: AppId) -> str:
+    """Return the whole id, as a name says not which of several it was."""
+    return format_app(client.application(number).cluster_ts, number)
 
 
 _SORT = "One of {}; with - before it the largest first."
@@ -281,7 +326,7 @@ def app(app: str, containers: bool, address: str, as_json: bool) -> None:
             show.echo_json({**data, "containers": list(held)} if containers else data)
             return
         now_s = client.metrics().now_s
-        show.show_app(report, now_s)
+        show.show_app(report, now_s, client.manager().time_scale)
         if containers:
             click.echo()
             show.show_containers(held, report.submitted_s, now_s)

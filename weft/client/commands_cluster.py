@@ -10,9 +10,10 @@ from weft.client import show
 from weft.client.api import DRAIN_S, ENDED, Client, RefusedError
 from weft.client.commands_apps import connected, json_option, manager_option, positive
 from weft.client.naming import find_app, node_states
+from weft.client.text import missing_text
 from weft.model.cluster import amounts_from_text
 from weft.model.errors import WeftError
-from weft.protocol.requests import ManagerReport
+from weft.protocol.requests import UNREACHABLE, ManagerReport
 
 POLL_S = 0.5
 # One manager of several may take so long to report its state.
@@ -131,7 +132,7 @@ def _await_states(client: Client, wanted: dict[str, str]) -> dict[str, str]:
     """Wait until each node is in its state; raises WeftError where the order was undone."""
     other = {"DECOMMISSIONED": "RUNNING", "RUNNING": "DECOMMISSIONED"}
     while True:
-        now = {r.node_id: r.state for r in client.nodes() if r.node_id in wanted}
+        now = {name: r.state for name in wanted for r in client.nodes(node=name)}
         for name, state in now.items():
             if state == other[wanted[name]]:
                 raise WeftError(f"{name} is {state}: somebody gave another order")
@@ -214,6 +215,8 @@ def top(every: float, once: bool, sort: str, address: str, as_json: bool) -> Non
             else:
                 if not once:
                     click.clear()
+                    if client.missing:
+                        click.echo(missing_text(client.missing))
                 show.show_metrics(metrics)
                 click.echo()
                 show.show_apps(show.sort_apps(running, sort, metrics.now_s), metrics.now_s)
@@ -264,7 +267,7 @@ def events(limit: int, apps: tuple[str, ...], address: str, as_json: bool) -> No
 @manager_option
 @json_option
 def managers(address: str, as_json: bool) -> None:
-    """List Resource Managers: who leads, who stands by, where their state is."""
+    """List Resource Managers: who leads or stands by, where their state is; a router's members."""
     reports = [_report_of(place.strip()) for place in address.split(",")]
     if as_json:
         show.echo_json(reports)
@@ -282,7 +285,7 @@ def _report_of(place: str) -> ManagerReport:
         except RefusedError:
             raise
         except WeftError as error:
-            return ManagerReport(place, "UNREACHABLE", reason=str(error))
+            return ManagerReport(place, UNREACHABLE, reason=str(error))
 
 
 commands: list[click.Command] = [nodes, queues, managers, top, events]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from weft.client import show
-from weft.client.api import Client
+from weft.client.api import DEFAULT_ADDRESS, Client
 from weft.client.commands_apps import address_option, positive
 from weft.client.commands_yarn import take_yarn
 from weft.client.detached import say_ready, start_detached, stop_detached
@@ -88,7 +88,8 @@ def cluster_options(command: F) -> F:
                 "options",
                 multiple=True,
                 metavar="KEY=VALUE",
-                help="A parameter: matcher.NAME, planner.NAME or asker.NAME.",
+                help="A parameter: matcher.NAME, planner.NAME or asker.NAME; a setting: "
+                "manager.NAME, node.NAME or master.NAME, as in weft simulate.",
             ),
             click.option(
                 "--time-scale",
@@ -136,15 +137,25 @@ def cluster_options(command: F) -> F:
     return command
 
 
+# A part of a cluster as simulations name it -> the role whose process has its settings.
+ROLE_OF = {"manager": "rm", "node": "nm", "master": "am"}
+
+
 def _settings(options: dict[str, Any], **more: Any) -> LocalSettings:
     flags = {role: options.pop(f"{role}_set") for role in ROLES}
     for role, pairs in flags.items():
         split_settings(pairs, f"--{role}-set")
     options["nodes"] = options["nodes"] or 0
     options["options"] = split_settings(options["options"])
+    for part, role in ROLE_OF.items():
+        # They are written as for a simulation, and go before those of --rm-set and the like.
+        named = {k: v for k, v in options["options"].items() if k.startswith(f"{part}.")}
+        pairs = [f"{key.partition('.')[2]}={value}" for key, value in named.items()]
+        flags[role] = (*pairs, *flags[role])
+        options["options"] = {k: v for k, v in options["options"].items() if k not in named}
     for key in options["options"]:
         if key.partition(".")[0] not in PARTS or not key.partition(".")[2]:
-            known = ", ".join(f"{part}.NAME" for part in PARTS)
+            known = ", ".join(f"{part}.NAME" for part in (*PARTS, *ROLE_OF))
             raise InputError(f"--set {key}", f"expected one of {known}")
     if options.get("mode") == "process" and options["nodes"] > 1 and not options["cluster"]:
         raise InputError(
@@ -170,7 +181,7 @@ def demo(keep: bool, as_json: bool, trace: Path | None, **options: Any) -> None:
         jobs = read_jobs(sorted(Path(folder).glob("*.json")))
     settings = _settings(options, web=keep, events=trace is not None)
     click.echo(f"starting {settings.nodes or EMULATED_NODES} emulated nodes ...", err=True)
-    with LocalCluster(settings) as cluster, Client(cluster.address) as client:
+    with LocalCluster(settings, tell=_say) as cluster, Client(cluster.address) as client:
         _say_parts(cluster)
         apps = submit_all(client, jobs, replay=False, time_scale=1.0)
         reports = wait_for(client, apps, quiet=as_json, stages=False)
@@ -221,6 +232,14 @@ def demo(keep: bool, as_json: bool, trace: Path | None, **options: Any) -> None:
     help="Resource Managers: one leads, the others take over. They share an etcd.",
 )
 @click.option(
+    "--members",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Members: managers with a part of the nodes each, behind one router.",
+)
+@click.option(
     "--store",
     default="",
     metavar="etcd://HOST:PORT,...",
@@ -244,6 +263,10 @@ def up(
 ) -> None:
     """Start a local cluster and keep it until Ctrl-C, or with --detach until `weft down`."""
     _check_trace(trace)
+    if options["hadoop"] and options["mode"] != "process":
+        raise InputError("--hadoop", "serves programs that run commands: add --mode process")
+    if options["hadoop"] and options["members"] > 1:
+        raise InputError("--hadoop", "masters of YARN's wire want one manager: leave --members out")
     options["events"] = options["events"] or trace is not None
     _end_on_sigterm()
     if yarn_conf is not None:
@@ -253,9 +276,13 @@ def up(
     if detach:
         click.echo(start_detached([word for word in sys.argv[2:] if word != "--detach"]))
         return
-    with LocalCluster(settings, folder) as cluster:
+    with LocalCluster(settings, folder, _say) as cluster:
         click.echo(_endpoints(cluster))
-        say_ready(cluster.address, _endpoints(cluster))
+        say_ready(
+            cluster.address,
+            _endpoints(cluster),
+            str(cluster.folder) if cluster.temporary else "",
+        )
         if settings.managers > 1:
             with Client(cluster.address) as client:
                 click.echo(f"leader: {client.manager().leader} (weft managers shows them all)")
@@ -293,6 +320,10 @@ def _write_trace(cluster: LocalCluster, trace: Path | None) -> None:
     click.echo(f"{trace}: {count:,} tasks", err=True)
 
 
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
 def _say_parts(cluster: LocalCluster) -> None:
     parts = ", ".join(f"{name} (pid {p.pid})" for name, p in cluster.processes.items())
     click.echo(f"running: {parts}", err=True)
@@ -312,8 +343,11 @@ def _endpoints(cluster: LocalCluster) -> str:
             lines.append(f"{name:<4} grpc {address:<22} metrics {ready['metrics']}")
     if cluster.conf is not None:
         lines.append(f"export HADOOP_CONF_DIR={cluster.conf}")
-    lines.append(f"logs in {cluster.folder}")
+    goes = "; removed when it ends, as no --dir was given" if cluster.temporary else ""
+    lines.append(f"logs in {cluster.folder}{goes}")
     lines.append(f"submit with: weft submit --rm {cluster.address} JOB")
+    if cluster.address != DEFAULT_ADDRESS:
+        lines.append(f"export WEFT_RM_ADDRESS={cluster.address}   # for all commands")
     return "\n".join(lines)
 
 
@@ -364,7 +398,8 @@ def _wait_for_end(cluster: LocalCluster) -> None:
 @address_option
 def down(address: str) -> None:
     """End the cluster that `weft up --detach` started."""
-    stop_detached(address)
+    if gone := stop_detached(address):
+        click.echo(f"ended; its folder {gone} is removed (weft up --dir DIR keeps one)", err=True)
 
 
 commands: list[click.Command] = [demo, up, down]

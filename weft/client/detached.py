@@ -19,10 +19,13 @@ STOP_PATIENCE_S = 30.0
 POLL_S = 0.1
 
 
-def say_ready(address: str, endpoints: str) -> None:
-    """Tell the command that started this process that the cluster serves, where there is one."""
+def say_ready(address: str, endpoints: str, goes: str) -> None:
+    """Tell the command that started this process that the cluster serves, where there is one.
+
+    `goes` is the folder that goes with the cluster, empty where it is kept.
+    """
     if path := os.environ.pop(READY_VARIABLE, ""):
-        _write(Path(path), {"address": address, "endpoints": endpoints})
+        _write(Path(path), {"address": address, "endpoints": endpoints, "goes": goes})
 
 
 def start_detached(arguments: list[str]) -> str:
@@ -61,10 +64,11 @@ def start_detached(arguments: list[str]) -> str:
     return f"{known['endpoints']}\nend it with: weft down{default}"
 
 
-def stop_detached(address: str) -> None:
+def stop_detached(address: str) -> str:
     """End the cluster that `weft up --detach` started at an address, and wait until it has ended.
 
-    Raises InputError where none was, and WeftError where it does not end.
+    Return the folder that went with it, or nothing. Raises InputError where none was, and WeftError
+    where it does not end.
     """
     path = _record(address)
     try:
@@ -77,6 +81,7 @@ def stop_detached(address: str) -> None:
         _await_end(pid, record["created_s"])
     for name in (path, Path(record["log"])):
         name.unlink(missing_ok=True)
+    return str(record.get("goes", ""))
 
 
 def _await_end(pid: int, created_s: float) -> None:

@@ -1,6 +1,7 @@
 """Facts for people: applications and containers by YARN's ids, stages by name."""
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from weft.client.api import Client
@@ -29,6 +30,9 @@ class Named:
         self._cluster_ts = metrics.cluster_ts
         self._resources = tuple(metrics.capacity)
         self._stages: dict[AppId, tuple[str, ...]] = {}
+        scale = client.manager().time_scale
+        # It is a moment on both clocks, where the cluster's is known.
+        self._now = (metrics.now_s, datetime.now().astimezone(), scale) if scale > 0 else None
 
     def wanted(self, event: Mapping[str, Any]) -> bool:
         """Return whether a fact is about one of the wanted applications."""
@@ -54,7 +58,11 @@ class Named:
     def line(self, event: Mapping[str, Any]) -> str:
         """Return the fact as one line."""
         data = self.data(event)
-        words = [f"{data.get('now_s', 0.0):10.3f}", f"{data.get('fact', ''):<14}"]
+        at_s = float(data.get("now_s", 0.0))
+        words = [f"{at_s:10.3f}", f"{data.get('fact', ''):<14}"]
+        if self._now is not None:
+            now_s, wall, scale = self._now
+            words.insert(0, f"{wall + timedelta(seconds=(at_s - now_s) / scale):%H:%M:%S}")
         ids = [data[key] for key in ("container_id", "attempt_id", "application_id") if key in data]
         if ids:
             words.append(ids[0])

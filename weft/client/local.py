@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,9 @@ from xml.sax.saxutils import escape
 
 from weft.ha import local_etcd
 from weft.model.errors import InputError, WeftError
+from weft.policies import first_compile
+from weft.policies.parameters import split_settings
+from weft.runtime.kept_clock import CLOCK, KeptClock, clock_in, clock_of
 
 # The first start compiles kernels, which takes long on a busy machine.
 START_S = 180.0
@@ -34,6 +37,8 @@ DEFAULT_NODE = "16vcores,65536memory_mb,800disk_mbps,1000network_mbps"
 KEPT_MB = 1024
 EMULATED_NODES = 20
 HADOOP_PORTS = {"client": 8032, "scheduler": 8035, "node": 8045, "files": 9870}
+# A cluster has started when all its nodes are in one of these states.
+UP = ("RUNNING", "DECOMMISSIONING", "DECOMMISSIONED")
 # The cores of these roles can be replayed.
 TAPED_ROLES = ("rm", "am", "nm")
 PORTS = {
@@ -63,9 +68,9 @@ class LocalSettings:
     a folder in which manager, masters and nodes keep every event to be replayed. `web` starts the
     pages and YARN's REST API, `hadoop` YARN's own wire for Spark, Flink and the like. Of several
     `managers` one leads and the others take over; they share the etcd at `store`
-    (etcd://host:port,...), and one is started if that is empty. `rmadmin -refreshQueues` reads
-    `queues`, or the cluster's file. `flags` maps a role to its
-    "name=value".
+    (etcd://host:port,...), and one is started if that is empty. Several `members` are managers that
+    each have a part of the nodes, behind one router. `rmadmin -refreshQueues` reads `queues`, or
+    the cluster's file. `flags` maps a role to its "name=value".
     """
 
     nodes: int = 0
@@ -88,6 +93,7 @@ class LocalSettings:
     hadoop: bool = False
     queues: str = ""
     managers: int = 1
+    members: int = 1
     store: str = ""
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -98,7 +104,14 @@ class LocalCluster:
     # A role's module and its flags follow this.
     runner: Sequence[str] = (sys.executable, "-m")
 
-    def __init__(self, settings: LocalSettings, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        settings: LocalSettings,
+        folder: Path | None = None,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """`tell` hears what a start waits for, where that takes long."""
+        self._tell, self._told = tell, False
         self.settings = settings
         self._temporary = tempfile.TemporaryDirectory(prefix="weft-") if folder is None else None
         self.folder = Path(self._temporary.name) if self._temporary else Path(folder or ".")
@@ -120,13 +133,15 @@ class LocalCluster:
 
     @property
     def address(self) -> str:
-        """host:port of the Resource Manager; of several with commas between."""
-        return ",".join(str(self.ready[name]["address"]) for name in self.managers)
+        """host:port of the Resource Manager, of several with commas; of members their router's."""
+        names = self.managers if self.settings.members == 1 else ["router"]
+        return ",".join(str(self.ready[name]["address"]) for name in names)
 
     @property
     def managers(self) -> list[str]:
         """The names of the Resource Managers' processes."""
-        return ["rm", *(f"rm{number}" for number in range(2, self.settings.managers + 1))]
+        count = max(self.settings.managers, self.settings.members)
+        return _numbered("rm", count)
 
     @property
     def url(self) -> str:
@@ -174,19 +189,32 @@ class LocalCluster:
 
     def start(self) -> None:
         """Start every process and wait until all nodes are up; raises WeftError saying why not."""
+        members = self.settings.members
+        if members > 1 and self.settings.managers > 1:
+            raise InputError("--members", "of several managers each are started host by host")
+        if self._nm_count() < members:
+            raise InputError("--members", f"{members} want as many nodes: there are fewer")
         self._hold()
         # All start at once, and find each other by files that have their addresses.
         self._start_etcd()
+        self._take_clock()
         for name in self.managers:
             self._launch(name, "rm", self._rm_flags(name))
-        self._launch("am", "am", self._am_flags())
+        hosts = _numbered("am", members)
+        for host in hosts:
+            self._launch(host, "am", self._am_flags(host))
         for number in range(self._nm_count()):
             self._launch(f"nm{number}", "nm", self._nm_flags(number))
+        if members > 1:
+            self._launch("router", "weft.router", self._router_flags())
         if self.settings.web:
             self._launch("web", "weft.web", self._web_flags())
         for name in self.managers:
             self._await(name)
-        self._await("am")
+        if members > 1:
+            self._await("router")
+        for host in hosts:
+            self._await(host)
         for number in range(self._nm_count()):
             self._await(f"nm{number}")
         if self.settings.web:
@@ -199,6 +227,8 @@ class LocalCluster:
         """Return host:port of a role; while that is not known yet, the file that will say it."""
         if role == "rm" and self.settings.managers > 1:
             return ",".join(self._place_of(name) for name in self.managers)
+        if role == "rm" and self.settings.members > 1:
+            return self._place_of("router")
         return self._place_of(role)
 
     def _place_of(self, role: str) -> str:
@@ -213,13 +243,19 @@ class LocalCluster:
     def mend(self) -> str:
         """Restart what may end alone, and return what was done.
 
-        That is the pages, which are but a client, and one of several Resource Managers, as another
-        one leads then.
+        That is the pages, which are but a client, one of several Resource Managers, as another one
+        leads then, a member that has its state in a file, and the members' router.
         """
-        for name in self.managers if self.settings.managers > 1 else ():
+        members = self.settings.members > 1
+        kept = members and self.settings.state
+        mendable = self.managers if self.settings.managers > 1 or kept else []
+        for name in [*mendable, "router"] if members else mendable:
             if (code := self.processes[name].poll()) is not None and self._restarts < RESTARTS_MAX:
                 self._restarts += 1
-                self.start_manager(name)
+                if name == "router":
+                    self.start_router()
+                else:
+                    self.start_manager(name)
                 return f"{name} ended with {code}: started again ({self.output(name)})"
         etcd = self.processes.get("etcd")
         if etcd is not None and (code := etcd.poll()) is not None and self._restarts < RESTARTS_MAX:
@@ -251,6 +287,11 @@ class LocalCluster:
         self._launch(name, "rm", self._rm_flags(name))
         self._await(name)
 
+    def start_router(self) -> None:
+        """Start (or, after a kill, restart) the members' router."""
+        self._launch("router", "weft.router", self._router_flags())
+        self._await("router")
+
     def _start_etcd(self) -> None:
         """Start the store that several managers share, where none is named."""
         if self.settings.managers < 2 or self._store:
@@ -265,6 +306,41 @@ class LocalCluster:
         )
         self.processes["etcd"] = process
         self.ready["etcd"] = {"address": address, "metrics": address}
+
+    def _take_clock(self) -> None:
+        """Go on by the clock of a state that is there; raises InputError for another scale."""
+        if self._store:
+            kept, where = self._clock_in_etcd(), self._store
+        elif self.settings.state:
+            folder = self._state_folder(self.managers[0])
+            kept, where = clock_in(folder), str(folder)
+        else:
+            return
+        if kept is not None:
+            self.epoch_s = kept.epoch_s
+            kept.check(KeptClock(kept.epoch_s, self.settings.time_scale), where)
+
+    def _clock_in_etcd(self) -> KeptClock | None:
+        from weft.ha.etcd import Etcd, joined, settings_of
+
+        given = split_settings(tuple(self.settings.flags.get("rm", ())), "--rm-set")
+        told = {key.replace("-", "_"): value for key, value in given.items()}
+        user = told.pop("store_user", "")
+        paths = {key: Path(value) for key, value in told.items() if key.startswith("store_")}
+        ca, cert, key, password = (
+            paths.get(f"store_{name}") for name in ("ca", "cert", "key", "password_file")
+        )
+        where = settings_of(self._store, ca, cert, key, user, password)
+        etcd = Etcd(where)
+        try:
+            found, _ = etcd.get(joined((where.prefix, CLOCK)))
+        finally:
+            etcd.close()
+        return None if found is None else clock_of(found.value.decode(), where.text)
+
+    def _state_folder(self, name: str) -> Path:
+        alone = self.settings.members == 1
+        return self.folder / ("state" if alone else f"state-{self.managers.index(name) + 1}")
 
     def stop(self) -> None:
         """End every process, the youngest first, and wait for it."""
@@ -303,7 +379,7 @@ class LocalCluster:
     def _nm_count(self) -> int:
         if self.settings.mode == "process":
             return self._node_count()
-        return min(self.settings.nm_processes, self._node_count())
+        return min(max(self.settings.nm_processes, self.settings.members), self._node_count())
 
     def _cluster(self) -> str:
         node = this_host() if self.settings.mode == "process" else DEFAULT_NODE
@@ -353,17 +429,30 @@ class LocalCluster:
         return flags
 
     def _rm_flags(self, name: str = "rm") -> list[str]:
-        flags = self._ports("rm", self.managers.index(name))
-        if name in self.ready:
-            # A restart keeps the address that others know.
-            flags += ["--port", str(self.ready[name]["address"]).rpartition(":")[2]]
+        number, members = self.managers.index(name), self.settings.members
+        # Of members the router has the well-known port.
+        flags = self._known_port(name, self._ports("rm", number + (members > 1)))
+        if members > 1:
+            started_ms = str(int(self.epoch_s * 1000))
+            flags += ["--member", f"{number + 1}/{members}", "--cluster-ts", started_ms]
         flags += ["--cluster", self._cluster(), *self._parts("matcher")]
         flags += ["--pace", self.settings.pace, *self._patience()]
         if self._store:
             flags += ["--store", self._store]
         elif self.settings.state:
-            flags += ["--state-dir", str(self.folder / "state")]
+            flags += ["--state-dir", str(self._state_folder(name))]
         return flags + self._common(name, "rm")
+
+    def _known_port(self, name: str, flags: list[str]) -> list[str]:
+        """Return flags with the port that others know, where a process is started again."""
+        if name not in self.ready:
+            return flags
+        return [*flags, "--port", str(self.ready[name]["address"]).rpartition(":")[2]]
+
+    def _router_flags(self) -> list[str]:
+        flags = [f"--member={self._place_of(name)}" for name in self.managers]
+        ports = self._known_port("router", self._ports("rm"))
+        return flags + ports + self._common("router", "router")
 
     def _patience(self) -> list[str]:
         """Return flags: durations that guard against real delays ignore how fast the clock is."""
@@ -383,10 +472,18 @@ class LocalCluster:
             flags += ["--heartbeat-s", heartbeat_s, "--master-heartbeat-s", heartbeat_s]
         return flags
 
-    def _am_flags(self) -> list[str]:
-        flags = ["--hosting", "--manager", self._place("rm"), *self._parts("planner", "asker")]
+    def _member_place(self, role: str, number: int) -> str:
+        """Return the address of a role for the `number`-th of all processes that want one."""
+        if self.settings.members == 1:
+            return self._place(role)
+        return self._place_of(_numbered(role, self.settings.members)[number])
+
+    def _am_flags(self, name: str) -> list[str]:
+        number = _numbered("am", self.settings.members).index(name)
+        manager = self._member_place("rm", number)
+        flags = ["--hosting", "--manager", manager, *self._parts("planner", "asker")]
         flags += ["--resend-s", str(3 * max(1.0, self.settings.time_scale))]
-        return flags + self._ports("am") + self._common("am", "am")
+        return flags + self._ports("am", number) + self._common(name, "am")
 
     def _web_flags(self) -> list[str]:
         flags = ["--manager", self._place("rm"), "--scheduler", self.settings.scheduler]
@@ -428,11 +525,12 @@ class LocalCluster:
         count, all_nodes = self._nm_count(), self._node_count()
         first = number * all_nodes // count
         nodes = (number + 1) * all_nodes // count - first
+        member = number % self.settings.members
         flags = [
             "--manager",
-            self._place("rm"),
+            self._member_place("rm", member),
             "--am-host",
-            self._place("am"),
+            self._member_place("am", member),
             "--launch",
             self.settings.launch,
             "--mode",
@@ -495,19 +593,29 @@ class LocalCluster:
                 raise WeftError(f"{name} did not start: {self._last_words(name)}")
             if time.monotonic() > deadline:
                 raise WeftError(f"{name} did not start within {START_S:.0f} s")
+            self._tell_compiling(name)
             time.sleep(0.02)
         self.ready[name] = json.loads(path.read_text())
+
+    def _tell_compiling(self, name: str) -> None:
+        """Tell, once, that the process that is waited for compiles."""
+        if not self._told and first_compile.TEXT in self.output(name).read_text("utf-8", "replace"):
+            self._told = True
+            self._tell(first_compile.TEXT)
 
     def _await_nodes(self) -> None:
         from weft.client.api import Client
 
         wanted, deadline = self._node_count(), time.monotonic() + START_S
         with Client(self.address) as client:
-            while client.metrics().nodes.get("RUNNING", 0) < wanted:
+            # Those that a kept state says are out of service stay so.
+            while sum((nodes := client.metrics().nodes).get(state, 0) for state in UP) < wanted:
                 if failed := self.failed():
                     raise WeftError(failed)
                 if time.monotonic() > deadline:
-                    raise WeftError(f"not all of {wanted} nodes came up within {START_S:.0f} s")
+                    told = ", ".join(f"{count} {state}" for state, count in nodes.items() if count)
+                    text = f"not all of {wanted} nodes came up within {START_S:.0f} s"
+                    raise WeftError(f"{text}: {told or 'none'}")
                 time.sleep(0.02)
 
     def _last_words(self, name: str) -> str:
@@ -518,6 +626,11 @@ class LocalCluster:
             return f"no space is left in {self.folder}" if full else "no output"
         said = [line for line in lines if line.startswith("error:")] or lines
         return said[-1].removeprefix("error: ")
+
+
+def _numbered(name: str, count: int) -> list[str]:
+    """Return names of so many processes of a kind: the first has no number."""
+    return [name, *(f"{name}{number}" for number in range(2, count + 1))]
 
 
 def write_conf(folder: Path, ready: Mapping[str, Any], web: str) -> Path:

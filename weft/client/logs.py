@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from weft.client.api import ENDED, Client
 from weft.model.errors import InputError, WeftError
 from weft.model.ids import AppId, ContainerId
+from weft.protocol.messages import EMULATED
 from weft.protocol.requests import ContainerReport
 
 POLL_S = 0.5
@@ -39,19 +40,34 @@ def print_logs(client: Client, app: AppId, wanted: Wanted) -> None:
         where = f"stage {wanted.stage!r}" if wanted.stage else "any stage"
         raise InputError("logs", f"no container of {where} is known for this application")
     out = sys.stdout.buffer
+    unwritten: list[str] = []
+    wrote = False
     for report in found:
         for stream in wanted.streams:
             try:
                 data = client.read_log(report, stream)
             except InputError as error:
-                print(f"{_title(report, stream)} {error.problem}", file=sys.stderr)
+                unwritten.append(f"{_title(report, stream)} {error.problem}")
                 continue
+            wrote = True
             data = last_lines(data, wanted.tail)
             if data:
                 out.write(f"{_title(report, stream)}\n".encode() + data)
                 if not data.endswith(b"\n"):
                     out.write(b"\n")
     out.flush()
+    if unwritten and all(line.endswith(EMULATED) for line in unwritten):
+        print(f"its tasks are {EMULATED}", file=sys.stderr)
+        return
+    if unwritten and not wrote:
+        print(
+            f"{len(unwritten)} logs cannot be read, such as: {unwritten[0]}\n"
+            "logs go --log-retain-s after the end",
+            file=sys.stderr,
+        )
+        return
+    for line in unwritten:
+        print(line, file=sys.stderr)
 
 
 def follow_logs(client: Client, app: AppId, wanted: Wanted) -> None:

@@ -3,24 +3,40 @@
 import dataclasses
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
 
 from weft.client.tables import Column, say, table
-from weft.client.text import amounts, cut, duration, natural, number, pair, percent, safe
+from weft.client.terms import TERMS
+from weft.client.text import (
+    amounts,
+    cut,
+    duration,
+    is_long,
+    natural,
+    number,
+    pair,
+    percent,
+    safe,
+    work,
+)
 from weft.model.errors import InputError
 from weft.model.ids import format_app, format_attempt
 from weft.protocol.requests import (
     ApplicationReport,
     ClusterMetrics,
     ContainerReport,
+    Contender,
     Explanation,
     ManagerReport,
     NodeReport,
     QueueReport,
     QueuesSet,
+    StageExplanation,
+    Turn,
 )
 
 __all__ = ["Column", "safe", "table"]
@@ -65,9 +81,11 @@ def elapsed_s(report: ApplicationReport, now_s: float) -> float:
 
 
 def running_tasks(report: ApplicationReport) -> int:
-    """Return how many containers run tasks: all but the master's own."""
-    own = 1 if report.master_node and not ended(report) else 0
-    return max(0, report.running_containers - own)
+    """Return how many containers run tasks: all but the master's own.
+
+    The master's may be held for a moment after the application ended.
+    """
+    return max(0, report.running_containers - bool(report.master_node))
 
 
 def progress_of(report: ApplicationReport) -> str:
@@ -159,9 +177,23 @@ def show_apps(reports: Iterable[ApplicationReport], now_s: float) -> None:
     )
 
 
-def show_app(report: ApplicationReport, now_s: float) -> None:
-    """Print one application with its stages."""
+def time_of_day(at_s: float, now_s: float, scale: float) -> str:
+    """Return when something was, in local time: `14:03:22`, with the date if not of today.
+
+    `now_s` is the cluster's clock now, which runs `scale` times as fast as the wall clock.
+    """
+    at = datetime.now().astimezone() - timedelta(seconds=(now_s - at_s) / scale)
+    today = at.date() == datetime.now().astimezone().date()
+    return f"{at:%H:%M:%S}" if today else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def show_app(report: ApplicationReport, now_s: float, scale: float = 0.0) -> None:
+    """Print one application with its stages; `scale`: of the cluster's clock, 0: not known."""
     show_apps([report], now_s)
+    if scale > 0:
+        ended = report.finished_s
+        until = f", ended {time_of_day(ended, now_s, scale)}" if ended else ""
+        say(f"submitted {time_of_day(report.submitted_s, now_s, scale)}{until}", dim=True)
     if report.diagnostics:
         click.echo()
         say(safe(report.diagnostics))
@@ -234,7 +266,15 @@ def show_nodes(reports: Iterable[NodeReport]) -> None:
 
 
 def show_managers(reports: Iterable[ManagerReport]) -> None:
-    """Print the table of Resource Managers."""
+    """Print the table of Resource Managers; below a router its members, by their numbers."""
+    rows = [
+        row
+        for report in reports
+        for row in (
+            (report.address, report),
+            *((f"  {place}: {one.address}", one) for place, one in enumerate(report.members, 1)),
+        )
+    ]
     table(
         (
             Column("manager", kind="name"),
@@ -246,14 +286,14 @@ def show_managers(reports: Iterable[ManagerReport]) -> None:
         ),
         [
             (
-                r.address,
+                name,
                 r.standing,
                 r.life or "-",
                 time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(r.since_s)) if r.since_s else "-",
                 r.store or "-",
                 r.reason or "-",
             )
-            for r in reports
+            for name, r in rows
         ],
     )
 
@@ -370,6 +410,64 @@ def show_explanation(explanation: Explanation) -> None:
     table(columns, rows)
     if spare:
         say("may wait: asked ALTRUISTIC, these take what asks that must run leave over")
+    turns = [(stage, turn) for stage in explanation.stages for turn in stage.turns]
+    # One unit for all of them, as they are compared.
+    hours = any(is_long(turn.work) for _, turn in turns)
+    for stage, turn in turns:
+        _show_turn(stage, turn, explanation.now_s, hours)
+    names = dict.fromkeys(
+        name
+        for _, turn in turns
+        for scores in (turn.scores, *(one.scores for one in turn.first))
+        for name in scores
+    )
+    if told := [f"{name}: {TERMS[name]}" for name in names if name in TERMS]:
+        click.echo()
+        for line in told:
+            say(line, dim=True)
+
+
+def _show_turn(stage: StageExplanation, turn: Turn, now_s: float, hours: bool) -> None:
+    """Print who goes before a stage, by what, and when its turn comes."""
+    click.echo()
+    least = "at least " if turn.beyond else ""
+    before = "it is next"
+    if turn.asks:
+        stages = f"{turn.asks:,} stages" if turn.asks > 1 else "1 stage"
+        verb = "go" if turn.asks > 1 else "goes"
+        what = f"{turn.containers:,} containers, {work(turn.work, hours)}"
+        before = f"{least}{stages} {verb} first ({what})"
+    starts = "when it starts is not foreseen"
+    if turn.start_s > 0:
+        room = ", in room that they leave" if turn.asks else ""
+        starts = f"its first container starts in about {duration(turn.start_s - now_s)}{room}"
+    say(f"{safe(stage.stage)}: {before}; {starts} (order on {safe(turn.node_id)})")
+    rows: list[tuple[object, ...]] = [
+        (place, _named(one), one.stage or "-", one.pending, _terms(one.scores))
+        for place, one in enumerate(turn.first, 1)
+    ]
+    if not turn.beyond:
+        rows.append((turn.asks + 1, "this one", stage.stage, stage.pending, _terms(turn.scores)))
+    table(
+        (
+            Column("turn", 1),
+            Column("application", kind="name"),
+            Column("stage", kind="name"),
+            Column("pending"),
+            Column("by", kind="words"),
+        ),
+        rows,
+    )
+
+
+def _named(one: Contender) -> str:
+    """Return a contender by its number too: many jobs may have one name."""
+    return f"{one.app_id:04d} {one.name}" if one.name else "another user's"
+
+
+def _terms(scores: Mapping[str, float]) -> str:
+    """Return the terms of a place in the order, with so many digits that they can be checked."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in scores.items()) or "-"
 
 
 def show_containers(reports: Sequence[ContainerReport], began_s: float, now_s: float) -> None:

@@ -3,6 +3,7 @@
 import re
 import shutil
 import unicodedata
+from collections.abc import Mapping, Sequence
 
 # A table that goes into a file or a pipe is so wide.
 FILE_COLUMNS = 400
@@ -86,6 +87,27 @@ def amounts(named: dict[str, float]) -> str:
     return ", ".join(told) or "-"
 
 
+def is_long(named: Mapping[str, float]) -> bool:
+    """Return whether amounts held over time are better told in hours."""
+    return any(value / _large(name) >= 3600.0 for name, value in named.items())
+
+
+def work(named: Mapping[str, float], hours: bool) -> str:
+    """Return `30 core s, 120 GB s`: amounts held over time, in s or all in hours, memory in GB."""
+    unit, size_s = ("h", 3600.0) if hours else ("s", 1.0)
+    told = []
+    for name, value in named.items():
+        if abs(value / size_s / _large(name)) < 0.005:
+            continue
+        shown = {"vcores": "core", "memory_mb": "GB"}.get(name, safe(name))
+        told.append(f"{number(float(f'{value / size_s / _large(name):.3g}'))} {shown} {unit}")
+    return ", ".join(told) or "-"
+
+
+def _large(name: str) -> float:
+    return 1024.0 if name == "memory_mb" else 1.0
+
+
 def percent(part: float) -> str:
     """Return a part in whole percent; only what is whole is `100%`."""
     return f"{int(min(1.0, max(0.0, part)) * 100 + 1e-9)}%"
@@ -119,3 +141,11 @@ def terminal_width() -> int:
     if not sys.stdout.isatty():
         return FILE_COLUMNS
     return max(20, shutil.get_terminal_size((80, 24)).columns)
+
+
+def missing_text(members: Sequence[int]) -> str:
+    """Return what is said of a listing that lacks what these members have."""
+    named = ", ".join(map(str, members))
+    if len(members) == 1:
+        return f"member {named} did not answer: what it has is not listed (weft managers says why)"
+    return f"members {named} did not answer: what they have is not listed (weft managers says why)"

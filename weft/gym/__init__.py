@@ -6,6 +6,10 @@
 from importlib import import_module
 from typing import Any
 
+from weft.model.extras import require
+
+for module in ("gymnasium", "greenlet"):
+    require(module, "gym", "weft.gym")
 _found = import_module("lab.learning.gym")
 
 

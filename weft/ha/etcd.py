@@ -27,7 +27,9 @@ CALL_TIMEOUT_S = 2.0
 REQUEST_BYTES_MAX = 1_000_000
 # This is etcd's default.
 TRANSACTION_OPERATIONS_MAX = 128
-ANSWER_BYTES_MAX = 256 * 1024 * 1024
+# A larger answer is refused before it is taken in, and fewer keys are asked for.
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+_TOO_LARGE_DETAILS = "larger than max"
 _OPTIONS = [
     ("grpc.max_receive_message_length", ANSWER_BYTES_MAX),
     ("grpc.enable_http_proxy", 0),
@@ -224,7 +226,13 @@ class Etcd:
         start, end, limit = first or prefix, after(prefix), 32
         while True:
             request = pb.RangeRequest(key=start, range_end=end, limit=limit)
-            answer = self._call(lambda c: KVStub(c).Range, request, "range")
+            try:
+                answer = self._call(lambda c: KVStub(c).Range, request, "range")
+            except AnswerTooLargeError:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 8)
+                continue
             if answer.kvs:
                 yield list(answer.kvs)
             if not answer.more:
@@ -315,6 +323,8 @@ class Etcd:
         if ended and self.settings.user:
             self._token = ""
             return None
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE_DETAILS in details:
+            raise AnswerTooLargeError(f"etcd: {details}") from None
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
             # The disk is full, or there are too many requests.
             raise EtcdAwayError(f"etcd takes nothing: {details}") from None
@@ -362,6 +372,10 @@ class Etcd:
             request = pb.AuthenticateRequest(name=settings.user, password=settings.password)
             self._token = AuthStub(channel).Authenticate(request, timeout=CALL_TIMEOUT_S).token
         return (("token", self._token),)
+
+
+class AnswerTooLargeError(WeftError):
+    """etcd's answer is more than this process takes in."""
 
 
 class LeaseGoneError(WeftError):

@@ -15,9 +15,8 @@ import grpc
 import grpc.aio
 
 from weft.protocol.access import CLIENT_SERVICE
-from weft.wire.auth import OURS
 from weft.wire.channel import LEADER_KEY
-from weft.wire.handlers import rewrapped
+from weft.wire.handlers import Interceptor, rewrapped
 
 # A standby answers this call as well.
 STANDBY_METHOD = f"{CLIENT_SERVICE}GetManager"
@@ -41,10 +40,11 @@ class Leader(Protocol):
         ...
 
 
-class Leading(grpc.aio.ServerInterceptor):
+class Leading(Interceptor):
     """Holds every call of ours against who leads, before it is served and before each answer."""
 
     def __init__(self, leader: Leader) -> None:
+        super().__init__()
         self._leader = leader
         self._calls: set[asyncio.Task[Any]] = set()
         self._ended: set[asyncio.Task[Any]] = set()
@@ -55,15 +55,9 @@ class Leading(grpc.aio.ServerInterceptor):
             self._ended.add(task)
             task.cancel()
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        """Wrap a method of ours."""
-        handler = await continuation(handler_call_details)
-        method = str(handler_call_details.method)
-        if handler is None or not method.startswith(OURS) or method == STANDBY_METHOD:
+    def wrapped(self, method: str, handler: Any) -> Any:
+        """Return the handler that serves a method instead of this one."""
+        if method == STANDBY_METHOD:
             return handler
         reads = method.startswith(CLIENT_SERVICE)
         streams = handler.response_streaming

@@ -14,7 +14,7 @@ from weft.model.dag import Machines
 from weft.model.errors import InputError
 from weft.model.ids import NodeId
 from weft.model.json_types import Json, Table
-from weft.model.queues import DEFAULT_QUEUES, QueueSpec, check_leaves, queues_from_dict
+from weft.model.queues import DEFAULT_QUEUES, QueueSpec, queues_from_dict
 from weft.model.reading import read_integer, read_table, read_text
 from weft.model.resources import Kind, ResourceType, ResourceTypes, Vector, guess_kind, read_amount
 
@@ -41,7 +41,7 @@ class NodeSpec:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """A checked cluster: node ids are unique, leaf queues' names are unique."""
+    """A checked cluster: node ids are unique."""
 
     types: ResourceTypes
     nodes: tuple[NodeSpec, ...]
@@ -55,7 +55,6 @@ class ClusterSpec:
             if node.node_id in seen:
                 raise InputError("nodes", f"node {node.node_id!r} occurs twice")
             seen.add(node.node_id)
-        check_leaves(self.queues)
 
     @property
     def total(self) -> Vector:

@@ -6,6 +6,10 @@ from typing import Any
 from weft.model.errors import WeftError
 
 
+class MissingExtraError(WeftError):
+    """An optional package is not installed; the text says how to install it."""
+
+
 def require(module: str, extra: str, purpose: str) -> Any:
     """Import a module of an optional package; raises WeftError that says how to install it.
 
@@ -15,4 +19,6 @@ def require(module: str, extra: str, purpose: str) -> Any:
         return import_module(module)
     except ImportError:
         package = module.partition(".")[0]
-        raise WeftError(f"{purpose} needs {package}: pip install 'weft-rm[{extra}]'") from None
+        raise MissingExtraError(
+            f"{purpose} needs {package}: pip install 'weft-rm[{extra}]'"
+        ) from None

@@ -166,6 +166,13 @@ class Stage:
         """Return what task `index` overrides."""
         return self.overrides[index] if self.overrides else NO_OVERRIDE
 
+    def alike(self) -> Iterator[tuple[int, int]]:
+        """Yield one task of each set of tasks that nothing tells apart, and how many these are."""
+        if self.overrides:
+            yield from ((index, 1) for index in range(self.tasks))
+        else:
+            yield 0, self.tasks
+
     def duration_of(self, index: int) -> float:
         """Return the estimated duration of a task, s."""
         own = self.override(index).duration_s
@@ -276,6 +283,19 @@ class Job:
         """Whether the job's master runs outside the cluster, in no container."""
         spec = self.master
         return spec is not None and not spec.command and spec.recorded is None
+
+    def work_s(self, capacity: Mapping[str, float]) -> float:
+        """Return how long the estimated work would keep a capacity, the sum over the resources, s.
+
+        `capacity` is in absolute units; what it has nothing of does not count.
+        """
+        return sum(
+            stage.duration_of(index) * count * amount / capacity[name]
+            for stage in self.stages
+            for index, count in stage.alike()
+            for name, amount in stage.demand_of(index).items()
+            if capacity.get(name)
+        )
 
     def index_of(self, stage: str) -> int:
         """Return the position of a stage by name."""

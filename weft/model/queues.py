@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 
 from weft.model.errors import InputError
 from weft.model.json_types import Json, Table
+from weft.model.placement import PlacementRules, placement_from_dict, placement_to_dict
 from weft.model.reading import read_integer, read_name, read_table, read_text
 from weft.model.resources import read_amount
 
@@ -37,8 +38,13 @@ _QUEUE_KEYS = {
     "disable_preemption",
     "disable_intra_queue_preemption",
     "max_parallel_apps",
+    "max_allocation",
     "fair",
     "state",
+    "weight",
+    "expires_s",
+    "creates",
+    "placement",
 }
 _FAIR_KEYS = {
     "weight",
@@ -48,6 +54,10 @@ _FAIR_KEYS = {
     "max_running_apps",
     "max_am_share",
     "policy",
+    "min_share_timeout_s",
+    "fair_share_timeout_s",
+    "fair_share_threshold",
+    "am_preemption",
 }
 _POLICIES = ("fair", "fifo", "drf")
 _ORDERS = ("", "utilization", "priority", "fair", "weighted")
@@ -63,6 +73,9 @@ class FairTerms:
     fractions of the cluster by type; what is not named is 0 or without end. It divides by `policy`
     (fair, fifo, drf). At most `max_running_apps` of its applications run, and their masters hold
     at most `max_am_share` of its share; -1: any number, and all.
+    Where preemption is on, it starves after `min_share_timeout_s` below its minimum share, and an
+    application after `fair_share_timeout_s` below `fair_share_threshold` of its own fair share; -1:
+    as the queue above says, at the root never, and half. Masters may be taken with `am_preemption`.
     """
 
     weight: float = 1.0
@@ -72,6 +85,26 @@ class FairTerms:
     max_running_apps: int = -1
     max_am_share: float = 0.5
     policy: str = "fair"
+    min_share_timeout_s: float = -1.0
+    fair_share_timeout_s: float = -1.0
+    fair_share_threshold: float = -1.0
+    am_preemption: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Creates:
+    """How queues are made below one at a submission (YARN's auto-queue-creation-v2).
+
+    One is like `leaf`, or like `parent` where others are to lie below it; the leaf lies at most
+    `depth` below. Where the queue has `most` below it, no other is made. One that is empty for
+    `expires_s` goes; 0: it stays.
+    """
+
+    depth: int = 2
+    most: int = 1000
+    expires_s: float = 0.0
+    leaf: "QueueSpec | None" = None
+    parent: "QueueSpec | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +117,12 @@ class QueueSpec:
     more, and of a user `max_user_applications` (-1: any number); their masters hold `max_am_share`
     of its guarantee at most, but one may always run: the others wait (YARN's maximum-applications,
     maximum-am-resource-percent).
+    No container here and below has more than `max_allocation`, by type; what a queue does not name
+    is as above (YARN's maximum-allocation).
+    Of what queues with a `capacity` alone leave, those with a `weight` get parts by it where a
+    queue is made or goes at runtime (`creates`). One that was made so has `expires_s` of 0 or more,
+    as `Creates` has it; -1: it was said. The root says to which queue an application goes
+    (`placement`; None: to the one that it names).
     Applications that say no lifetime have the default, s, and none has more than the most (YARN's
     default- and maximum-application-lifetime); 0: as the queue above says, at the root without end.
     `administer` names the users who may do everything with the applications here and below, and
@@ -96,7 +135,8 @@ class QueueSpec:
     want) instead of by submission; (capacity, max_capacity) of nodes with a label; how much more
     than others a user may hold; the label that asks without one need; whether preemption takes
     nothing from it, for other queues or within (None: as the queue above says); how many
-    applications run at once here and below (-1: any number). `yarn_fair` goes by `fair`.
+    applications run at once here and below (-1: any number). `yarn_fair` goes by `fair`, and by
+    `max_capacity` where that names no maximum.
     """
 
     name: str
@@ -119,9 +159,19 @@ class QueueSpec:
     disable_preemption: bool | None = None
     disable_intra_queue_preemption: bool | None = None
     max_parallel_apps: int = -1
+    max_allocation: Mapping[str, float] = field(default_factory=dict)
     fair: FairTerms = FairTerms()
     state: str = RUNNING
+    weight: float = 0.0
+    expires_s: float = -1.0
+    creates: Creates | None = None
+    placement: PlacementRules | None = None
     children: tuple["QueueSpec", ...] = ()
+
+    @property
+    def is_leaf(self) -> bool:
+        """Return whether it takes applications."""
+        return not self.children and self.creates is None
 
     def walk(self, above: str = "") -> Iterator[tuple[str, "QueueSpec"]]:
         """Yield every queue with its path (`root.prod`), parents first."""
@@ -132,19 +182,10 @@ class QueueSpec:
 
     def leaves(self) -> Iterator[tuple[str, "QueueSpec"]]:
         """Return the queues that take jobs, with their paths, in file order."""
-        return ((path, queue) for path, queue in self.walk() if not queue.children)
+        return ((path, queue) for path, queue in self.walk() if queue.is_leaf)
 
 
 DEFAULT_QUEUES = QueueSpec("root", children=(QueueSpec("default"),))
-
-
-def check_leaves(root: QueueSpec) -> None:
-    """Raise InputError where two leaf queues have one name, by which jobs could not tell them."""
-    leaves: set[str] = set()
-    for path, queue in root.leaves():
-        if queue.name in leaves:
-            raise InputError(f"queues.{path}", f"leaf queue {queue.name!r} occurs twice")
-        leaves.add(queue.name)
 
 
 def queues_from_dict(value: object, place: str = "queues") -> QueueSpec:
@@ -152,9 +193,16 @@ def queues_from_dict(value: object, place: str = "queues") -> QueueSpec:
     table = read_table(value, place)
     if list(table) != ["root"]:
         raise InputError(place, "expected one queue at the top, named root")
-    root = _Reader().queue("root", table["root"], 1.0, f"{place}.root", 0)
-    check_leaves(root)
-    return root
+    return _Reader().queue("root", table["root"], 1.0, f"{place}.root", 0)
+
+
+def read_queue_name(name: str, place: str) -> str:
+    """Check the name of a queue, which a tree can be written and read with; raises InputError."""
+    if "." in name or not name:
+        raise InputError(f"{place}.{name}", "a queue's name has no dot and is not empty")
+    if name in _QUEUE_KEYS:
+        raise InputError(place, f"no queue is named {name!r}: that is a setting of queues")
+    return read_name(name, place)
 
 
 def queues_to_dict(root: QueueSpec) -> Json:
@@ -180,12 +228,30 @@ def _queue_to_dict(queue: QueueSpec) -> Json:
             for one in fields(FairTerms)
             if (value := getattr(queue.fair, one.name)) != getattr(FairTerms(), one.name)
         }
-    if queue.user_weights:
-        found["user_weights"] = dict(queue.user_weights)
+    for name in ("user_weights", "max_allocation"):
+        if getattr(queue, name):
+            found[name] = dict(getattr(queue, name))
+    if queue.creates is not None:
+        found["creates"] = {
+            one.name: _queue_to_dict(value) if isinstance(value, QueueSpec) else value
+            for one in fields(Creates)
+            if (value := getattr(queue.creates, one.name)) != one.default
+        }
+    if queue.placement is not None:
+        found["placement"] = placement_to_dict(queue.placement)
     return found | {child.name: _queue_to_dict(child) for child in queue.children}
 
 
-_OWN = {"name", "children", "labels", "user_weights", "fair"}
+_OWN = {
+    "name",
+    "children",
+    "labels",
+    "user_weights",
+    "max_allocation",
+    "fair",
+    "creates",
+    "placement",
+}
 _USUAL = {one.name: one.default for one in fields(QueueSpec) if one.name not in _OWN}
 
 
@@ -218,9 +284,7 @@ class _Reader:
             if entry is not None and not isinstance(entry, Mapping):
                 known = ", ".join(sorted(_QUEUE_KEYS))
                 raise InputError(f"{place}.{key}", f"neither a queue nor a setting; known: {known}")
-            if "." in key or not key:
-                raise InputError(f"{place}.{key}", "a queue's name has no dot and is not empty")
-            read_name(key, place)
+            read_queue_name(key, place)
         capacity = _fraction(table, "capacity", share, place)
         max_capacity = _fraction(table, "max_capacity", 1.0, place)
         if max_capacity < capacity:
@@ -265,9 +329,31 @@ class _Reader:
                 -1,
                 _APPLICATIONS_MAX,
             ),
+            max_allocation=_amounts(table, "max_allocation", place),
             fair=_fair(table.get("fair", {}), f"{place}.fair"),
             state=_one_of(table, "state", RUNNING, (RUNNING, STOPPED), place),
+            weight=read_amount(table.get("weight", 0.0), f"{place}.weight"),
+            expires_s=_or_as_above(table, "expires_s", place),
+            creates=self._creates(table, place, depth),
+            placement=_placement(table, place, depth),
             children=self._children(below, place, depth),
+        )
+
+    def _creates(self, table: Table, place: str, depth: int) -> Creates | None:
+        if "creates" not in table:
+            return None
+        place = f"{place}.creates"
+        said = read_table(table["creates"] or {}, place, {one.name for one in fields(Creates)})
+        like = {
+            name: self.queue(name, said[name], 0.0, f"{place}.{name}", depth + 1)
+            for name in ("leaf", "parent")
+            if name in said
+        }
+        return Creates(
+            read_integer(said.get("depth", 2), f"{place}.depth", 1, DEPTH_MAX),
+            read_integer(said.get("most", 1000), f"{place}.most", 0, QUEUES_MAX),
+            read_amount(said.get("expires_s", 0.0), f"{place}.expires_s"),
+            **like,
         )
 
     def _children(self, below: Table, place: str, depth: int) -> tuple[QueueSpec, ...]:
@@ -287,6 +373,14 @@ class _Reader:
         )
 
 
+def _placement(table: Table, place: str, depth: int) -> PlacementRules | None:
+    if "placement" not in table:
+        return None
+    if depth:
+        raise InputError(f"{place}.placement", "is said of the root queue")
+    return placement_from_dict(table["placement"], f"{place}.placement")
+
+
 def _fair(value: object, place: str) -> FairTerms:
     table = read_table(value, place, _FAIR_KEYS)
     share = table.get("max_am_share", 0.5)
@@ -300,7 +394,17 @@ def _fair(value: object, place: str) -> FairTerms:
         ),
         max_am_share=-1.0 if share == -1 else _fraction(table, "max_am_share", 0.5, place),
         policy=_one_of(table, "policy", "fair", _POLICIES, place),
+        min_share_timeout_s=_or_as_above(table, "min_share_timeout_s", place),
+        fair_share_timeout_s=_or_as_above(table, "fair_share_timeout_s", place),
+        fair_share_threshold=min(_or_as_above(table, "fair_share_threshold", place), 1.0),
+        am_preemption=_switch(table, "am_preemption", place) is not False,
     )
+
+
+def _or_as_above(table: Table, key: str, place: str) -> float:
+    """Return an amount; -1: what the queue above says."""
+    value = table.get(key, -1)
+    return -1.0 if value == -1 else read_amount(value, f"{place}.{key}")
 
 
 def _amounts(table: Table, key: str, place: str) -> dict[str, float]:

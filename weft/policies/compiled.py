@@ -7,6 +7,7 @@ of the called file only, not of the files whose kernels it inlined nor of how th
 """
 
 import hashlib
+import multiprocessing
 import sys
 import tempfile
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numba
+
+from weft.policies.first_compile import TEXT
 
 if TYPE_CHECKING:
     from mypy_extensions import mypyc_attr as mypyc_attr  # noqa: PLC0414  # as mypyc follows it
@@ -67,7 +70,28 @@ def _load_without_blas() -> None:
         del modules["scipy"]
 
 
+class FirstCompile:
+    """Hears of every compilation (numba's event `numba:compile`), not of code that was kept.
+
+    A process of one of Python's pools says nothing: the words of who started it are enough.
+    """
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def notify(self, event: object) -> None:
+        """Tell it on stderr, the first time."""
+        if self._told:
+            return
+        self._told = True
+        if multiprocessing.parent_process() is None:
+            print(TEXT, file=sys.stderr, flush=True)
+
+
 _load_without_blas()
+_event: Any = import_module("numba.core.event")
+_event.Listener.register(FirstCompile)
+_event.register("numba:compile", FirstCompile())
 _config: Any = numba.config
 if not _config.CACHE_DIR:
     _config.CACHE_DIR = _cache_folder()

@@ -71,6 +71,7 @@ CLIENT_SERVICE = "/weft.ResourceManagerClient/"
 TABLE: Mapping[str, frozenset[Who]] = {
     f"{CLIENT_SERVICE}NewApplication": _USERS,
     f"{CLIENT_SERVICE}SubmitApplication": _OWNERS,
+    f"{CLIENT_SERVICE}FindSubmission": _USERS,
     f"{CLIENT_SERVICE}KillApplication": _OWNERS,
     f"{CLIENT_SERVICE}MoveApplication": _OWNERS,
     f"{CLIENT_SERVICE}SetPriority": _OWNERS,
@@ -86,6 +87,8 @@ TABLE: Mapping[str, frozenset[Who]] = {
     f"{CLIENT_SERVICE}SetQueues": _OPERATORS | {Who.QUEUE_ADMIN},
     f"{CLIENT_SERVICE}GetMetrics": _USERS,
     f"{CLIENT_SERVICE}GetManager": _USERS,
+    f"{CLIENT_SERVICE}GetSettings": _OPERATORS,
+    f"{CLIENT_SERVICE}GetQueues": _USERS,
     f"{CLIENT_SERVICE}Explain": _OWNERS,
     f"{CLIENT_SERVICE}ListContainers": _OWNERS,
     f"{CLIENT_SERVICE}WatchEvents": _OPERATORS,

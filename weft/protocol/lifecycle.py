@@ -75,15 +75,23 @@ class Lifecycle(Generic[S, E, A]):
         return tuple(state for state in self.states if state not in left)
 
 
-def mermaid(cycle: Lifecycle[S, E, A]) -> str:
-    """Draw a table as a mermaid state diagram; events of the same step share one arrow."""
-    lines = ["stateDiagram-v2", f"    [*] --> {cycle.initial.name}"]
-    arrows: dict[tuple[S, S, str], list[str]] = {}
+def drawn(cycle: Lifecycle[S, E, A]) -> str:
+    """Draw a life cycle as a table that reads as it is; events of the same step share one row."""
+    ends = ", ".join(state.name for state in cycle.final)
+    lines = [
+        f"Begins {cycle.initial.name}; ends {ends}.",
+        "",
+        "| from | event | to |",
+        "|---|---|---|",
+    ]
+    steps: dict[tuple[S, S, str], list[str]] = {}
     actions = cycle.actions
     for pair, after in cycle.table.items():
-        done = f" / {actions[pair].name.lower()}" if pair in actions else ""
-        arrows.setdefault((pair[0], after, done), []).append(pair[1].name.lower())
-    for (state, after, done), events in arrows.items():
-        lines.append(f"    {state.name} --> {after.name}: {', '.join(events)}{done}")
-    lines.extend(f"    {state.name} --> [*]" for state in cycle.final)
+        done = f", with {actions[pair].name.lower()}" if pair in actions else ""
+        steps.setdefault((pair[0], after, done), []).append(f"`{pair[1].name.lower()}`")
+    states = list(cycle.states)
+    for (state, after, done), events in sorted(
+        steps.items(), key=lambda one: states.index(one[0][0])
+    ):
+        lines.append(f"| {state.name} | {', '.join(events)}{done} | {after.name} |")
     return "\n".join(lines) + "\n"

@@ -80,6 +80,8 @@ class Outcome(IntEnum):
 
 
 TASK_FAULTS = (Outcome.FAILED, Outcome.OUT_OF_MEMORY)
+# So a node answers for the log of a task that it only pretends to run.
+EMULATED = "emulated: they run no command and write nothing"
 
 
 # Exit codes: of a container that ended with its node (YARN's ABORTED), and of one that failed for

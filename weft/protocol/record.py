@@ -69,9 +69,13 @@ def _own(cls: type) -> dict[str, Any]:
 
 
 def _fields_of(cls: type) -> object:
-    """Return what `dataclasses` knows of a class's fields."""
+    """Return what `dataclasses` knows of a class's fields.
+
+    Methods that nobody calls are not made: each would be compiled, as each process starts.
+    """
     plain = type(cls.__name__, (), dict(vars(cls)))
-    return vars(dataclass(plain))["__dataclass_fields__"]
+    bare = dataclass(init=False, repr=False, eq=False, match_args=False)
+    return vars(bare(plain))["__dataclass_fields__"]
 
 
 def changed(value: T, **by: object) -> T:

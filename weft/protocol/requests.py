@@ -19,12 +19,21 @@ class NewApplication:
 class SubmitApplication:
     """Accept a job; a repeated `submission_id` is answered with the same application.
 
-    `app_id` is one that NewApplication reserved; 0 takes the next.
+    `app_id` is one that NewApplication reserved; 0 takes the next. `fresh`: this is the first time
+    that the id is sent to anybody, so no other member of the cluster can have it.
     """
 
     job: Job
     submission_id: str
     app_id: AppId = 0
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FindSubmission:
+    """Return the application of a submission id, if there is one that the caller may see."""
+
+    submission_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +104,13 @@ class ListApplications:
 class ListNodes:
     """Reports of all nodes in the given states (none: all), page by page.
 
-    `limit` is that of the page; 0 gives as many as fit.
+    `limit` is that of the page; 0 gives as many as fit. `node` asks for the one of this name alone.
     """
 
     states: tuple[str, ...] = ()
     limit: int = 0
     page: str = ""
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +174,16 @@ class GetManager:
 
 
 @dataclass(frozen=True, slots=True)
+class GetSettings:
+    """What the Resource Manager runs with."""
+
+
+@dataclass(frozen=True, slots=True)
+class GetQueues:
+    """The tree of queues as `SetQueues` takes it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Explain:
     """Why each pending stage of an application is pending."""
 
@@ -185,6 +205,7 @@ class ListContainers:
 ClientRequest = (
     NewApplication
     | SubmitApplication
+    | FindSubmission
     | KillApplication
     | MoveApplication
     | SetPriority
@@ -200,18 +221,22 @@ ClientRequest = (
     | SetQueues
     | GetMetrics
     | GetManager
+    | GetSettings
+    | GetQueues
     | Explain
     | ListContainers
 )
 # They change nothing: a failure of one is no reason to end, and no tape keeps one.
 READS = frozenset(
     {
+        FindSubmission,
         GetApplication,
         GetJob,
         ListApplications,
         ListNodes,
         ListQueues,
         GetMetrics,
+        GetQueues,
         Explain,
         ListContainers,
     }
@@ -356,7 +381,7 @@ class QueueReport:
 
     `name` is the full path, as root.prod. `used` is the dominant share in use. `max_applications`
     bounds those that have not ended; 0 is any number. `max_am_share` is the fraction of its
-    guarantee that its masters may hold together.
+    guarantee that its masters may hold together. The root tells what is `missing`, as a page does.
     """
 
     name: str
@@ -372,6 +397,7 @@ class QueueReport:
     children: tuple["QueueReport", ...] = ()
     max_applications: int = 0
     max_am_share: float = 1.0
+    missing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,7 +435,9 @@ class ClusterMetrics:
     """Counts over the whole cluster.
 
     `nodes` and `apps` are counts by state. `cluster_ts` is for the strings of ids. `use` is
-    measured on the nodes that run.
+    measured on the nodes that run. `outstanding_s` is how long the work that is not done would keep
+    the whole cluster, the sum over the resources; of what runs, half of a mean task is left.
+    `labels` are those of nodes in service. It tells of what is `missing` as a page does.
     """
 
     scheduler: str
@@ -423,6 +451,13 @@ class ClusterMetrics:
     containers_pending: int
     cluster_ts: int = 0
     use: dict[str, float] = field(default_factory=dict)
+    outstanding_s: float = 0.0
+    labels: tuple[str, ...] = ()
+    missing: tuple[int, ...] = ()
+
+
+# What is said for a manager that does not answer.
+UNREACHABLE = "UNREACHABLE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,7 +470,8 @@ class ManagerReport:
     `leader` is host:port of the manager that leads, as far as this one knows. `since_s` is the unix
     time at which its `standing` began, and `reason` says why. `store` is where its state is, empty
     if in memory only. `life` is that of the manager that leads, the first being 1; 0 if this one
-    does not lead.
+    does not lead. The cluster's clock runs `time_scale` times as fast as the wall clock (0: not
+    known). Of a router, `members` has what each of them says, in order, or UNREACHABLE.
     """
 
     address: str
@@ -445,6 +481,67 @@ class ManagerReport:
     reason: str = ""
     store: str = ""
     life: int = 0
+    time_scale: float = 0.0
+    members: tuple["ManagerReport", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting: its value and its default as they would be written, and what it is for."""
+
+    name: str
+    value: str
+    default: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerSettings:
+    """What a Resource Manager runs with, in the order of its documentation."""
+
+    items: tuple[Setting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """A tree of queues."""
+
+    queues: QueueSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """An ask that goes before another one, and the matcher's terms of it, by name.
+
+    Of an application that the caller may not know, `app_id` is 0 and names are empty.
+    """
+
+    app_id: AppId
+    name: str
+    stage: str
+    pending: int
+    scores: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Where a stage stands in the order in which the matcher would fill a node, were it empty.
+
+    `node_id` is that node: of those that the stage may use, the one where something ends next.
+    `asks` (stages of applications) with `containers` go before it, and `work` of them, amounts x s
+    by the estimates; `first` are the first of them. `beyond`: the stage stands further back than
+    was looked. `scores` are the matcher's terms of it. The first container is expected to start at
+    `start_s` of cluster time, by the estimates; 0: that is not known.
+    """
+
+    node_id: NodeId
+    asks: int
+    containers: int
+    work: dict[str, float] = field(default_factory=dict)
+    beyond: bool = False
+    scores: dict[str, float] = field(default_factory=dict)
+    first: tuple[Contender, ...] = ()
+    start_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,23 +549,26 @@ class StageExplanation:
     """Why containers of a stage are pending: reasons counted over nodes.
 
     `reasons` maps a reason to its number of nodes. `altruistic` of the pending containers were
-    asked ALTRUISTIC, so that they take leftover resources only.
+    asked ALTRUISTIC, so that they take leftover resources only. `turns` has where the stage stands,
+    or nothing where it does not compete.
     """
 
     stage: str
     pending: int
     reasons: dict[str, int] = field(default_factory=dict)
     altruistic: int = 0
+    turns: tuple[Turn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why an application's stages are pending."""
+    """Why an application's stages are pending; at `now_s` of cluster time."""
 
     app_id: AppId
     state: str
     text: str
     stages: tuple[StageExplanation, ...] = ()
+    now_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -500,11 +600,13 @@ class Page(Generic[Report]):
     Pages of nodes and containers follow each other; those of applications come the newest first,
     each in order of submission. Every page tells how things are when it is asked for.
 
-    `next` names the next page; it is empty for the last.
+    `next` names the next page; it is empty for the last. `missing` are the numbers of members that
+    did not answer a router: what they have is not in the listing.
     """
 
     items: tuple[Report, ...]
     next: str = ""
+    missing: tuple[int, ...] = ()
 
 
 ClientAnswer = (
@@ -520,6 +622,8 @@ ClientAnswer = (
     | QueuesSet
     | ClusterMetrics
     | ManagerReport
+    | ManagerSettings
+    | Queues
     | Explanation
     | Page[ContainerReport]
 )

@@ -4,14 +4,18 @@ A connection that never sends a whole request head is closed: there are only so 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from traceback import format_exception
 from typing import Any
 
+import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from weft.runtime.http_door import HEADERS, Door
 
+_log = structlog.get_logger()
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Refuse = Callable[[web.Request, int, str], web.StreamResponse]
 
@@ -25,6 +29,15 @@ BACKLOG = 1_024
 UNREAD_BYTES_MAX = 1 << 14
 # Bodies of all requests together that are not whole yet; each within so long, on the wall clock.
 BODIES_BYTES_MAX, BODY_TIMEOUT_S = 20 << 20, 30.0
+# So many bodies of any size may be on their way; each piece within the same time.
+UPLOADS_MAX = 200
+# Answers of all connections together that were not taken yet; of each something must be taken
+# within so long. They are looked at so often, and before an answer of so many bytes.
+ANSWERS_BYTES_MAX, ANSWER_TIMEOUT_S = 20 << 20, 30.0
+LOOK_S, LARGE_ANSWER_BYTES = 1.0, 1 << 16
+CLIENT_GONE = 499
+# So much is logged of what failed here and should not have.
+FAULT_FRAMES, FAULT_TEXT_MAX, FAULT_PATH_MAX = 8, 3_000, 200
 # It runs from the connection to its first whole head; aiohttp bounds the wait for later ones.
 FIRST_HEAD_TIMEOUT_S = 20.0
 
@@ -51,7 +64,20 @@ def application(
         refused = door.refusal(request.method, request.headers)
         return await handler(request) if refused is None else refuse(request, *refused)
 
-    return web.Application(middlewares=[*before, at_the_door, *after], **more)
+    @web.middleware
+    async def told_in_short(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except (web.HTTPException, ConnectionError, TimeoutError):
+            raise
+        except Exception as error:
+            # What a caller chose may have made it as long as he likes.
+            lines = "".join(format_exception(error, limit=-FAULT_FRAMES, chain=False))
+            path = request.path[:FAULT_PATH_MAX]
+            _log.error("a request failed", path=path, fault=lines[-FAULT_TEXT_MAX:])
+            return refuse(request, 500, "it failed here; the log says why")
+
+    return web.Application(middlewares=[told_in_short, *before, at_the_door, *after], **more)
 
 
 async def with_headers(request: web.Request, response: web.StreamResponse) -> None:
@@ -94,8 +120,86 @@ class Bodies:
             oldest.reschedule(asyncio.get_running_loop().time())
 
 
+class Uploads:
+    """Bodies of any size that are put away as they come: at most so many at a time.
+
+    The one of which nothing came for longest makes room.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[asyncio.Timeout, None] = {}
+
+    async def pieces(self, request: web.Request, size: int) -> AsyncIterator[bytes]:
+        """Yield a body in pieces of at most so many bytes.
+
+        Raises TimeoutError where the next did not come in time, or the body made room.
+        """
+        data = b"more"
+        while data:
+            try:
+                async with asyncio.timeout(BODY_TIMEOUT_S) as limit:
+                    if len(self._waiting) >= UPLOADS_MAX:
+                        silent = next(iter(self._waiting))
+                        del self._waiting[silent]
+                        silent.reschedule(asyncio.get_running_loop().time())
+                    self._waiting[limit] = None
+                    try:
+                        data = await request.content.read(size)
+                    finally:
+                        self._waiting.pop(limit, None)
+            except TimeoutError:
+                text = "the body did not come in time, or made room for others"
+                raise TimeoutError(text) from None
+            if data:
+                yield data
+
+
+class _Answers:
+    """What connections were answered and did not take: of all together so much.
+
+    The one that took nothing for longest makes room, of several the largest. One alone may have any
+    size.
+    """
+
+    def __init__(self, connections: Callable[[], Iterable[Any]]) -> None:
+        self._connections = connections
+        # Bytes that a connection has not taken, and since when they are so many.
+        self._untaken: dict[Any, tuple[int, float]] = {}
+
+    def look(self) -> None:
+        """End connections that take nothing for too long, or hold too much."""
+        now_s, before = asyncio.get_running_loop().time(), self._untaken
+        held: dict[Any, tuple[int, float]] = {}
+        for one in self._connections():
+            size = 0 if one.transport is None else one.transport.get_write_buffer_size()
+            if size:
+                known, since_s = before.get(one, (0, now_s))
+                held[one] = (size, since_s if known == size else now_s)
+        total = sum(size for size, _ in held.values())
+        for one in sorted(held, key=lambda one: (held[one][1], -held[one][0])):
+            size, since_s = held[one]
+            too_much = total > ANSWERS_BYTES_MAX and len(held) > 1
+            if not too_much and now_s - since_s <= ANSWER_TIMEOUT_S:
+                break
+            del held[one]
+            total -= size
+            _log.warning("a connection is shut", reason="it takes no answers", bytes=size)
+            # What is closed would first be sent.
+            one.transport.abort()
+        self._untaken = held
+
+    async def watch(self) -> None:
+        """Look now and then."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.look()
+
+
 class PatientRunner(web.AppRunner):
-    """Closes connections that have not asked for anything `head_s` after they were made."""
+    """Closes connections that have not asked for anything `head_s` after they were made.
+
+    So it does with those that take no answers.
+    """
 
     def __init__(
         self,
@@ -111,6 +215,21 @@ class PatientRunner(web.AppRunner):
         # The handle closes a silent connection.
         self._silent: dict[Any, asyncio.TimerHandle] = {}
         app.middlewares.insert(0, self._asked)
+        self._answers = _Answers(self._connections)
+        self._watch: asyncio.Task[None] | None = None
+
+    async def setup(self) -> None:
+        """Make the server and watch what it is asked and answers."""
+        await super().setup()
+        self._watch = asyncio.create_task(self._answers.watch())
+
+    async def cleanup(self) -> None:
+        """Close every connection."""
+        if self._watch is not None:
+            self._watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watch
+        await super().cleanup()
 
     @property
     def server(self) -> Any:
@@ -141,7 +260,17 @@ class PatientRunner(web.AppRunner):
             timer = self._silent.pop(request.protocol, None)
             if timer is not None:
                 timer.cancel()
-            return await handler(request)
+            try:
+                answer = await handler(request)
+            except ConnectionResetError:
+                if request.transport is not None and not request.transport.is_closing():
+                    raise
+                # Who asked is gone, which is no fault of ours that a log should hold.
+                return web.Response(status=CLIENT_GONE)
+            body = getattr(answer, "body", None)
+            if isinstance(body, bytes) and len(body) > LARGE_ANSWER_BYTES:
+                self._answers.look()
+            return answer
 
         return asked
 

@@ -33,7 +33,7 @@ SECURING_OPTIONS = {
     "hadoop": "it a network of its own",
 }
 # Services of these roles ask for a certificate, where there are any.
-GRPC_ROLES = ("rm", "nm", "am")
+GRPC_ROLES = ("rm", "nm", "am", "router")
 OTHER_POLL_S = 0.5
 START_TIMEOUT_S, START_POLL_S = 180.0, 0.01
 EVENT_LOG_FLUSH_S = 0.5

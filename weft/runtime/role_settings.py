@@ -29,6 +29,14 @@ class RmSettings(TapedSettings):
     set: list[str] = Field(
         [], description="matcher.NAME=VALUE, a parameter of the matcher; may be repeated."
     )
+    member: str = Field(
+        "1/1",
+        pattern=r"^[1-9][0-9]{0,3}/[1-9][0-9]{0,3}$",
+        description="K/N: this is the K-th of the N members of a cluster, behind weft.router.",
+    )
+    cluster_ts: int = Field(
+        0, ge=0, lt=10**15, description="Start of the cluster, ms, of all members alike; 0: now."
+    )
     pace: Literal["yarn", "prompt"] = Field(
         "prompt", description="yarn: all moves on heartbeats; prompt: at once, for real hosts."
     )
@@ -222,6 +230,12 @@ class NmSettings(TapedSettings):
         description="How control groups hold tasks to their cores: never more, or more while "
         "nobody else wants them, as YARN (process).",
     )
+    task_processes_max: int = Field(
+        4096,
+        ge=0,
+        description="Processes and threads that a container may have at a time (process); 0: any "
+        "number.",
+    )
     task_user: str = Field(
         "", description="Account that tasks run as (process, as root); empty: the node's own."
     )
@@ -319,6 +333,26 @@ class AmSettings(TapedSettings):
     speculate: bool = Field(False, description="Run second copies of stragglers.")
 
 
+class RouterSettings(ProcessSettings):
+    """The router's settings: one address for the members of a cluster."""
+
+    model_config = SettingsConfigDict(env_prefix="WEFT_ROUTER_", extra="forbid")
+    role: ClassVar[str] = "router"
+
+    port: int = Field(
+        8030, ge=0, le=65535, description="Port of the gRPC service; 0: any free one."
+    )
+    metrics_port: int = Field(
+        9101, ge=-1, le=65535, description="Port of the Prometheus endpoint; 0: any, -1: none."
+    )
+    member: list[str] = Field(
+        [],
+        description="host:port of a member's Resource Manager, of several with commas, or @ and "
+        "its ready file; given once for each member, in their order.",
+    )
+    deadline_s: float = Field(20.0, gt=0, description="A member answers in so long, s.")
+
+
 class WebSettings(ProcessSettings):
     """The web process's settings: pages and YARN's REST API, as one more client."""
 
@@ -386,6 +420,11 @@ class HadoopSettings(ProcessSettings):
     queues: str = Field(
         "",
         description="Cluster file, or YARN's files or folder, that rmadmin -refreshQueues reads.",
+    )
+    administrators: str = Field(
+        "*",
+        description="Users who may give operators' commands as yarn rmadmin does, a,b; * is all, "
+        "as yarn.admin.acl.",
     )
     event_logs: Path | None = Field(
         None, description="Folder of Spark's event logs, read where those pages cannot be reached."

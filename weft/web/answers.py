@@ -46,9 +46,11 @@ _OF_CODE = {
 class RestError(Exception):
     """A request ends with this status and message."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, name: tuple[str, str] | None = None) -> None:
         self.status = status
         self.message = message
+        # An exception of Java's and its package, where it is not the usual one of the status.
+        self.name = name
         super().__init__(message)
 
 
@@ -96,9 +98,11 @@ def _element(name: str, value: object) -> str:
     return f"<{name}>{escape(text)}</{name}>"
 
 
-def remote_exception(request: web.Request, status: int, message: str) -> web.Response:
-    """Return an error as Hadoop writes it."""
-    name, package = _NAMES.get(status, ("WebApplicationException", "javax.ws.rs"))
+def remote_exception(
+    request: web.Request, status: int, message: str, own: tuple[str, str] | None = None
+) -> web.Response:
+    """Return an error as Hadoop writes it; `own` is an exception and its package."""
+    name, package = own or _NAMES.get(status, ("WebApplicationException", "javax.ws.rs"))
     data = {"exception": name, "message": message, "javaClassName": f"{package}.{name}"}
     return answer(request, {"RemoteException": data}, status)
 
@@ -109,7 +113,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except RestError as error:
-        return remote_exception(request, error.status, error.message)
+        return remote_exception(request, error.status, error.message, error.name)
     except RefusedError as error:
         status = _OF_CODE.get(error.code, 500)
         return remote_exception(request, status, str(error))

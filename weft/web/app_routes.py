@@ -1,6 +1,7 @@
 """What the pages of applications and stages read: /api/apps/..."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from aiohttp import web
@@ -8,7 +9,7 @@ from aiohttp import web
 from weft.model.errors import WeftError
 from weft.model.ids import format_app, format_attempt, format_container
 from weft.model.job import Job
-from weft.protocol.requests import ApplicationReport, Explanation
+from weft.protocol.requests import ApplicationReport, Explanation, Turn
 from weft.web.answers import RestError, answer
 from weft.web.context import HISTORY, PLANS, app_of, source
 from weft.web.history import Span
@@ -48,7 +49,7 @@ async def apps(request: web.Request) -> web.Response:
     """Answer every application, the newest first."""
     read = source(request)
     rows = [app_row(report) for report in reversed(await read.apps())]
-    return answer(request, {"now_s": (await read.metrics()).now_s, "apps": rows}, root="apps")
+    return answer(request, {**read.clock((await read.metrics()).now_s), "apps": rows}, root="apps")
 
 
 def span_row(span: Span, cluster_ts: int) -> list[Any]:
@@ -86,10 +87,18 @@ def _explained(explained: Explanation) -> dict[str, Any]:
                 "pending": s.pending,
                 "reasons": s.reasons,
                 "altruistic": s.altruistic,
+                "turn": _turn(s.turns[0], explained.now_s) if s.turns else None,
             }
             for s in explained.stages
         ],
     }
+
+
+def _turn(turn: Turn, now_s: float) -> dict[str, Any]:
+    """Return where a stage stands; `starts_in_s` is None where that is not known."""
+    shown = asdict(turn)
+    start_s = shown.pop("start_s")
+    return shown | {"starts_in_s": max(0.0, start_s - now_s) if start_s > 0 else None}
 
 
 def _stages(report: ApplicationReport, job: Job) -> list[dict[str, Any]]:
@@ -120,7 +129,7 @@ async def app(request: web.Request) -> web.Response:
     shown = thinned(tasks, CHART_SPANS_MAX)
     attempt, ts = report.attempt_id, report.cluster_ts
     data = {
-        "now_s": (await read.metrics()).now_s,
+        **read.clock((await read.metrics()).now_s),
         "app": app_row(report)
         | {
             "attempt": format_attempt(ts, attempt) if attempt else "",
@@ -161,7 +170,7 @@ async def stage(request: web.Request) -> web.Response:
     explained = _explained(await read.explain(number))
     known = _stages(report, job)
     data = {
-        "now_s": (await read.metrics()).now_s,
+        **read.clock((await read.metrics()).now_s),
         "app": app_row(report),
         "position": position,
         "stage": known[position],

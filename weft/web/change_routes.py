@@ -32,10 +32,9 @@ async def new_application(request: web.Request) -> web.Response:
     nodes = [report.capacity for report in await read.nodes() if report.state == "RUNNING"]
     data = {
         "application-id": format_app(read.client.cluster_ts, number),
-        "maximum-resource-capability": {
-            "memory": max((yarn.memory(capacity) for capacity in nodes), default=0),
-            "vCores": max((yarn.cores(capacity) for capacity in nodes), default=0),
-        },
+        "maximum-resource-capability": yarn.resource(
+            {name: max(one.get(name, 0.0) for one in nodes) for name in (nodes[0] if nodes else ())}
+        ),
     }
     return answer(request, data, root="NewApplication")
 
@@ -152,7 +151,7 @@ async def kill(request: web.Request) -> web.Response:
     """Kill: 202 while it dies, 200 once it is over; no other state can be asked for."""
     app, body = await app_of(request), await read_body(request)
     if body.get("state") != "KILLED":
-        raise RestError(400, "java.lang.Exception: Only 'KILLED' is allowed as a target state.")
+        raise RestError(400, "Only 'KILLED' is allowed as a target state.")
     why = body.get("diagnostics")
     client, user = source(request).client, request.query.get("user.name", "")
     by = f" by {user}" if user else ""
@@ -174,7 +173,8 @@ async def move(request: web.Request) -> web.Response:
         raise RestError(400, "queue: expected the name of a leaf queue")
     await source(request).client.move(app, queue)
     source(request).forget()
-    return answer(request, {"queue": yarn.leaf(queue)}, root="appqueue")
+    report = await source(request).app(app)
+    return answer(request, {"queue": report.queue}, root="appqueue")
 
 
 @routes.put(BASE + "/apps/{app}/priority")

@@ -89,8 +89,11 @@ def _words(request: web.Request, name: str, known: Iterable[str], what: str) -> 
         if word.strip()
     }
     for word in values.difference(known):
-        listed = " ".join(known)
-        raise RestError(400, f"Invalid {what} {word} specified. It should be one of {listed}")
+        if what[:1].isupper():
+            text = f"No enum constant org.apache.hadoop.yarn.api.records.{what}.{word}"
+            raise RestError(400, text, ("IllegalArgumentException", "java.lang"))
+        listed = ", ".join(known)
+        raise RestError(400, f"Invalid {what} {word} specified. It should be one of [{listed}]")
     return values
 
 
@@ -101,7 +104,7 @@ def _number(request: web.Request, name: str, least: int) -> int | None:
     try:
         value = int(text)
     except ValueError:
-        raise RestError(400, f"{name} is not a number: {text}") from None
+        raise RestError(400, f"{name} value must be a number!") from None
     if value < least:
         raise RestError(400, f"{name} must be {least} or greater")
     return value
@@ -122,7 +125,7 @@ def _filters(request: web.Request) -> list[Test]:
     states |= _words(request, "state", yarn.APP_STATES, "application-state")
     if states:
         tests.append(lambda r: r.state in states)
-    final = _words(request, "finalStatus", yarn.FINAL_STATES, "final-status")
+    final = _words(request, "finalStatus", yarn.FINAL_STATES, "FinalApplicationStatus")
     if final:
         tests.append(lambda r: r.final_status in final)
     if user := query.get("user"):
@@ -222,7 +225,7 @@ async def state(request: web.Request) -> web.Response:
 async def queue(request: web.Request) -> web.Response:
     """Answer an application's queue."""
     report = await source(request).app(await app_of(request))
-    return answer(request, {"queue": yarn.leaf(report.queue)}, root="appqueue")
+    return answer(request, {"queue": report.queue}, root="appqueue")
 
 
 @routes.get(BASE + "/apps/{app}/priority")
@@ -306,8 +309,8 @@ async def container(request: web.Request) -> web.Response:
 @routes.get(BASE + "/nodes/")
 async def nodes(request: web.Request) -> web.Response:
     """Answer the nodes in the given states; none given: as in YARN, those that are not gone."""
-    states = _words(request, "states", yarn.NODE_STATES + yarn.APP_STATES, "node-state")
-    states |= _words(request, "state", yarn.NODE_STATES, "node-state")
+    states = _words(request, "states", yarn.NODE_STATES + yarn.APP_STATES, "NodeState")
+    states |= _words(request, "state", yarn.NODE_STATES, "NodeState")
     healthy, own = request.query.get("healthy", "").lower(), face(request)
     gone = {"DECOMMISSIONED", "LOST", "REBOOTED", "SHUTDOWN"}
 
@@ -316,7 +319,8 @@ async def nodes(request: web.Request) -> web.Response:
         return right and (not healthy or (healthy == "true") == (report.state != "UNHEALTHY"))
 
     found = [yarn.node(own, r) for r in await source(request).nodes() if passes(r)]
-    return answer(request, {"nodes": {"node": found}})
+    # As in YARN 3.5, what is empty is not named.
+    return answer(request, {"nodes": {"node": found} if found else {}})
 
 
 @routes.get(BASE + "/nodes/{node}")

@@ -26,9 +26,12 @@ SOURCE = web.AppKey("source", Source)
 VISITOR = "visitor"
 # A request has the name of whoever asks here, where visitors are known; empty: an operator.
 USER = "user"
+# The same with the token that was shown, as `weft.web.visitors` knows visitors.
+WHO = "who"
 HISTORY = web.AppKey("history", History)
 SETTINGS = web.AppKey("settings", WebSettings)
 PLANS = web.AppKey("plans", Plans)
+MISSING_HEADER = "Weft-Missing-Members"
 # The pages show a finished run, at any moment of it.
 PLAYED = web.AppKey("played", bool)
 LIVE_STREAMS: "web.AppKey[dict[str, int]]" = web.AppKey("listeners", dict)
@@ -42,6 +45,12 @@ def source(request: web.Request) -> Source:
     """Return the reads of the Resource Manager, in the name of whoever asks."""
     found: Source = request.get(VISITOR) or request.app[SOURCE]
     return found
+
+
+def lacking(request: web.Request) -> dict[str, str]:
+    """Return the header that names the members whose part the answer may lack."""
+    missing = source(request).missing
+    return {MISSING_HEADER: ", ".join(map(str, missing))} if missing else {}
 
 
 def face(request: web.Request) -> Face:
@@ -58,7 +67,8 @@ async def parse_app(request: web.Request, text: str) -> AppId:
     """Read an application id strictly: it names its cluster too."""
     match = _APP.fullmatch(text)
     if match is None:
-        raise RestError(400, f"java.lang.IllegalArgumentException: Invalid ApplicationId: {text}")
+        valid = "The valid ApplicationId should start with prefix application"
+        raise RestError(400, f"Invalid ApplicationId prefix: {text}. {valid}")
     await _same_cluster(request, int(match[1]), f"app with id: {text} not found")
     number = int(match[2])
     if not 0 < number < 1 << (63 - CONTAINER_BITS - ATTEMPT_BITS):

@@ -4,7 +4,7 @@ The Resource Manager itself keeps an application's newest ended containers only.
 whole says so (`Track.is_whole`): facts that were missed are never made up.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +17,8 @@ APPS_MAX = 300
 # So many of all applications are kept; the oldest application goes first.
 SPANS_MAX = 300_000
 APP_SPANS_MAX = 50_000
+# The page of events lists so many of the newest.
+FACTS_MAX = 2_000
 # Times of facts are rounded.
 _ROUNDING_S = 1e-3
 
@@ -74,6 +76,8 @@ class History:
         # The number of the newest fact that was learned, and when it happened.
         self.number = 0
         self.now_s = 0.0
+        # The newest facts, each with its number.
+        self.facts: deque[tuple[int, Mapping[str, Any]]] = deque(maxlen=FACTS_MAX)
         self.on_new_cluster: list[Callable[[], None]] = []
         # what a file has to be told: spans and tracks that changed, applications that are gone
         self.changed: dict[ContainerId, Span] = {}
@@ -100,6 +104,7 @@ class History:
         self.changed.clear()
         self.touched.clear()
         self.series.clear()
+        self.facts.clear()
         self.number, self._count, self.now_s = 0, 0, 0.0
 
     def learn_batch(self, first: int, facts: Sequence[Mapping[str, Any]]) -> bool:
@@ -111,6 +116,7 @@ class History:
             # A fact that comes twice is known.
             if number > self.number:
                 self.learn(fact)
+                self.facts.append((number, fact))
                 self.number = number
         return following
 

@@ -12,14 +12,17 @@ from typing import Any
 from aiohttp import web
 
 from weft.client.api import DRAIN_S, ENDED
-from weft.model.ids import format_app
-from weft.model.queues import queues_from_dict
+from weft.model.errors import WeftError
+from weft.model.ids import AppId, format_app
+from weft.model.queues import queues_from_dict, queues_to_dict
 from weft.protocol.requests import ApplicationReport, NodeReport, QueueReport
 from weft.web.answers import RestError, answer, read_body
 from weft.web.app_routes import app_row, span_row
-from weft.web.context import HISTORY, LIVE_STREAMS, PLAYED, find_node, source
+from weft.web.context import HISTORY, LIVE_STREAMS, PLAYED, USER, find_node, source
+from weft.web.facts import told
 from weft.web.history import Span
 from weft.web.series import RINGS
+from weft.web.source import Source
 
 routes = web.RouteTableDef()
 STATIC = Path(__file__).parent / "static"
@@ -29,7 +32,9 @@ KEEPALIVE_S = 15.0
 LISTENERS_MAX = 500
 # The page of a node asks for so many masters on it.
 NODE_MASTERS_MAX = 50
-PAGE = re.compile(r"(apps|nodes|queues|scheduler|app/[^/]+(/stage/\d+)?|node/[^/]+)?/?")
+PAGE = re.compile(
+    r"(apps|nodes|queues|events|settings|scheduler|app/[^/]+(/stage/\d+)?|node/[^/]+)?/?"
+)
 
 
 @routes.get("/")
@@ -80,7 +85,7 @@ async def overview(request: web.Request) -> web.Response:
         "scheduler": metrics.scheduler,
         "cluster": metrics.cluster_ts,
         "started_s": metrics.started_s,
-        "now_s": metrics.now_s,
+        **read.clock(metrics.now_s),
         "nodes": metrics.nodes,
         "apps": metrics.apps,
         "capacity": metrics.capacity,
@@ -120,7 +125,7 @@ async def nodes(request: web.Request) -> web.Response:
     reports = await read.nodes()
     types = list(dict.fromkeys(name for r in reports for name in r.capacity))
     rows = [_node_row(report, types) for report in reports]
-    data = {"now_s": (await read.metrics()).now_s, "types": types, "nodes": rows}
+    data = {**read.clock((await read.metrics()).now_s), "types": types, "nodes": rows}
     return answer(request, data, root="nodes")
 
 
@@ -136,17 +141,18 @@ async def node(request: web.Request) -> web.Response:
         if report is None or report.state in ENDED:
             continue
         spans = [s for s in track.spans.values() if s.node == found.node_id and not s.end_s]
-        rows |= {s.container: _held_row(report, s) for s in spans}
+        stages = await _stage_names(read, number) if spans else []
+        rows |= {s.container: _held_row(report, s, stages) for s in spans}
     mastered = [
         r for r in names.values() if r.master_node == found.node_id and r.state not in ENDED
     ]
     for report in mastered[:NODE_MASTERS_MAX]:
         for span in history.spans(report.app_id, await read.containers(report.app_id), ()):
             if span.stage < 0 and span.node == found.node_id and not span.end_s:
-                rows.setdefault(span.container, _held_row(report, span))
+                rows.setdefault(span.container, _held_row(report, span, ()))
     types = list(found.capacity)
     data = {
-        "now_s": (await read.metrics()).now_s,
+        **read.clock((await read.metrics()).now_s),
         "types": types,
         "row": _node_row(found, types),
         "containers": list(rows.values()),
@@ -154,10 +160,19 @@ async def node(request: web.Request) -> web.Response:
     return answer(request, data, root="node")
 
 
-def _held_row(report: ApplicationReport, span: Span) -> list[Any]:
+async def _stage_names(read: Source, app: AppId) -> list[str]:
+    """Return the names of an application's stages; none where it was forgotten meanwhile."""
+    try:
+        return [stage.name for stage in (await read.job(app)).stages]
+    except WeftError:
+        return []
+
+
+def _held_row(report: ApplicationReport, span: Span, names: Sequence[str]) -> list[Any]:
     return [
         format_app(report.cluster_ts, report.app_id),
         report.name,
+        names[span.stage] if 0 <= span.stage < len(names) else "",
         *span_row(span, report.cluster_ts),
     ]
 
@@ -226,7 +241,7 @@ async def queues(request: web.Request) -> web.Response:
         "scheduler": metrics.scheduler,
         "capacity": metrics.capacity,
         "root": _queue(await read.queues()),
-        "now_s": metrics.now_s,
+        **read.clock(metrics.now_s),
         "samples": [
             {"now_s": one["now_s"], "queues": one["queues"]}
             for one in request.app[HISTORY].series.samples(_ring(request))
@@ -234,6 +249,45 @@ async def queues(request: web.Request) -> web.Response:
         "rings": _rings(request),
     }
     return answer(request, data, root="queues")
+
+
+@routes.get("/api/queues/tree")
+async def queue_tree(request: web.Request) -> web.Response:
+    """Answer the tree of queues as `PUT /api/queues` takes it."""
+    tree = queues_to_dict(await source(request).client.queue_tree())
+    return answer(request, tree, root="queues")
+
+
+@routes.get("/api/events")
+async def events(request: web.Request) -> web.Response:
+    """Answer the newest facts of the manager that were heard here, newest first."""
+    if request.get(USER):
+        raise RestError(403, "events are shown to operators of the cluster")
+    read = source(request)
+    metrics = await read.metrics()
+    names = {r.app_id: r.name for r in await read.apps()}
+    rows = [
+        [number, *told(fact, metrics.cluster_ts, tuple(metrics.capacity), names)]
+        for number, fact in reversed(request.app[HISTORY].facts)
+    ]
+    return answer(request, {**read.clock(metrics.now_s), "events": rows}, root="events")
+
+
+@routes.get("/api/settings")
+async def settings(request: web.Request) -> web.Response:
+    """Answer what the manager runs with."""
+    read = source(request)
+    metrics, standing = await read.metrics(), await read.manager()
+    data = {
+        **read.clock(metrics.now_s),
+        "started_s": metrics.started_s,
+        "scheduler": metrics.scheduler,
+        "address": standing.address,
+        "standing": standing.standing,
+        "store": standing.store,
+        "settings": [asdict(one) for one in await read.client.settings()],
+    }
+    return answer(request, data, root="settings")
 
 
 @routes.get("/api/live")

@@ -5,24 +5,33 @@ the place that the master registered is asked.
 
 What it shows comes from whoever submitted the application, under this server's name. The browser
 is told to take it for a page of nobody (a sandbox with an opaque origin): its scripts run, but what
-they ask of this server is refused as from another site. Where visitors are known, whoever is not
+they ask of this server is refused as from another site; what they ask of the same master goes by a
+pass (`weft.web.passes`). Where visitors are known, whoever is not
 the application's user is warned first, as YARN's WebAppProxyServlet does.
 """
 
 import html
-import time
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import aiohttp
 from aiohttp import web
 
 from weft.model.ids import format_app
 from weft.web.answers import RestError
-from weft.web.context import USER, app_of, source
+from weft.web.context import USER, WHO, app_of, source
+from weft.web.passes import PASSES
+from weft.web.visitors import passed
 
 TIMEOUT_S = 30.0
 CHUNK = 1 << 16
-_PASSED = ("Content-Type", "Content-Disposition", "Last-Modified", "ETag", "Cache-Control")
+_PASSED = (
+    "Content-Type",
+    "Content-Encoding",
+    "Content-Disposition",
+    "Last-Modified",
+    "ETag",
+    "Cache-Control",
+)
 _HEADERS = {
     "Content-Security-Policy": "sandbox allow-scripts allow-forms allow-popups allow-downloads;"
     " default-src {own} 'unsafe-inline'; img-src {own} data:; font-src {own} data:;"
@@ -33,10 +42,14 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "cross-origin",
 }
-OPENED: "web.AppKey[dict[tuple[str, str], float]]" = web.AppKey("opened", dict)
-OPENED_S, OPENED_MAX = 3_600.0, 10_000
-# Sec-Fetch-Site has these values for a link of ours, and for what the visitor typed.
-OWN_SITES = ("same-origin", "none")
+# What the scripts of a page ask for, as it is below the address of the page.
+PASSED_BY = "/pass/{word}/proxy/{app}/{tail:.*}"
+_PREFLIGHT = {
+    "Access-Control-Allow-Origin": "null",
+    "Access-Control-Allow-Methods": "GET",
+    "Access-Control-Allow-Headers": "X-Requested-With, Content-Type",
+    "Access-Control-Max-Age": "600",
+}
 # YARN has this name for the parameter.
 APPROVED = "proxyapproved"
 WARNING = """<!DOCTYPE html>
@@ -62,6 +75,13 @@ async def redirected(request: web.Request) -> web.Response:
     raise web.HTTPFound(f"/proxy/{request.match_info['app']}/{request.match_info['tail']}")
 
 
+@routes.options(PASSED_BY)
+async def asked_before(request: web.Request) -> web.Response:
+    """Let a script of the page say what scripts say (jQuery, which Spark's pages use)."""
+    return web.Response(status=204, headers=_PREFLIGHT)
+
+
+@routes.get(PASSED_BY)
 @routes.get("/proxy/{app}/{tail:.*}")
 async def page(request: web.Request) -> web.StreamResponse:
     """Answer one page of the master, links that lead to it turned back to here."""
@@ -75,16 +95,31 @@ async def page(request: web.Request) -> web.StreamResponse:
         raise RestError(404, f"no reader for {base}")
     name = format_app(report.cluster_ts, report.app_id)
     here = f"/proxy/{name}/"
+    word = request.match_info.get("word", "")
+    place = f"{here}{request.match_info['tail']}"
+    if word and passed(request) is None:
+        if not _opens(request):
+            raise RestError(403, "the page is too old to read on: open it again")
+        raise web.HTTPFound(request.rel_url.with_path(place, keep_query=True))
     if (warning := _warned(request, name, report.user)) is not None:
         return warning
+    if not word and _opens(request):
+        who = request.get(WHO, ("", ""))
+        word = request.app[PASSES].give(who, name, request.remote or "")
+        raise web.HTTPFound(request.rel_url.with_path(f"/pass/{word}{place}", keep_query=True))
     wanted = urljoin(base.rstrip("/") + "/", request.match_info["tail"])
     if urlsplit(wanted).netloc != urlsplit(base).netloc:
         raise RestError(404, "the path leads elsewhere")
-    headers = {"Cookie": "proxy-user=weft", "Accept": request.headers.get("Accept", "*/*")}
+    headers = {
+        "Cookie": "proxy-user=weft",
+        "Accept": request.headers.get("Accept", "*/*"),
+        "Accept-Encoding": request.headers.get("Accept-Encoding", "identity"),
+    }
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
     try:
         async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
+            # What is packed is the browser's to unpack: a kilobyte may become a megabyte.
+            aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session,
             session.get(
                 wanted,
                 params=[pair for pair in request.query.items() if pair[0] != APPROVED],
@@ -97,29 +132,16 @@ async def page(request: web.Request) -> web.StreamResponse:
         raise RestError(503, f"the application's pages do not answer: {error}") from None
 
 
-def _reads_on(request: web.Request, here: str) -> bool:
-    """Return whether a page's script may read more of the same master.
-
-    Spark's do. As a page in a sandbox has no origin, it cannot be told from one of another site: so
-    for an hour after somebody opened the master's pages from here, or by their address. Where
-    visitors are known, such a request shows nobody's login and is not answered.
-    """
-    now, opened = time.monotonic(), request.app[OPENED]
-    key = (request.remote or "", here)
+def _opens(request: web.Request) -> bool:
+    """Return whether a browser opens a page, rather than a page something of its own."""
     mode = request.headers.get("Sec-Fetch-Mode", "navigate")
-    if mode == "navigate" and request.headers.get("Sec-Fetch-Site", "none") in OWN_SITES:
-        opened.pop(key, None)
-        opened[key] = now
-        if len(opened) > OPENED_MAX:
-            del opened[next(iter(opened))]
-    return now - opened.get(key, -OPENED_S) < OPENED_S
+    return mode == "navigate" and "text/html" in request.headers.get("Accept", "")
 
 
 def _warned(request: web.Request, name: str, owner: str) -> web.Response | None:
     """Return what somebody sees first who opens a page of another user's application."""
     user = request.get(USER)
-    opens = request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
-    if user in (None, owner) or not opens or "text/html" not in request.headers.get("Accept", ""):
+    if user in (None, owner) or not _opens(request):
         return None
     cookie = f"weft-{APPROVED}-{name}"
     if request.cookies.get(cookie) == "true":
@@ -133,7 +155,7 @@ def _warned(request: web.Request, name: str, owner: str) -> web.Response | None:
         response.set_cookie(
             cookie,
             "true",
-            path=f"/proxy/{name}/",
+            path="/",
             httponly=True,
             samesite="Lax",
             secure=request.secure,
@@ -149,18 +171,18 @@ async def _passed_on(
 ) -> web.StreamResponse:
     response = web.StreamResponse(status=got.status)
     own = f"{request.scheme}://{request.host}"
+    if request.match_info.get("word"):
+        response.headers["Access-Control-Allow-Origin"] = "null"
     for key, value in _HEADERS.items():
         response.headers[key] = value.format(own=own)
-    if _reads_on(request, here):
-        response.headers["Access-Control-Allow-Origin"] = "null"
     for name in _PASSED:
         if name in got.headers:
             response.headers[name] = got.headers[name]
     if "Location" in got.headers:
         to = urljoin(str(got.url), got.headers["Location"])
         inside = urlsplit(to).netloc == urlsplit(base).netloc
-        path = urlsplit(to).path.lstrip("/")
-        response.headers["Location"] = here + path if inside else to
+        own_part = urlunsplit(urlsplit(to)._replace(scheme="", netloc="")).lstrip("/")
+        response.headers["Location"] = here + own_part if inside else to
     await response.prepare(request)
     async for data in got.content.iter_chunked(CHUNK):
         await response.write(data)

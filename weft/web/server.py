@@ -25,9 +25,10 @@ from weft.web import (
     visitors,
 )
 from weft.web.answers import BODIES, Handler, errors, remote_exception
-from weft.web.context import HISTORY, LIVE_STREAMS, PLANS, PLAYED, SETTINGS, SOURCE
+from weft.web.context import HISTORY, LIVE_STREAMS, PLANS, PLAYED, SETTINGS, SOURCE, lacking
 from weft.web.history import History
 from weft.web.keeping import Keeper
+from weft.web.passes import PASSES, Passes
 from weft.web.plans import Plans
 from weft.web.source import Source
 from weft.wire import tls
@@ -60,7 +61,7 @@ def make_app(
     )
     app[visitors.SOURCES] = {}
     app[BODIES] = Bodies()
-    app[proxy_routes.OPENED] = {}
+    app[PASSES] = Passes()
     app.on_cleanup.append(visitors.close)
     app[SETTINGS] = settings
     app[SOURCE] = Source(client, settings.epoch_s, settings.time_scale)
@@ -119,6 +120,8 @@ async def headers(request: web.Request, handler: Handler) -> web.StreamResponse:
         response.headers.update(HEADERS)
         if request.path.startswith("/static/"):
             response.headers["Cache-Control"] = "no-cache"
+        else:
+            response.headers.update(lacking(request))
     return response
 
 

@@ -20,6 +20,8 @@ from weft.protocol.requests import (
 
 # What was read so lately is not asked again.
 FRESH_S = 0.5
+# The epoch of live clocks is longer ago.
+_VIRTUAL_S_MAX = 1e9
 KEPT_MAX = 500
 # Jobs never change, but they are large.
 JOBS_MAX = 100
@@ -37,9 +39,23 @@ class Source:
         self._kept: dict[tuple[Any, ...], tuple[float, asyncio.Task[Any]]] = {}
         self._jobs: dict[AppId, Job] = {}
 
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """The numbers of members whose part of what was read is missing, as they are gone."""
+        return self.client.missing
+
     def unix_ms(self, now_s: float) -> int:
         """Return a time on the cluster's clock in ms since the epoch; 0 stays 0: not yet."""
         return round((self.epoch_s + now_s / self.time_scale) * 1000) if now_s else 0
+
+    def clock(self, now_s: float) -> dict[str, float]:
+        """Return what a page needs to show times of day: `now_ms` is 0 where there is none.
+
+        A cluster's clock that is far below the epoch's is of a run in virtual time.
+        """
+        live = self.epoch_s > 0 or now_s > _VIRTUAL_S_MAX
+        now_ms = self.unix_ms(now_s) if live else 0
+        return {"now_s": now_s, "now_ms": now_ms, "time_scale": self.time_scale}
 
     def cluster_s(self, unix_s: float) -> float:
         """Return a time since the epoch on the cluster's clock, s."""

@@ -15,7 +15,8 @@ from aiohttp import web
 from weft.client.api import AsyncClient
 from weft.protocol.access import Role, role_of
 from weft.web.answers import Handler, remote_exception
-from weft.web.context import SETTINGS, SOURCE, USER, VISITOR, parse_app
+from weft.web.context import SETTINGS, SOURCE, USER, VISITOR, WHO, parse_app
+from weft.web.passes import PASSES, Who
 from weft.web.source import Source
 from weft.wire.tokens import user_of
 
@@ -29,12 +30,14 @@ async def known(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Let in who is known, as whom the request then reads and changes."""
     if not request.app[SETTINGS].https:
         return await handler(request)
-    who = _shown(request)
+    who = _shown(request) or passed(request)
     if who is None:
         response = remote_exception(request, 401, "show a certificate, or a token of `weft login`")
-        response.headers["WWW-Authenticate"] = 'Basic realm="Weft: any name, the token", Bearer'
+        # Chromium asks for a login only by a challenge in a line of its own.
+        for challenge in ('Basic realm="Weft: any name, the token"', "Bearer"):
+            response.headers.add("WWW-Authenticate", challenge)
         return response
-    request[VISITOR] = await _source(request.app, who)
+    request[WHO], request[VISITOR] = who, await _source(request.app, who)
     # By now the manager has accepted the token.
     request[USER] = who[0] or user_of(who[1])
     if "app" in request.match_info:
@@ -42,7 +45,13 @@ async def known(request: web.Request, handler: Handler) -> web.StreamResponse:
     return await handler(request)
 
 
-def _shown(request: web.Request) -> tuple[str, str] | None:
+def passed(request: web.Request) -> Who | None:
+    """Return who was given the pass that a path names; None: it names none that is good."""
+    word, app = (request.match_info.get(name, "") for name in ("word", "app"))
+    return request.app[PASSES].who(word, app, request.remote or "") if word else None
+
+
+def _shown(request: web.Request) -> Who | None:
     """Return (user, token) of a visitor: one is empty, both for an operator; None: a stranger."""
     transport = request.transport
     peer: dict[str, Any] = (transport.get_extra_info("peercert") if transport else None) or {}
@@ -69,7 +78,7 @@ def token_of(header: str) -> str:
         return ""
 
 
-async def _source(app: web.Application, who: tuple[str, str]) -> Source:
+async def _source(app: web.Application, who: Who) -> Source:
     if who == ("", ""):
         return app[SOURCE]
     sources, settings = app[SOURCES], app[SETTINGS]

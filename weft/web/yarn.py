@@ -4,10 +4,8 @@ Field names and meanings after Hadoop's ResourceManagerRest and NodeManagerRest.
 and Weft does not have (reservations, HA) is there with its neutral value.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
@@ -30,6 +28,7 @@ from weft.protocol.requests import (
     ManagerReport,
     NodeReport,
 )
+from weft.runtime import expiries
 from weft.web.source import Source
 
 VERSION = version("weft-rm")
@@ -253,7 +252,7 @@ def app(face: Face, report: ApplicationReport, now_s: float) -> Data:
         "id": number,
         "user": report.user,
         "name": report.name,
-        "queue": leaf(report.queue),
+        "queue": report.queue,
         "state": report.state,
         "finalStatus": report.final_status,
         "progress": round(100.0 * report.progress, 3),
@@ -299,21 +298,11 @@ def app(face: Face, report: ApplicationReport, now_s: float) -> Data:
     }
 
 
-# The end of the year 9999: no later time can be written.
-_LAST_MS = 253_402_300_799_999
-
-
 def timeout(face: Face, report: ApplicationReport) -> Data:
     """Return a `timeout` object: when an application is killed, done or not."""
-    if not report.expires_s:
-        return {"type": "LIFETIME", "expiryTime": "UNLIMITED", "remainingTimeInSeconds": -1}
-    at_ms = min(face.source.unix_ms(report.expires_s), _LAST_MS)
-    at = datetime.fromtimestamp(at_ms / 1000, UTC)
-    return {
-        "type": "LIFETIME",
-        "expiryTime": f"{at:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}+0000",
-        "remainingTimeInSeconds": max(0, round(at_ms / 1000 - time.time())),
-    }
+    at_ms = face.source.unix_ms(report.expires_s) if report.expires_s else None
+    expires, left_s = expiries.told(at_ms)
+    return {"type": "LIFETIME", "expiryTime": expires, "remainingTimeInSeconds": left_s}
 
 
 def leaf(path: str) -> str:

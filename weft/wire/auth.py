@@ -17,7 +17,7 @@ from weft.model.errors import InputError
 from weft.model.ids import NodeId
 from weft.protocol import access
 from weft.protocol.access import ANY_NODE, TRUSTED, Caller, Role
-from weft.wire.handlers import Wrapped, quiet
+from weft.wire.handlers import Interceptor, quiet
 from weft.wire.tls import NO_ROLE
 
 UserOf = Callable[[str], tuple[Role, str]]
@@ -25,7 +25,6 @@ UserOf = Callable[[str], tuple[Role, str]]
 USER_KEY = "weft-user"
 TOKEN_KEY = "weft-token"
 SAN = "x509_subject_alternative_name"
-OURS = "/weft."
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,25 +106,17 @@ def peer_of(context: Any, *, known: bool, users: UserOf | None = None) -> Peer:
     return Peer(True, roles, "" if role is Role.ADMIN else name)
 
 
-class Admission(grpc.aio.ServerInterceptor):
+class Admission(Interceptor):
     """Refuses calls of peers that may not make them; the others find out who calls by `peer()`."""
 
     def __init__(self, known: bool, users: UserOf | None = None) -> None:
         """`known`: every peer shows a certificate of the cluster's authority."""
+        super().__init__()
         self._known = known
         self._users = users
-        self._wrapped = Wrapped(quiet)
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        """Wrap a method of ours."""
-        handler = await continuation(handler_call_details)
-        method = str(handler_call_details.method)
-        if handler is None or not method.startswith(OURS):
-            return handler
+    def wrapped(self, method: str, handler: Any) -> Any:
+        """Return the handler that serves a method instead of this one."""
         roles = access.roles_for(method)
 
         def admitted(serve: Callable[[Any, Any], Awaitable[Any]]) -> Any:
@@ -144,4 +135,4 @@ class Admission(grpc.aio.ServerInterceptor):
 
             return answer
 
-        return self._wrapped.of(method, handler, admitted)
+        return quiet(handler, admitted)

@@ -10,11 +10,11 @@ import grpc
 import grpc.aio
 
 from weft.model.errors import InputError, WeftError
-from weft.wire import tls
+from weft.wire import pieces, tls
 from weft.wire.addresses import places
 
-# What is asked of a server, which anybody may send, and what one answers. A job of 100,000 tasks
-# that differ is about 15 MB; what a master is told with it may be as much again.
+# What is asked of a server, in pieces of a message each, and what one answers in one message. A job
+# of 100,000 tasks that differ is about 15 MB; what a master is told with it may be as much again.
 REQUEST_BYTES_MAX = 16 * 1024 * 1024
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 # gRPC and the enclosing message add at most so much to a message.
@@ -77,7 +77,7 @@ _WATCHFUL = {
 }
 SERVER_OPTIONS: list[tuple[str, Any]] = [
     *_LIMITS,
-    ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
+    ("grpc.max_receive_message_length", pieces.PIECE_BYTES + pieces.HEAD_BYTES),
     *_KEEPALIVE,
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -109,14 +109,15 @@ _IN_WORDS = {
 def dial(address: str, *, watchful: bool = False) -> grpc.aio.Channel:
     """Return a channel to host:port, by TLS where this process has an identity for it.
 
-    Nothing is sent before the first call. `watchful`: a peer that is silent is soon left.
+    Nothing is sent before the first call; what is large is sent in pieces, as our servers take it.
+    `watchful`: a peer that is silent is soon left.
     """
     identity = tls.current()
     options = list((dict(CHANNEL_OPTIONS) | _WATCHFUL).items()) if watchful else CHANNEL_OPTIONS
     if identity is None:
-        return grpc.aio.insecure_channel(address, options=options)
+        return pieces.in_pieces(grpc.aio.insecure_channel(address, options=options))
     credentials = grpc.ssl_channel_credentials(identity.ca, identity.key, identity.cert)
-    return grpc.aio.secure_channel(address, credentials, options=options)
+    return pieces.in_pieces(grpc.aio.secure_channel(address, credentials, options=options))
 
 
 class Dialled(Generic[Stub]):
@@ -244,9 +245,25 @@ def reason_of(error: grpc.RpcError) -> str:
     return _IN_WORDS.get(found, found)
 
 
-def unreachable(who: str, address: str, error: grpc.RpcError) -> WeftError:
+class UnreachableError(WeftError):
+    """A peer is not there; `sent`: it may have received what was asked of it."""
+
+    def __init__(self, text: str, *, sent: bool) -> None:
+        super().__init__(text)
+        self.sent = sent
+
+
+# With these words a router tells that it is a member that does not answer.
+MEMBER_GONE = "a member is gone: "
+
+
+def unreachable(who: str, address: str, error: grpc.RpcError) -> UnreachableError:
     """Return the error for a peer that is not there."""
-    return WeftError(f"no {who} at {address}: {reason_of(error)}")
+    details = str(getattr(error, "details", lambda: "")() or "")
+    if details.startswith(MEMBER_GONE):
+        return UnreachableError(details, sent=True)
+    sent = "failed to connect" not in details.lower()
+    return UnreachableError(f"no {who} at {address}: {reason_of(error)}", sent=sent)
 
 
 async def call(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import grpc
@@ -54,13 +55,16 @@ class ManagerConnection:
         """Close the connection; calls under way are cancelled."""
         await self._dialled.close()
 
-    async def ask(self, request: ClientRequest, patience_s: float = 0.0) -> ClientAnswer:
+    async def ask(
+        self, request: ClientRequest, patience_s: float = 0.0, user: str = ""
+    ) -> ClientAnswer:
         """Ask and wait for the answer; raises WeftError if there is none in time.
 
-        `patience_s` is of this call, where it is more than usual.
+        `patience_s` is of this call, where it is more than usual, and so is the `user`.
         """
         row = CALLS[type(request)]
         message = row.encode_request(request)
+        method = row.method
         what = "job" if isinstance(request, SubmitApplication) else row.method
         wire.check_size(message, what, wire.REQUEST_BYTES_MAX)
         dialled = self._dialled
@@ -70,17 +74,20 @@ class ManagerConnection:
             nonlocal tried
             dialled.turn(leader, tried)
             tried = dialled.address
-            return getattr(dialled.stub, row.method)
+            return tried_once(getattr(dialled.stub, method))
+
+        def tried_once(rpc: Any) -> Any:
+            return rpc if not isinstance(request, SubmitApplication) else partial(_stale, rpc)
 
         try:
             answer = await wire.call(
-                getattr(dialled.stub, row.method),
+                tried_once(getattr(dialled.stub, method)),
                 message,
                 _MANAGER,
                 self.address,
                 self.deadline_s,
                 max(self.patience_s, patience_s),
-                self._metadata,
+                (*self._metadata, (USER_KEY, user)) if user else self._metadata,
                 elsewhere if dialled.several else None,
             )
         except grpc.aio.AioRpcError as error:
@@ -180,6 +187,14 @@ async def read_log(
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 raise wire.unreachable("Node Manager", address, error) from None
             raise WeftError(f"the Node Manager at {address} failed: {error.details()}") from None
+
+
+async def _stale(rpc: Any, message: Any, **how: Any) -> Any:
+    """Send a submission, whose id is not fresh any more afterwards."""
+    try:
+        return await rpc(message, **how)
+    finally:
+        message.fresh = False
 
 
 def _text(value: str | bytes | None) -> str:

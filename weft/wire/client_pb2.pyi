@@ -54,26 +54,49 @@ class SubmitApplicationRequest(_message.Message):
     JOB_JSON_FIELD_NUMBER: _builtins.int
     SUBMISSION_ID_FIELD_NUMBER: _builtins.int
     APP_ID_FIELD_NUMBER: _builtins.int
+    FRESH_FIELD_NUMBER: _builtins.int
     job_json: _builtins.bytes
     """one job in the job file format, JSON, UTF-8"""
     submission_id: _builtins.str
     """a repeated id is answered with the same application"""
     app_id: _builtins.int
     """one that NewApplication reserved; 0: the next"""
+    fresh: _builtins.bool
+    """this is the first time that the id is sent to anybody"""
     def __init__(
         self,
         *,
         job_json: _builtins.bytes = ...,
         submission_id: _builtins.str = ...,
         app_id: _builtins.int = ...,
+        fresh: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_id", b"app_id", "job_json", b"job_json", "submission_id", b"submission_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_id", b"app_id", "fresh", b"fresh", "job_json", b"job_json", "submission_id", b"submission_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubmitApplicationRequest: _TypeAlias = SubmitApplicationRequest  # noqa: Y015
+
+@_typing.final
+class FindSubmissionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBMISSION_ID_FIELD_NUMBER: _builtins.int
+    submission_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        submission_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["submission_id", b"submission_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindSubmissionRequest: _TypeAlias = FindSubmissionRequest  # noqa: Y015
 
 @_typing.final
 class SubmitApplicationResponse(_message.Message):
@@ -292,10 +315,13 @@ class ListNodesRequest(_message.Message):
     STATES_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     PAGE_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
     limit: _builtins.int
     """of the page; 0: as many as fit"""
     page: _builtins.str
     """`next` of the page before; empty: the first"""
+    node: _builtins.str
+    """the one of this name alone; empty: all"""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """none: every state"""
@@ -306,10 +332,11 @@ class ListNodesRequest(_message.Message):
         states: _abc.Iterable[_builtins.str] | None = ...,
         limit: _builtins.int = ...,
         page: _builtins.str = ...,
+        node: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "page", b"page", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "node", b"node", "page", b"page", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -661,19 +688,25 @@ class ApplicationReports(_message.Message):
 
     ITEMS_FIELD_NUMBER: _builtins.int
     NEXT_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
     next: _builtins.str
     """ask for the next page with it; empty: this is the last"""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___ApplicationReport]: ...
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """members that did not answer: what they have is not here"""
+
     def __init__(
         self,
         *,
         items: _abc.Iterable[Global___ApplicationReport] | None = ...,
         next: _builtins.str = ...,
+        missing: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "next", b"next"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "missing", b"missing", "next", b"next"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -747,18 +780,24 @@ class NodeReports(_message.Message):
 
     ITEMS_FIELD_NUMBER: _builtins.int
     NEXT_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
     next: _builtins.str
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeReport]: ...
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """as of ApplicationReports"""
+
     def __init__(
         self,
         *,
         items: _abc.Iterable[Global___NodeReport] | None = ...,
         next: _builtins.str = ...,
+        missing: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "next", b"next"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "missing", b"missing", "next", b"next"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -783,6 +822,7 @@ class QueueReport(_message.Message):
     CHILDREN_FIELD_NUMBER: _builtins.int
     MAX_APPLICATIONS_FIELD_NUMBER: _builtins.int
     MAX_AM_SHARE_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """the full path, as root.prod"""
     capacity: _builtins.float
@@ -802,6 +842,10 @@ class QueueReport(_message.Message):
     def allocated(self) -> _containers.RepeatedCompositeFieldContainer[_words_pb2.Amount]: ...
     @_builtins.property
     def children(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueReport]: ...
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """as of ApplicationReports; of the root alone"""
+
     def __init__(
         self,
         *,
@@ -818,10 +862,11 @@ class QueueReport(_message.Message):
         children: _abc.Iterable[Global___QueueReport] | None = ...,
         max_applications: _builtins.int = ...,
         max_am_share: _builtins.float = ...,
+        missing: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "capacity", b"capacity", "children", b"children", "deficit", b"deficit", "max_am_share", b"max_am_share", "max_applications", b"max_applications", "max_capacity", b"max_capacity", "name", b"name", "pending_apps", b"pending_apps", "pending_containers", b"pending_containers", "running_apps", b"running_apps", "state", b"state", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "capacity", b"capacity", "children", b"children", "deficit", b"deficit", "max_am_share", b"max_am_share", "max_applications", b"max_applications", "max_capacity", b"max_capacity", "missing", b"missing", "name", b"name", "pending_apps", b"pending_apps", "pending_containers", b"pending_containers", "running_apps", b"running_apps", "state", b"state", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -973,6 +1018,9 @@ class ClusterMetrics(_message.Message):
     CONTAINERS_PENDING_FIELD_NUMBER: _builtins.int
     CLUSTER_TS_FIELD_NUMBER: _builtins.int
     USE_FIELD_NUMBER: _builtins.int
+    OUTSTANDING_S_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
     scheduler: _builtins.str
     started_s: _builtins.float
     """s on the cluster's clock"""
@@ -982,6 +1030,8 @@ class ClusterMetrics(_message.Message):
     containers_pending: _builtins.int
     cluster_ts: _builtins.int
     """start of the cluster, ms since the epoch"""
+    outstanding_s: _builtins.float
+    """work not done: how long it keeps the cluster, resources summed"""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Count]:
         """by state"""
@@ -998,6 +1048,14 @@ class ClusterMetrics(_message.Message):
     def use(self) -> _containers.RepeatedCompositeFieldContainer[_words_pb2.Amount]:
         """measured on the nodes that run"""
 
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of nodes in service"""
+
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """as of ApplicationReports"""
+
     def __init__(
         self,
         *,
@@ -1012,10 +1070,13 @@ class ClusterMetrics(_message.Message):
         containers_pending: _builtins.int = ...,
         cluster_ts: _builtins.int = ...,
         use: _abc.Iterable[_words_pb2.Amount] | None = ...,
+        outstanding_s: _builtins.float = ...,
+        labels: _abc.Iterable[_builtins.str] | None = ...,
+        missing: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "apps", b"apps", "capacity", b"capacity", "cluster_ts", b"cluster_ts", "containers_pending", b"containers_pending", "containers_running", b"containers_running", "nodes", b"nodes", "now_s", b"now_s", "scheduler", b"scheduler", "started_s", b"started_s", "use", b"use"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "apps", b"apps", "capacity", b"capacity", "cluster_ts", b"cluster_ts", "containers_pending", b"containers_pending", "containers_running", b"containers_running", "labels", b"labels", "missing", b"missing", "nodes", b"nodes", "now_s", b"now_s", "outstanding_s", b"outstanding_s", "scheduler", b"scheduler", "started_s", b"started_s", "use", b"use"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1032,6 +1093,8 @@ class ManagerReport(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     STORE_FIELD_NUMBER: _builtins.int
     LIFE_FIELD_NUMBER: _builtins.int
+    TIME_SCALE_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
     address: _builtins.str
     standing: _builtins.str
     """ALONE, LEADER, STANDBY or SUSPENDED"""
@@ -1044,6 +1107,12 @@ class ManagerReport(_message.Message):
     """where its state is; empty: in memory only"""
     life: _builtins.int
     """of the manager that leads, the first being 1; 0: not this one"""
+    time_scale: _builtins.float
+    """of the cluster's clock: so many times as fast as the wall clock"""
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___ManagerReport]:
+        """of a router: what each of its members says"""
+
     def __init__(
         self,
         *,
@@ -1054,14 +1123,179 @@ class ManagerReport(_message.Message):
         reason: _builtins.str = ...,
         store: _builtins.str = ...,
         life: _builtins.int = ...,
+        time_scale: _builtins.float = ...,
+        members: _abc.Iterable[Global___ManagerReport] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "leader", b"leader", "life", b"life", "reason", b"reason", "since_s", b"since_s", "standing", b"standing", "store", b"store"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "leader", b"leader", "life", b"life", "members", b"members", "reason", b"reason", "since_s", b"since_s", "standing", b"standing", "store", b"store", "time_scale", b"time_scale"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ManagerReport: _TypeAlias = ManagerReport  # noqa: Y015
+
+@_typing.final
+class Setting(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    DEFAULT_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """matcher.NAME: a parameter of the matcher"""
+    value: _builtins.str
+    """as it would be written"""
+    default: _builtins.str
+    """of the role; presets have their own"""
+    text: _builtins.str
+    """what it is for"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.str = ...,
+        default: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["default", b"default", "name", b"name", "text", b"text", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Setting: _TypeAlias = Setting  # noqa: Y015
+
+@_typing.final
+class ManagerSettings(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___Setting]: ...
+    def __init__(
+        self,
+        *,
+        items: _abc.Iterable[Global___Setting] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ManagerSettings: _TypeAlias = ManagerSettings  # noqa: Y015
+
+@_typing.final
+class Queues(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUES_JSON_FIELD_NUMBER: _builtins.int
+    queues_json: _builtins.bytes
+    """the section `queues` of a cluster file, UTF-8 JSON"""
+    def __init__(
+        self,
+        *,
+        queues_json: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queues_json", b"queues_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Queues: _TypeAlias = Queues  # noqa: Y015
+
+@_typing.final
+class Contender(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APP_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    SCORES_FIELD_NUMBER: _builtins.int
+    app_id: _builtins.int
+    """0: of an application that the caller may not know"""
+    name: _builtins.str
+    """of the application"""
+    stage: _builtins.str
+    pending: _builtins.int
+    """containers"""
+    @_builtins.property
+    def scores(self) -> _containers.RepeatedCompositeFieldContainer[_words_pb2.Amount]:
+        """the matcher's terms"""
+
+    def __init__(
+        self,
+        *,
+        app_id: _builtins.int = ...,
+        name: _builtins.str = ...,
+        stage: _builtins.str = ...,
+        pending: _builtins.int = ...,
+        scores: _abc.Iterable[_words_pb2.Amount] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_id", b"app_id", "name", b"name", "pending", b"pending", "scores", b"scores", "stage", b"stage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Contender: _TypeAlias = Contender  # noqa: Y015
+
+@_typing.final
+class Turn(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    ASKS_FIELD_NUMBER: _builtins.int
+    CONTAINERS_FIELD_NUMBER: _builtins.int
+    WORK_FIELD_NUMBER: _builtins.int
+    BEYOND_FIELD_NUMBER: _builtins.int
+    SCORES_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    START_S_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.str
+    """the order is that in which this node would be filled"""
+    asks: _builtins.int
+    """stages of applications that go before"""
+    containers: _builtins.int
+    """pending of them"""
+    beyond: _builtins.bool
+    """further back than was looked"""
+    start_s: _builtins.float
+    """expected, s on the cluster's clock; 0: not known"""
+    @_builtins.property
+    def work(self) -> _containers.RepeatedCompositeFieldContainer[_words_pb2.Amount]:
+        """of them: amount x s, by the estimates"""
+
+    @_builtins.property
+    def scores(self) -> _containers.RepeatedCompositeFieldContainer[_words_pb2.Amount]:
+        """the matcher's terms of the stage itself"""
+
+    @_builtins.property
+    def first(self) -> _containers.RepeatedCompositeFieldContainer[Global___Contender]:
+        """the first that go before"""
+
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.str = ...,
+        asks: _builtins.int = ...,
+        containers: _builtins.int = ...,
+        work: _abc.Iterable[_words_pb2.Amount] | None = ...,
+        beyond: _builtins.bool = ...,
+        scores: _abc.Iterable[_words_pb2.Amount] | None = ...,
+        first: _abc.Iterable[Global___Contender] | None = ...,
+        start_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asks", b"asks", "beyond", b"beyond", "containers", b"containers", "first", b"first", "node_id", b"node_id", "scores", b"scores", "start_s", b"start_s", "work", b"work"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Turn: _TypeAlias = Turn  # noqa: Y015
 
 @_typing.final
 class StageExplanation(_message.Message):
@@ -1071,6 +1305,7 @@ class StageExplanation(_message.Message):
     PENDING_FIELD_NUMBER: _builtins.int
     REASONS_FIELD_NUMBER: _builtins.int
     ALTRUISTIC_FIELD_NUMBER: _builtins.int
+    TURNS_FIELD_NUMBER: _builtins.int
     stage: _builtins.str
     pending: _builtins.int
     """containers"""
@@ -1080,6 +1315,10 @@ class StageExplanation(_message.Message):
     def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___Count]:
         """reason -> nodes"""
 
+    @_builtins.property
+    def turns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Turn]:
+        """where it stands: one, or none where it does not compete"""
+
     def __init__(
         self,
         *,
@@ -1087,10 +1326,11 @@ class StageExplanation(_message.Message):
         pending: _builtins.int = ...,
         reasons: _abc.Iterable[Global___Count] | None = ...,
         altruistic: _builtins.int = ...,
+        turns: _abc.Iterable[Global___Turn] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["altruistic", b"altruistic", "pending", b"pending", "reasons", b"reasons", "stage", b"stage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["altruistic", b"altruistic", "pending", b"pending", "reasons", b"reasons", "stage", b"stage", "turns", b"turns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1104,9 +1344,12 @@ class Explanation(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     STAGES_FIELD_NUMBER: _builtins.int
+    NOW_S_FIELD_NUMBER: _builtins.int
     app_id: _builtins.int
     state: _builtins.str
     text: _builtins.str
+    now_s: _builtins.float
+    """s on the cluster's clock"""
     @_builtins.property
     def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageExplanation]: ...
     def __init__(
@@ -1116,10 +1359,11 @@ class Explanation(_message.Message):
         state: _builtins.str = ...,
         text: _builtins.str = ...,
         stages: _abc.Iterable[Global___StageExplanation] | None = ...,
+        now_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_id", b"app_id", "stages", b"stages", "state", b"state", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["app_id", b"app_id", "now_s", b"now_s", "stages", b"stages", "state", b"state", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -45,6 +45,11 @@ class ResourceManagerClientStub:
                 request_serializer=client__pb2.SubmitApplicationRequest.SerializeToString,
                 response_deserializer=client__pb2.SubmitApplicationResponse.FromString,
                 _registered_method=True)
+        self.FindSubmission = channel.unary_unary(
+                '/weft.ResourceManagerClient/FindSubmission',
+                request_serializer=client__pb2.FindSubmissionRequest.SerializeToString,
+                response_deserializer=client__pb2.SubmitApplicationResponse.FromString,
+                _registered_method=True)
         self.KillApplication = channel.unary_unary(
                 '/weft.ResourceManagerClient/KillApplication',
                 request_serializer=client__pb2.KillApplicationRequest.SerializeToString,
@@ -120,6 +125,16 @@ class ResourceManagerClientStub:
                 request_serializer=words__pb2.Nothing.SerializeToString,
                 response_deserializer=client__pb2.ManagerReport.FromString,
                 _registered_method=True)
+        self.GetSettings = channel.unary_unary(
+                '/weft.ResourceManagerClient/GetSettings',
+                request_serializer=words__pb2.Nothing.SerializeToString,
+                response_deserializer=client__pb2.ManagerSettings.FromString,
+                _registered_method=True)
+        self.GetQueues = channel.unary_unary(
+                '/weft.ResourceManagerClient/GetQueues',
+                request_serializer=words__pb2.Nothing.SerializeToString,
+                response_deserializer=client__pb2.Queues.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/weft.ResourceManagerClient/Explain',
                 request_serializer=client__pb2.ExplainRequest.SerializeToString,
@@ -149,6 +164,13 @@ class ResourceManagerClientServicer:
 
     def SubmitApplication(self, request, context):
         """Accept a job; once answered, it survives the loss of any process.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FindSubmission(self, request, context):
+        """The application of a submission id, if this manager has one that the caller may see.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -258,6 +280,20 @@ class ResourceManagerClientServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetSettings(self, request, context):
+        """What the manager runs with.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetQueues(self, request, context):
+        """The tree of queues, as SetQueues takes it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Explain(self, request, context):
         """Why each pending stage of an application is pending.
         """
@@ -290,6 +326,11 @@ def add_ResourceManagerClientServicer_to_server(servicer, server):
             'SubmitApplication': grpc.unary_unary_rpc_method_handler(
                     servicer.SubmitApplication,
                     request_deserializer=client__pb2.SubmitApplicationRequest.FromString,
+                    response_serializer=client__pb2.SubmitApplicationResponse.SerializeToString,
+            ),
+            'FindSubmission': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindSubmission,
+                    request_deserializer=client__pb2.FindSubmissionRequest.FromString,
                     response_serializer=client__pb2.SubmitApplicationResponse.SerializeToString,
             ),
             'KillApplication': grpc.unary_unary_rpc_method_handler(
@@ -367,6 +408,16 @@ def add_ResourceManagerClientServicer_to_server(servicer, server):
                     request_deserializer=words__pb2.Nothing.FromString,
                     response_serializer=client__pb2.ManagerReport.SerializeToString,
             ),
+            'GetSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSettings,
+                    request_deserializer=words__pb2.Nothing.FromString,
+                    response_serializer=client__pb2.ManagerSettings.SerializeToString,
+            ),
+            'GetQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetQueues,
+                    request_deserializer=words__pb2.Nothing.FromString,
+                    response_serializer=client__pb2.Queues.SerializeToString,
+            ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
                     request_deserializer=client__pb2.ExplainRequest.FromString,
@@ -436,6 +487,33 @@ class ResourceManagerClient:
             target,
             '/weft.ResourceManagerClient/SubmitApplication',
             client__pb2.SubmitApplicationRequest.SerializeToString,
+            client__pb2.SubmitApplicationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindSubmission(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.ResourceManagerClient/FindSubmission',
+            client__pb2.FindSubmissionRequest.SerializeToString,
             client__pb2.SubmitApplicationResponse.FromString,
             options,
             channel_credentials,
@@ -842,6 +920,60 @@ class ResourceManagerClient:
             '/weft.ResourceManagerClient/GetManager',
             words__pb2.Nothing.SerializeToString,
             client__pb2.ManagerReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.ResourceManagerClient/GetSettings',
+            words__pb2.Nothing.SerializeToString,
+            client__pb2.ManagerSettings.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.ResourceManagerClient/GetQueues',
+            words__pb2.Nothing.SerializeToString,
+            client__pb2.Queues.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,8 @@ class ResourceManagerClientStub:
     """Reserve an id for a later submission."""
     SubmitApplication: _grpc.UnaryUnaryMultiCallable[_client_pb2.SubmitApplicationRequest, _client_pb2.SubmitApplicationResponse]
     """Accept a job; once answered, it survives the loss of any process."""
+    FindSubmission: _grpc.UnaryUnaryMultiCallable[_client_pb2.FindSubmissionRequest, _client_pb2.SubmitApplicationResponse]
+    """The application of a submission id, if this manager has one that the caller may see."""
     KillApplication: _grpc.UnaryUnaryMultiCallable[_client_pb2.KillApplicationRequest, _client_pb2.Done]
     """Kill an application; killing an ended one is answered with its state."""
     MoveApplication: _grpc.UnaryUnaryMultiCallable[_client_pb2.MoveApplicationRequest, _client_pb2.Done]
@@ -70,6 +72,10 @@ class ResourceManagerClientStub:
     """Counts over the whole cluster."""
     GetManager: _grpc.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.ManagerReport]
     """How this Resource Manager stands to the others; answered by a standby, too."""
+    GetSettings: _grpc.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.ManagerSettings]
+    """What the manager runs with."""
+    GetQueues: _grpc.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.Queues]
+    """The tree of queues, as SetQueues takes it."""
     Explain: _grpc.UnaryUnaryMultiCallable[_client_pb2.ExplainRequest, _client_pb2.Explanation]
     """Why each pending stage of an application is pending."""
     ListContainers: _grpc.UnaryUnaryMultiCallable[_client_pb2.ListContainersRequest, _client_pb2.ContainerReports]
@@ -84,6 +90,8 @@ class ResourceManagerClientAsyncStub(ResourceManagerClientStub):
     """Reserve an id for a later submission."""
     SubmitApplication: _aio.UnaryUnaryMultiCallable[_client_pb2.SubmitApplicationRequest, _client_pb2.SubmitApplicationResponse]  # type: ignore[assignment]
     """Accept a job; once answered, it survives the loss of any process."""
+    FindSubmission: _aio.UnaryUnaryMultiCallable[_client_pb2.FindSubmissionRequest, _client_pb2.SubmitApplicationResponse]  # type: ignore[assignment]
+    """The application of a submission id, if this manager has one that the caller may see."""
     KillApplication: _aio.UnaryUnaryMultiCallable[_client_pb2.KillApplicationRequest, _client_pb2.Done]  # type: ignore[assignment]
     """Kill an application; killing an ended one is answered with its state."""
     MoveApplication: _aio.UnaryUnaryMultiCallable[_client_pb2.MoveApplicationRequest, _client_pb2.Done]  # type: ignore[assignment]
@@ -113,6 +121,10 @@ class ResourceManagerClientAsyncStub(ResourceManagerClientStub):
     """Counts over the whole cluster."""
     GetManager: _aio.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.ManagerReport]  # type: ignore[assignment]
     """How this Resource Manager stands to the others; answered by a standby, too."""
+    GetSettings: _aio.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.ManagerSettings]  # type: ignore[assignment]
+    """What the manager runs with."""
+    GetQueues: _aio.UnaryUnaryMultiCallable[_words_pb2.Nothing, _client_pb2.Queues]  # type: ignore[assignment]
+    """The tree of queues, as SetQueues takes it."""
     Explain: _aio.UnaryUnaryMultiCallable[_client_pb2.ExplainRequest, _client_pb2.Explanation]  # type: ignore[assignment]
     """Why each pending stage of an application is pending."""
     ListContainers: _aio.UnaryUnaryMultiCallable[_client_pb2.ListContainersRequest, _client_pb2.ContainerReports]  # type: ignore[assignment]
@@ -136,6 +148,14 @@ class ResourceManagerClientServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_client_pb2.SubmitApplicationResponse, _abc.Awaitable[_client_pb2.SubmitApplicationResponse]]:
         """Accept a job; once answered, it survives the loss of any process."""
+
+    @_abc_1.abstractmethod
+    def FindSubmission(
+        self,
+        request: _client_pb2.FindSubmissionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_client_pb2.SubmitApplicationResponse, _abc.Awaitable[_client_pb2.SubmitApplicationResponse]]:
+        """The application of a submission id, if this manager has one that the caller may see."""
 
     @_abc_1.abstractmethod
     def KillApplication(
@@ -255,6 +275,22 @@ class ResourceManagerClientServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_client_pb2.ManagerReport, _abc.Awaitable[_client_pb2.ManagerReport]]:
         """How this Resource Manager stands to the others; answered by a standby, too."""
+
+    @_abc_1.abstractmethod
+    def GetSettings(
+        self,
+        request: _words_pb2.Nothing,
+        context: _ServicerContext,
+    ) -> _typing.Union[_client_pb2.ManagerSettings, _abc.Awaitable[_client_pb2.ManagerSettings]]:
+        """What the manager runs with."""
+
+    @_abc_1.abstractmethod
+    def GetQueues(
+        self,
+        request: _words_pb2.Nothing,
+        context: _ServicerContext,
+    ) -> _typing.Union[_client_pb2.Queues, _abc.Awaitable[_client_pb2.Queues]]:
+        """The tree of queues, as SetQueues takes it."""
 
     @_abc_1.abstractmethod
     def Explain(

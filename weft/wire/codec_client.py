@@ -21,21 +21,26 @@ from weft.protocol.requests import (
     Done,
     Explain,
     Explanation,
+    FindSubmission,
     GetApplication,
     GetJob,
     GetManager,
     GetMetrics,
+    GetQueues,
+    GetSettings,
     KillApplication,
     ListApplications,
     ListContainers,
     ListNodes,
     ListQueues,
     ManagerReport,
+    ManagerSettings,
     MoveApplication,
     NewApplication,
     NodeReport,
     Page,
     QueueReport,
+    Queues,
     QueuesSet,
     RecommissionNode,
     SetExpiry,
@@ -71,9 +76,13 @@ _SUBMISSION = Codec(
         job_json=encode_job(request.job),
         submission_id=request.submission_id,
         app_id=request.app_id,
+        fresh=request.fresh,
     ),
     lambda item: SubmitApplication(
-        job=decode_job(item.job_json), submission_id=item.submission_id, app_id=item.app_id
+        job=decode_job(item.job_json),
+        submission_id=item.submission_id,
+        app_id=item.app_id,
+        fresh=item.fresh,
     ),
 )
 _QUEUES = Codec(
@@ -81,6 +90,10 @@ _QUEUES = Codec(
         queues_json=encode_queues(request.queues), dry_run=request.dry_run
     ),
     lambda item: SetQueues(queues=decode_queues(item.queues_json), dry_run=item.dry_run),
+)
+_TREE = Codec(
+    lambda answer: pb.Queues(queues_json=encode_queues(answer.queues)),
+    lambda item: Queues(queues=decode_queues(item.queues_json)),
 )
 _JOB = Codec(
     lambda answer: pb.GetJobResponse(job_json=encode_job(answer.job)),
@@ -114,6 +127,12 @@ CALLS: Mapping[type, Call] = dict(
             pb.SubmitApplicationResponse,
             _SUBMISSION,
         ),
+        _call(
+            FindSubmission,
+            pb.FindSubmissionRequest,
+            ApplicationAccepted,
+            pb.SubmitApplicationResponse,
+        ),
         _call(KillApplication, pb.KillApplicationRequest, Done, pb.Done),
         _call(MoveApplication, pb.MoveApplicationRequest, Done, pb.Done),
         _call(SetPriority, pb.SetPriorityRequest, Done, pb.Done),
@@ -129,6 +148,8 @@ CALLS: Mapping[type, Call] = dict(
         _call(SetQueues, pb.SetQueuesRequest, QueuesSet, pb.QueuesSet, _QUEUES),
         _call(GetMetrics, words.Nothing, ClusterMetrics, pb.ClusterMetrics),
         _call(GetManager, words.Nothing, ManagerReport, pb.ManagerReport),
+        _call(GetSettings, words.Nothing, ManagerSettings, pb.ManagerSettings),
+        _call(GetQueues, words.Nothing, _TREE, pb.Queues),
         _call(Explain, pb.ExplainRequest, Explanation, pb.Explanation),
         _call(ListContainers, pb.ListContainersRequest, _CONTAINERS, pb.ContainerReports),
     )

@@ -1,6 +1,7 @@
 """A gRPC method with something around it, whatever its kind."""
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +12,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 Serve = Callable[[Any, Any], Awaitable[Any]]
+OURS = "/weft."
 
 
 def rewrapped(handler: Any, around: Callable[[Serve], Any], read: Any = None) -> Any:
@@ -69,19 +71,30 @@ def quiet(handler: Any, around: Callable[[Serve], Any]) -> Any:
     return rewrapped(handler, quieted, read)
 
 
-class Wrapped:
-    """The handlers that one interceptor made, by method: gRPC asks for them at every call."""
+class Interceptor(grpc.aio.ServerInterceptor):
+    """Has something around each of our methods, made once for each as gRPC asks at every call."""
 
-    def __init__(self, make: Callable[[Any, Callable[[Serve], Any]], Any] = rewrapped) -> None:
+    def __init__(self) -> None:
         self._made: dict[str, tuple[Any, Any]] = {}
-        self._make = make
 
-    def of(self, method: str, handler: Any, around: Callable[[Serve], Any]) -> Any:
-        """Return a handler with this around it, made anew only where the handler is another."""
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Wrap a method of ours; those of health and reflection stay as they are."""
+        handler = await continuation(handler_call_details)
+        method = str(handler_call_details.method)
+        if handler is None or not method.startswith(OURS):
+            return handler
         known = self._made.get(method)
         if known is None or known[0] is not handler:
-            known = self._made[method] = (handler, self._make(handler, around))
+            known = self._made[method] = (handler, self.wrapped(method, handler))
         return known[1]
+
+    @abstractmethod
+    def wrapped(self, method: str, handler: Any) -> Any:
+        """Return the handler that serves a method instead of this one."""
 
 
 def _word(streaming: bool) -> str:

@@ -9,19 +9,20 @@ the event loop may be busy with what came before, and only where the process has
 import contextlib
 import ctypes
 import os
+import resource
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-# All callers together may have so much on the way, so one of them the largest message.
-UNREAD_BYTES_MAX = 17 << 20
+# All callers together may have so much on the way.
+UNREAD_BYTES_MAX = 8 << 20
 # What is less than this is no message that is kept.
 UNREAD_BYTES_MIN = 256 << 10
 # The process is looked at so often, and more often for a while once much was kept.
-LOOK_S, QUICK_S, QUICK_FOR_S = 0.05, 0.004, 5.0
+LOOK_S, QUICK_S, QUICK_FOR_S = 0.02, 0.004, 5.0
 # Meanwhile what the allocator keeps of what was freed is given back so often.
 TRIM_S = 0.25
 # A growth of so much is worth a look at the connections.
@@ -31,6 +32,8 @@ SWEEP_S = 10.0
 ENVELOPE_SHARE, ENVELOPE_BYTES, IDLE_BYTES = 0.05, 128, 512
 # Where `struct tcp_info` has the bytes received (linux/tcp.h, since 4.1).
 _RECEIVED_AT, _TCP_INFO_BYTES = 128, 136
+# Where descriptors ran out, so many are looked at one by one.
+DESCRIPTORS_MAX = 1 << 16
 _DISCARDED_BYTES = 1 << 16
 _PAGE = os.sysconf("SC_PAGESIZE")
 
@@ -164,8 +167,7 @@ def _trim() -> None:
 def _connections(port: int) -> list[tuple[int, str, int]]:
     """Return descriptor, peer and received bytes of the connections that this port accepted."""
     found = []
-    for name in os.listdir("/proc/self/fd"):
-        file = int(name)
+    for file in _descriptors():
         try:
             one = socket.socket(fileno=file)
         except OSError:
@@ -182,6 +184,14 @@ def _connections(port: int) -> list[tuple[int, str, int]]:
         finally:
             one.detach()
     return found
+
+
+def _descriptors() -> Iterable[int]:
+    """Return the descriptors that are open, or all that may be where none is left to ask by."""
+    try:
+        return map(int, os.listdir("/proc/self/fd"))
+    except OSError:
+        return range(min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], DESCRIPTORS_MAX))
 
 
 def _info(one: socket.socket) -> bytes:
@@ -202,22 +212,29 @@ def _shut(file: int, peer: str) -> bool:
     try:
         own = os.dup(file)
     except OSError:
-        return False
+        # There is none left.
+        own = file
     try:
         one = socket.socket(fileno=own)
     except OSError:
-        os.close(own)
+        if own != file:
+            os.close(own)
         return False
-    with one:
-        try:
-            if _written(one.family, one.getpeername()) != peer:
-                return False
-            one.shutdown(socket.SHUT_RDWR)
-            # What the kernel holds of it would still be read: it is thrown away unseen.
-            one.setblocking(False)
-            with contextlib.suppress(BlockingIOError):
-                while one.recv(_DISCARDED_BYTES, socket.MSG_TRUNC):
-                    pass
-        except OSError:
+    try:
+        if _written(one.family, one.getpeername()) != peer:
             return False
+        one.shutdown(socket.SHUT_RDWR)
+        # What the kernel holds of it would still be read: it is thrown away unseen, unless the
+        # descriptor may become another connection's meanwhile.
+        one.setblocking(False)
+        # It is shut also where the caller reset it meanwhile.
+        with contextlib.suppress(OSError):
+            while own != file and one.recv(_DISCARDED_BYTES, socket.MSG_TRUNC):
+                pass
+    except OSError:
+        return False
+    finally:
+        if own == file:
+            one.detach()
+        one.close()
     return True

@@ -8,32 +8,22 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from weft.wire.handlers import Wrapped
+from weft.wire.handlers import Interceptor, rewrapped
 
-# Health checks and reflection are not worth series.
-OURS = "/weft."
 # It gets the method, the status code and the duration, s.
 OnCall = Callable[[str, str, float], None]
 
 
-class Metering(grpc.aio.ServerInterceptor):
+class Metering(Interceptor):
     """Tells `on_call` when a call ended; methods that nobody serves make no series."""
 
     def __init__(self, on_call: OnCall) -> None:
+        super().__init__()
         self._on_call = on_call
-        self._wrapped = Wrapped()
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        """Wrap a method of ours."""
-        handler = await continuation(handler_call_details)
-        method = str(handler_call_details.method)
-        if handler is None or not method.startswith(OURS):
-            return handler
-        return self._wrapped.of(method, handler, partial(self._measured, method.lstrip("/")))
+    def wrapped(self, method: str, handler: Any) -> Any:
+        """Return the handler that serves a method instead of this one."""
+        return rewrapped(handler, partial(self._measured, method.lstrip("/")))
 
     def _measured(self, method: str, serve: Callable[[Any, Any], Awaitable[Any]]) -> Any:
         async def measured(request: Any, context: Any) -> Any:
@@ -51,8 +41,14 @@ class Metering(grpc.aio.ServerInterceptor):
 
 
 def _code(error: BaseException, context: Any) -> str:
-    """Return the status code that the caller sees."""
+    """Return the status code that the caller sees.
+
+    One that was refused may close its stream before the refusal returns here.
+    """
+    code = context.code()
+    refused = isinstance(code, grpc.StatusCode) and code is not grpc.StatusCode.OK
     if isinstance(error, grpc.aio.AbortError):
-        code = context.code()
-        return code.name if isinstance(code, grpc.StatusCode) else "UNKNOWN"
-    return "UNKNOWN" if isinstance(error, Exception) else "CANCELLED"
+        return str(code.name) if refused else "UNKNOWN"
+    if isinstance(error, Exception):
+        return "UNKNOWN"
+    return str(code.name) if refused else "CANCELLED"

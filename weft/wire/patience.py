@@ -8,8 +8,9 @@ where one is answered, writes one: the wire is the same, and the waiting can end
 import asyncio
 import contextlib
 import math
+import mmap
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
@@ -17,9 +18,10 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from weft.wire.handlers import Serve, Wrapped, rewrapped
+from weft.wire import pieces
+from weft.wire.channel import REQUEST_BYTES_MAX
+from weft.wire.handlers import Interceptor, Serve, rewrapped
 
-OURS = "/weft."
 # Of these streams a message is taken in in pieces: a megabyte of heartbeats is a second of work.
 IN_PIECES = frozenset({"/weft.NodeTracker/Track", "/weft.ApplicationMasterProtocol/Allocate"})
 PIECE_BYTES, PIECE_FIELDS = 16 << 10, 100
@@ -32,14 +34,19 @@ FIXED_BYTES = {1: 8, 5: 4}
 REQUEST_S = 30.0
 ANSWER_S = 30.0
 WORD_S = 120.0
-# So many calls may wait for the rest of their request: the oldest of whom most wait makes room.
+# So many calls may wait for the rest of their request, and streams of whom nobody knows for the
+# next one: the oldest of whom most wait makes room.
 UNREAD_MAX = 1_000
+# Of these so many of one connection are read at a time, as gRPC takes in what is read.
+READ_MAX = 8
 # What is larger is carried out alone, and then nothing that is large for as long as it took.
 LARGE_BYTES = 1 << 20
 # A stream that has not shown whose it is says nothing that is larger.
 STRANGER_BYTES_MAX = 256 << 10
-# Requests that are carried out may have so many bytes together, a single one any number.
-REQUEST_BYTES_MAX = 20 << 20
+TOO_LARGE_OF_STRANGER = "too large a report of whom nobody knows"
+# Requests that are carried out may have so many bytes together, a single one any number. Those of
+# which pieces are missing may have what is left of it: the oldest makes room.
+HELD_BYTES_MAX = 20 << 20
 # The same of answers that nobody took yet: the oldest makes room.
 ANSWER_BYTES_MAX = 16 << 20
 
@@ -55,9 +62,10 @@ class _Waiting:
     def __init__(self) -> None:
         self.all: dict[asyncio.Timeout, int] = {}
         self.bytes = 0
+        self.turn = asyncio.Semaphore(READ_MAX)
 
     def add(self, one: asyncio.Timeout, size: int = 0) -> None:
-        self.all[one] = size
+        self.all[one] = self.all.get(one, 0) + size
         self.bytes += size
 
     def discard(self, one: asyncio.Timeout) -> None:
@@ -70,7 +78,7 @@ class _Waiting:
         oldest.reschedule(asyncio.get_running_loop().time())
 
 
-class Patience(grpc.aio.ServerInterceptor):
+class Patience(Interceptor):
     """Bounds what calls wait for, in time and in bytes of all callers together."""
 
     def __init__(
@@ -78,29 +86,19 @@ class Patience(grpc.aio.ServerInterceptor):
         on_read: OnRead = lambda peer, size: None,
         drop: Drop = lambda peer, why: None,
     ) -> None:
+        super().__init__()
         self._on_read = on_read
         self._drop = drop
-        self._wrapped = Wrapped(lambda handler, around: around(handler))
         # By peer; an empty one is removed.
         self._unread: dict[str, _Waiting] = {}
         self._unread_count = 0
         self._large = asyncio.Lock()
         self._answers = _Waiting()
+        self._joined = _Waiting()
         self._held_bytes = 0
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        """Wrap a method of ours."""
-        handler = await continuation(handler_call_details)
-        method = str(handler_call_details.method)
-        if handler is None or not method.startswith(OURS):
-            return handler
-        return self._wrapped.of(method, handler, partial(self._patient, method))
-
-    def _patient(self, method: str, handler: Any) -> Any:
+    def wrapped(self, method: str, handler: Any) -> Any:
+        """Return the handler that serves a method instead of this one."""
         if handler.request_streaming:
             deserialize = handler.request_deserializer or bytes
             return rewrapped(handler, partial(self._streamed, method, deserialize), bytes)
@@ -125,7 +123,7 @@ class Patience(grpc.aio.ServerInterceptor):
 
     async def hold(self, context: Any, size: int) -> None:
         """Count the bytes of a large request that is carried out, or refuse the call."""
-        if self._held_bytes and self._held_bytes + size > REQUEST_BYTES_MAX:
+        if self._held_bytes and self._held_bytes + size > HELD_BYTES_MAX:
             text = "other large requests are carried out"
             await context.abort(grpc.StatusCode.UNAVAILABLE, text)
         self._held_bytes += size
@@ -155,37 +153,91 @@ class Patience(grpc.aio.ServerInterceptor):
         self._drop(peer, "it takes no answers")
         await asyncio.sleep(math.inf)
 
-    def read(self, peer: str, size: int) -> None:
-        """Note that a message came whole."""
-        self._on_read(peer, size)
+    async def read_of_stranger(self, context: Any, within_s: float | None) -> Any:
+        """Return a message that comes in time, or end the call, as when it makes room for others.
+
+        With `None` it may come at any time.
+        """
+        if self._unread_count >= UNREAD_MAX:
+            max(self._unread.values(), key=lambda one: len(one.all)).give_way()
+        peer = context.peer()
+        waiting = self._unread.setdefault(peer, _Waiting())
+        try:
+            async with asyncio.timeout(within_s) as limit:
+                waiting.add(limit)
+                self._unread_count += 1
+                try:
+                    async with waiting.turn:
+                        return await taken(context)
+                finally:
+                    self._unread_count -= 1
+                    waiting.discard(limit)
+                    if not waiting.all:
+                        self._unread.pop(peer, None)
+        except TimeoutError:
+            text = "the request did not come in time, or made room for others"
+            await context.abort(grpc.StatusCode.UNAVAILABLE, text)
+
+    async def whole(self, context: Any, got: list[Any], most: int = REQUEST_BYTES_MAX) -> bytes:
+        """Return a request of at most so many bytes, of which `got` has a message: all or a piece.
+
+        Ends the call where the rest does not come in time, or makes room for others. What is in
+        `got` is taken out of it, as whoever is told how a call ended keeps its frames for a while.
+        """
+        size = pieces.owed(got[0])
+        self._on_read(context.peer(), len(got[0]))
+        if not size:
+            return bytes(got.pop())
+        if size > most:
+            text = f"{size} bytes are more than the limit of {most}"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        # The allocator would keep much of what is held in many pieces and freed.
+        room = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        try:
+            async with asyncio.timeout(REQUEST_S) as limit:
+                try:
+                    await self._gather(context, got, room, limit)
+                    return room.read()
+                finally:
+                    room.close()
+                    self._joined.discard(limit)
+        except TimeoutError:
+            text = "the request did not come in time, or made room for others"
+            await context.abort(grpc.StatusCode.UNAVAILABLE, text)
+        raise AssertionError("unreachable")
+
+    async def _gather(
+        self, context: Any, got: list[Any], room: mmap.mmap, limit: asyncio.Timeout
+    ) -> None:
+        """Read until the room is full; `got` has the first piece, and is empty afterwards."""
+        begin, size = 0, len(room)
+        while begin < size:
+            if not got:
+                got.append(await taken(context))
+                if got[0] is grpc.aio.EOF:
+                    text = "the request has no end"
+                    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+                self._on_read(context.peer(), len(got[0]))
+            end = begin + len(got[0]) - pieces.HEAD_BYTES
+            if pieces.owed(got[0]) != size - begin or end > size:
+                got.clear()
+                text = "a piece of the request is missing"
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+            room[begin:end] = memoryview(got.pop())[pieces.HEAD_BYTES :]
+            self._joined.add(limit, end - begin)
+            while self._joined.all and self._joined.bytes + self._held_bytes > HELD_BYTES_MAX:
+                self._joined.give_way()
+            begin = end
 
     def _read(self, handler: Any, serve: Serve) -> Serve:
         """Return what reads the one request of a call and serves it."""
 
         async def served(_: Any, context: Any) -> None:
-            if self._unread_count >= UNREAD_MAX:
-                max(self._unread.values(), key=lambda one: len(one.all)).give_way()
-            data: Any = grpc.aio.EOF
-            peer = context.peer()
-            waiting = self._unread.setdefault(peer, _Waiting())
-            try:
-                async with asyncio.timeout(REQUEST_S) as limit:
-                    waiting.add(limit)
-                    self._unread_count += 1
-                    try:
-                        data = await context.read()
-                    finally:
-                        self._unread_count -= 1
-                        waiting.discard(limit)
-                        if not waiting.all:
-                            self._unread.pop(peer, None)
-            except TimeoutError:
-                text = "the request did not come in time, or made room for others"
-                await context.abort(grpc.StatusCode.UNAVAILABLE, text)
-            if data is grpc.aio.EOF:
+            got = [await self.read_of_stranger(context, REQUEST_S)]
+            if got[0] is grpc.aio.EOF:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "there is no request")
+            data = await self.whole(context, got)
             size = len(data)
-            self._on_read(peer, size)
             await self.hold(context, size)
             try:
                 try:
@@ -243,6 +295,7 @@ class _Reading:
         self._left = b""
         self._at = self._held = 0
         self._known = not split
+        self._began = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
@@ -266,11 +319,17 @@ class _Reading:
             await asyncio.sleep(0)
             return await self._next()
         self.drop()
-        data = await self._context.read()
-        if data is grpc.aio.EOF:
-            return data
+        if self._known and self._began:
+            got = [await taken(self._context)]
+        else:
+            got = [await self._patience.read_of_stranger(self._context, None)]
+            self._began = True
+        if got[0] is grpc.aio.EOF:
+            return got[0]
+        if not self._known and pieces.owed(got[0]) > STRANGER_BYTES_MAX:
+            await self._context.abort(grpc.StatusCode.PERMISSION_DENIED, TOO_LARGE_OF_STRANGER)
+        data = await self._patience.whole(self._context, got)
         size = len(data)
-        self._patience.read(self._peer, size)
         if size <= SMALL_BYTES or not self._split:
             return self._deserialize(data)
         await self._patience.hold(self._context, size)
@@ -281,8 +340,7 @@ class _Reading:
         begin = self._at
         self._at = end_of_piece(self._left, begin)
         if not self._known and self._at - begin > STRANGER_BYTES_MAX:
-            text = "too large a report of whom nobody knows"
-            await self._context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
+            await self._context.abort(grpc.StatusCode.PERMISSION_DENIED, TOO_LARGE_OF_STRANGER)
         return self._deserialize(self._left[begin : self._at])
 
     def drop(self) -> None:
@@ -291,10 +349,30 @@ class _Reading:
         self._left, self._at, self._held = b"", 0, 0
 
 
+async def taken(context: Any) -> Any:
+    """Return the next message of a call, or grpc.aio.EOF.
+
+    It may be cancelled at any time, while gRPC never frees a message that comes after its own
+    `read` was: so that one goes on to the call's end.
+    """
+    reading = asyncio.ensure_future(context.read())
+    try:
+        return await asyncio.shield(reading)
+    except asyncio.CancelledError:
+        reading.add_done_callback(_look_away)
+        raise
+
+
+def _look_away(reading: asyncio.Future[Any]) -> None:
+    if not reading.cancelled():
+        reading.exception()
+
+
 def _forgetting(serve: Serve) -> Serve:
     """Return what serves, and keeps nothing of a call that it ended with a status.
 
-    gRPC keeps the error until the collector comes by, and with it all that led to it.
+    A call has its error, and the error this frame: without a word of the call in it nobody waits
+    for the collector to let go of the call, and of what gRPC took in for it.
     """
 
     async def served(request: Any, context: Any) -> Any:
@@ -302,6 +380,7 @@ def _forgetting(serve: Serve) -> Serve:
             return await serve(request, context)
         except grpc.aio.AbortError as error:
             error.__context__ = error.__cause__ = None
+            del request, context
             raise error.with_traceback(None)  # noqa: B904
 
     return served

@@ -70,10 +70,18 @@ def _unfit(message: type[Message], told: Mapping[str, Any]) -> str:
 def page_of(page: type, record: type, batch: type[Message], message: type[Message]) -> Codec:
     """Return the codec of a page of records: `items`, and where the `next` begins."""
     one = codec_of(record, message)
-    return Codec(
-        lambda value: batch(items=[one.encode(item) for item in value.items], next=value.next),
-        lambda item: page(tuple([one.decode(each) for each in item.items]), item.next),
-    )
+    descriptor: Any = batch.DESCRIPTOR
+    of_members = "missing" in descriptor.fields_by_name
+
+    def encode(value: Any) -> Message:
+        told = {"missing": value.missing} if of_members else {}
+        return batch(items=[one.encode(item) for item in value.items], next=value.next, **told)
+
+    def decode(item: Any) -> Any:
+        items = tuple([one.decode(each) for each in item.items])
+        return page(items, item.next, tuple(item.missing) if of_members else ())
+
+    return Codec(encode, decode)
 
 
 def _of_field(field: FieldDescriptor, hint: Any, each: Codec | None) -> Codec:

@@ -469,7 +469,13 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     },
     # Clients request these; a job is checked where its file is read (`weft.model.jobfile`).
     requests.NewApplication: {},
-    requests.SubmitApplication: {"job": GIVEN, "submission_id": NAME, "app_id": APP},
+    requests.SubmitApplication: {
+        "job": GIVEN,
+        "submission_id": NAME,
+        "app_id": APP,
+        "fresh": GIVEN,
+    },
+    requests.FindSubmission: {"submission_id": NAME},
     requests.KillApplication: {"app_id": APP, "diagnostics": TEXT},
     requests.MoveApplication: {"app_id": APP, "queue": NAME},
     requests.SetPriority: {"app_id": APP, "priority": EXIT},
@@ -483,7 +489,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "limit": COUNT,
         "page": NAME,
     },
-    requests.ListNodes: {"states": STATES, "limit": COUNT, "page": NAME},
+    requests.ListNodes: {"states": STATES, "limit": COUNT, "page": NAME, "node": NAME},
     requests.DecommissionNode: {"node_id": NAME, "timeout_s": NUMBER},
     requests.RecommissionNode: {"node_id": NAME},
     requests.UpdateNode: {
@@ -498,6 +504,8 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     requests.SetQueues: {"queues": GIVEN, "dry_run": GIVEN},
     requests.GetMetrics: {},
     requests.GetManager: {},
+    requests.GetSettings: {},
+    requests.GetQueues: {},
     requests.Explain: {"app_id": APP},
     requests.ListContainers: {"app_id": APP, "limit": COUNT, "page": NAME},
 }

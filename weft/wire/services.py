@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
-from weft.model.errors import InputError
+from weft.model.errors import InputError, WeftError
 from weft.protocol.access import Caller
 from weft.protocol.messages import ItemAnswer, StartAnswered, StartContainers
 from weft.protocol.requests import ClientRequest, ContainerReport, ListContainers, Refused
@@ -49,6 +49,10 @@ Stamp = Callable[[], tuple[int, int]]
 BEGUN_S = 0.05
 BEGUN_S_MAX = 1.0
 _STATUS = {code.name.lower(): code for code in grpc.StatusCode}
+# A refusal travels in the trailers, of which gRPC takes 8 KiB (a byte of details may become three,
+# the others in base64 four of three); whoever asked would be told of the trailers else.
+_PLACE_BYTES, _TEXT_BYTES, _DETAILS_BYTES = 500, 2_000, 1_000
+_MORE = b" ..."
 
 
 def add_client_service(
@@ -73,7 +77,13 @@ def add_client_service(
                 gate.refuse(kind.__name__, context.peer(), error)
                 await _refuse(context, Refused("invalid_argument", error.place, error.problem))
                 return None
-            got = await ask(request, auth.peer().caller)
+            try:
+                got = await ask(request, auth.peer().caller)
+            except InputError as error:
+                got = Refused("invalid_argument", error.place, error.problem)
+            except WeftError as error:
+                # Whoever has to answer is not there, which the caller may wait for.
+                await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             if isinstance(got, Refused):
                 if got.code == "permission_denied":
                     gate.refuse(kind.__name__, context.peer(), InputError(got.place, got.problem))
@@ -111,13 +121,21 @@ def add_client_service(
 
 
 async def _refuse(context: Any, refused: Refused) -> None:
-    metadata = (
-        (wire.PLACE_KEY, refused.place.encode("utf-8", "replace")),
-        (wire.PROBLEM_KEY, refused.problem.encode("utf-8", "replace")),
-    )
-    details = f"{refused.place}: {refused.problem}" if refused.place else refused.problem
+    place, problem = _bounded(refused.place, _PLACE_BYTES), _bounded(refused.problem, _TEXT_BYTES)
+    metadata = ((wire.PLACE_KEY, place), (wire.PROBLEM_KEY, problem))
+    text = f"{refused.place}: {refused.problem}" if refused.place else refused.problem
+    details = _bounded(text, _DETAILS_BYTES).decode()
     status = _STATUS.get(refused.code, grpc.StatusCode.UNKNOWN)
     await context.abort(status, details, metadata)
+
+
+def _bounded(text: str, most: int) -> bytes:
+    """Return a text in UTF-8, of so many bytes at most."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= most:
+        return data
+    cut = data[: most - len(_MORE)].decode("utf-8", "ignore")
+    return cut.encode() + _MORE
 
 
 def _unknown() -> tuple[int, int]:

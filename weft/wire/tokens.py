@@ -386,7 +386,7 @@ class Keys:
         told = tuple((one.number, node_secret(one.secret, node)) for one in self._keys)
         return KeysTold(node, told)
 
-    def true(self, token: bytes, now_s: float) -> Claim:
-        """Return what a true token of a master or node says; raises InputError."""
+    def true(self, token: bytes, kind: Kind, now_s: float) -> Claim:
+        """Return what a true token of a master or a node says; raises InputError."""
         known = {one.number: one.secret for one in self._keys}
-        return check(token, (Kind.ATTEMPT, Kind.NODE), known, now_s)
+        return check(token, (kind,), known, now_s)

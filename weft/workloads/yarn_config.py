@@ -15,8 +15,9 @@ from xml.etree import ElementTree
 
 from weft.model.errors import InputError
 from weft.workloads.yarn_fair import fair_limits, fair_queues
+from weft.workloads.yarn_placement import capacity_placement, fair_placement
 from weft.workloads.yarn_properties import CAPACITY, FAIR, PREEMPTION, Noted, why_left_out
-from weft.workloads.yarn_queues import capacity_queues, read_number
+from weft.workloads.yarn_queues import capacity_queues, read_number, read_switch
 
 BYTES_MAX = 64 * 2**20
 _VARIABLE = re.compile(r"\$\{([^}$\s]+)\}")
@@ -44,6 +45,7 @@ _SETTINGS: Mapping[str, tuple[str, float]] = {
     "yarn.resourcemanager.max-completed-applications": ("completed_apps_max", 1),
     PREEMPTION + "monitoring_interval": ("preemption_interval_s", 1e-3),
     PREEMPTION + "max_wait_before_kill": ("preemption_grace_s", 1e-3),
+    FAIR + "waitTimeBeforeKill": ("preemption_grace_s", 1e-3),
     PREEMPTION + "total_preemption_per_round": ("preemption_round_max", 1),
     PREEMPTION + "max_ignored_over_capacity": ("preemption_dead_zone", 1),
     PREEMPTION + "natural_termination_factor": ("preemption_natural", 1),
@@ -59,6 +61,7 @@ _FAIR_NUMBERS: Mapping[str, str] = {
     FAIR + "locality.threshold.rack": "rack_locality_threshold",
     FAIR + "max.assign": "max_assign",
     FAIR + "reservable-nodes": "reservable_nodes",
+    FAIR + "preemption.cluster-utilization-threshold": "preemption_utilization_threshold",
     "yarn.scheduler.reservation-threshold.increment-multiple": "reservation_multiple",
 }
 _FAIR_SWITCHES: Mapping[str, str] = {
@@ -177,15 +180,22 @@ def _take(given: Noted, fair: list[tuple[Path, ElementTree.Element]], found: Yar
     _read_settings(given, found)
     if any(name.startswith(CAPACITY + "root.") for name in given):
         found.queues = capacity_queues(given, found.left_out, total)
+        if rules := capacity_placement(given, found.left_out):
+            found.queues["placement"] = rules
         found.scheduler = found.scheduler or "yarn"
     for path, root in fair:
         if found.queues:
             why = "the queues of capacity-scheduler.xml were taken"
             found.left_out[str(path)] = why
         else:
-            found.queues = fair_queues(root, found.left_out, total)
+            found.queues = fair_queues(root, given, found.left_out, total)
+            found.queues["placement"] = fair_placement(root, given, found.left_out)
             found.matcher |= fair_limits(root)
             found.scheduler = found.scheduler or "yarn_fair"
+    if found.scheduler == "yarn_fair" and not found.queues:
+        # Without an allocation file, queues are those that submissions make.
+        root = ElementTree.Element("allocations")
+        found.queues = {"placement": fair_placement(root, given, found.left_out), "creates": {}}
     if found.scheduler == "yarn":
         _read_matcher(given, found)
     elif found.scheduler == "yarn_fair":
@@ -350,7 +360,10 @@ def _read_settings(given: Mapping[str, str], into: YarnConfig) -> None:
     if preempts and into.scheduler in ("", "yarn"):
         # YARN's monitor looks so often where nobody says otherwise.
         into.manager.setdefault("preemption_interval_s", 3.0)
-    preempts = preempts or _is_on(given, "yarn.scheduler.fair.preemption")
+    if _is_on(given, "yarn.scheduler.fair.preemption"):
+        preempts = True
+        # The Fair Scheduler waits so long where nobody says otherwise.
+        into.manager.setdefault("preemption_grace_s", 15.0)
     if preempts or _MONITOR + "enable" in given:
         into.manager["preemption"] = preempts
     if _INTRA in given:
@@ -364,7 +377,7 @@ def _read_matcher(given: Mapping[str, str], into: YarnConfig) -> None:
             into.matcher[to] = int(read_number(given[name], name))
     for name, to in _SWITCHES.items():
         if name in given:
-            into.matcher[to] = _switched(given[name], name)
+            into.matcher[to] = read_switch(given[name], name)
     user = CAPACITY + "user."
     if user + "max-parallel-apps" in given:
         name = user + "max-parallel-apps"
@@ -396,19 +409,20 @@ def _read_fair(given: Mapping[str, str], into: YarnConfig) -> None:
             into.matcher[to] = int(number) if number == int(number) else number
     for name, to in _FAIR_SWITCHES.items():
         if name in given:
-            into.matcher[to] = _switched(given[name], name)
+            into.matcher[to] = read_switch(given[name], name)
     if (name := FAIR + "update-interval-ms") in given:
         into.matcher["update_interval_s"] = read_number(given[name], name) / 1000
+    if into.manager.get("preemption"):
+        # Who starves is looked for after each update. YARN means to add four heartbeats to the
+        # pause, but reads their interval too late.
+        into.manager["preemption_interval_s"] = into.matcher.get("update_interval_s", 0.5)
+        name = FAIR + "waitTimeBeforeNextStarvationCheck"
+        if name in given:
+            into.matcher["preemption_check_delay_s"] = read_number(given[name], name) / 1000
 
 
 def _is_on(given: Mapping[str, str], name: str) -> bool:
-    return name in given and _switched(given[name], name)
-
-
-def _switched(value: str, place: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise InputError(place, f"expected true or false, got {value!r}")
-    return value.lower() == "true"
+    return name in given and read_switch(given[name], name)
 
 
 def _total(nodes: Iterable[Mapping[str, Any]]) -> dict[str, float]:

@@ -10,7 +10,8 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from weft.model.errors import InputError
-from weft.workloads.yarn_queues import check_depth, read_number
+from weft.workloads.yarn_properties import FAIR
+from weft.workloads.yarn_queues import check_depth, read_number, read_switch
 
 _TYPES = {
     "memory": "memory_mb",
@@ -31,10 +32,10 @@ Lists = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def fair_queues(
-    root: Element, left_out: dict[str, str], total: Mapping[str, float]
+    root: Element, given: Mapping[str, str], left_out: dict[str, str], total: Mapping[str, float]
 ) -> dict[str, Any]:
     """Return the queue tree below root of an `<allocations>`, and root's own settings."""
-    reader = _Reader(root, left_out, total)
+    reader = _Reader(root, given, left_out, total)
     rows = [item for item in root if item.tag in _QUEUES]
     top = root
     if len(rows) == 1 and rows[0].get("name", "").strip().lower() == "root":
@@ -44,9 +45,13 @@ def fair_queues(
     if top is not root:
         everybody = reader.lists(top, "root", made, everybody)
         reader.name_unknown(top, "root")
+    reader.say_when_all_starve(top, made)
     made |= reader.below(top, "root", dict.fromkeys(total, 1.0), everybody)
+    # What the file says of all queues is of those that a submission makes, too.
+    if usual := reader.terms(Element("queue"), "root"):
+        made["creates"] = {"leaf": usual, "parent": usual, "expires_s": 10.0, "depth": 50}
     for item in root:
-        if item.tag not in (*_QUEUES, *_Reader.defaults, "user"):
+        if item.tag not in (*_QUEUES, *_Reader.defaults, "user", "queuePlacementPolicy"):
             left_out[item.tag] = _why(item.tag)
     return made
 
@@ -73,6 +78,15 @@ class _Reader:
         "userMaxAppsDefault",
         "defaultQueueSchedulingPolicy",
         "defaultQueueSchedulingMode",
+        "fairSharePreemptionTimeout",
+        "defaultFairSharePreemptionTimeout",
+        "defaultMinSharePreemptionTimeout",
+        "defaultFairSharePreemptionThreshold",
+    )
+    starving = (
+        ("minSharePreemptionTimeout", "min_share_timeout_s"),
+        ("fairSharePreemptionTimeout", "fair_share_timeout_s"),
+        ("fairSharePreemptionThreshold", "fair_share_threshold"),
     )
     known = (
         "weight",
@@ -85,11 +99,21 @@ class _Reader:
         "aclSubmitApps",
         "aclAdministerApps",
         "maxChildResources",
+        "maxContainerAllocation",
+        "allowPreemptionFrom",
+        *[tag for tag, _ in starving],
         *_QUEUES,
     )
 
-    def __init__(self, root: Element, left_out: dict[str, str], total: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        root: Element,
+        given: Mapping[str, str],
+        left_out: dict[str, str],
+        total: Mapping[str, float],
+    ) -> None:
         self.root = root
+        self.given = given
         self.left_out = left_out
         self.total = total
 
@@ -118,8 +142,13 @@ class _Reader:
             entry["capacity"] = round(min(part, most), 9)
             if most < 1.0:
                 entry["max_capacity"] = round(max(most, entry["capacity"]), 9)
+            if (largest := child.findtext("maxContainerAllocation")) is not None:
+                place = f"{where}.maxContainerAllocation"
+                entry["max_allocation"] = read_amounts(largest, place)[1]
             mine = self.lists(child, where, entry, lists)
             parts = {kind: each * part for kind, each in above.items()}
+            if child.get("type", "").lower() == "parent":
+                entry["creates"] = {}
             made[name] = entry | self.below(child, where, parts, mine)
             self.name_unknown(child, where)
         return made
@@ -170,7 +199,34 @@ class _Reader:
             raise InputError(f"{path}.schedulingPolicy", f"{policy!r} is not known")
         if short != "fair":
             fair["policy"] = short
-        return {"fair": fair} if fair else {}
+        if item is not root:
+            fair |= self._starves(item, path)
+        whole = FAIR + "am.preemption"
+        names = [name for name in (f"{whole}.{path}", whole) if name in self.given]
+        if leaf and names and not read_switch(self.given[names[0]], names[0]):
+            fair["am_preemption"] = False
+        made: dict[str, Any] = {"fair": fair} if fair else {}
+        # A queue below one that keeps what it holds keeps it, too.
+        if item.findtext("allowPreemptionFrom", "true").strip().lower() != "true":
+            made["disable_preemption"] = True
+        return made
+
+    def _starves(self, item: Element, path: str, prefix: str = "") -> dict[str, float]:
+        """Return when a queue starves, in what it says itself."""
+        found = {}
+        for tag, to in self.starving:
+            name = prefix + tag[:1].upper() + tag[1:] if prefix else tag
+            if (text := item.findtext(name)) is not None:
+                found[to] = max(read_number(text, f"{path}.{name}"), 0.0)
+        return found
+
+    def say_when_all_starve(self, top: Element, made: dict[str, Any]) -> None:
+        """Let root say what the file says of all queues, where it says nothing itself."""
+        usual = self._starves(self.root, "root", "default")
+        if (older := self.root.findtext("fairSharePreemptionTimeout")) is not None:
+            usual.setdefault("fair_share_timeout_s", read_number(older, "root"))
+        if fair := usual | made.get("fair", {}):
+            made["fair"] = fair
 
     def lists(self, item: Element, path: str, entry: dict[str, Any], above: Lists) -> Lists:
         """Set who may do what; as in YARN, who may in a queue may in those below it."""
@@ -230,12 +286,6 @@ def read_amounts(text: str, place: str) -> Amounts:
 
 
 def _why(tag: str) -> str:
-    if tag == "queuePlacementPolicy":
-        return "a job names its queue itself"
-    if "reempt" in tag:
-        return "one grace period for all queues (manager.preemption_grace_s)"
     if "eserv" in tag or "reservation" in tag:
         return "no reservations in advance (yarn.resourcemanager.reservation-system)"
-    if tag == "maxContainerAllocation":
-        return "one maximum for all queues"
     return "no counterpart"

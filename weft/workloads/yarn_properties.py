@@ -31,13 +31,15 @@ class Property:
     def matches(self, name: str) -> bool:
         """Return whether a property of a file is this one."""
         pattern = re.escape(self.name).replace("<queue>", r"root(\..+)?")
-        pattern = pattern.replace("<label>", r"[^.]+").replace("<user>", r".+").replace(r"\*", ".*")
+        for word, meant in (("<label>", "[^.]+"), ("<user>", ".+"), ("<key>", ".+"), (r"\*", ".*")):
+            pattern = pattern.replace(word, meant)
         return re.fullmatch(pattern, name) is not None
 
 
 _NO_ROUND = "the Capacity Scheduler rounds to the minimum allocation"
 _ASYNC = "decisions are made at nodes' heartbeats"
-_AUTO = "queues are those of the file: `weft queues --apply` adds others"
+_AUTO = "left behind by auto-queue-creation-v2, which is honoured"
+_NO_TEMPLATE = "no setting of a queue that is made at a submission here"
 _MULTI = "a node is looked at in its own heartbeat"
 _RESERVATION = "no reservations in advance (yarn.resourcemanager.reservation-system)"
 
@@ -142,10 +144,26 @@ PROPERTIES: tuple[Property, ...] = (
     Property(QUEUE + "disable_preemption", "disable_preemption"),
     Property(QUEUE + "intra-queue-preemption.disable_preemption", "disable_intra_queue_preemption"),
     Property("yarn.scheduler.fair.preemption", "manager.preemption"),
+    Property(FAIR + "waitTimeBeforeKill", "manager.preemption_grace_s", fair=True),
+    Property(QUEUE + "maximum-allocation-mb", "max_allocation"),
+    Property(QUEUE + "maximum-allocation-vcores", "max_allocation"),
+    Property(QUEUE + "maximum-allocation", "max_allocation"),
+    Property(CAPACITY + "queue-mappings", "placement"),
+    Property(CAPACITY + "queue-mappings-override.enable", "placement.overrides"),
+    Property(CAPACITY + "mapping-rule-format", "placement"),
+    Property(CAPACITY + "mapping-rule-json", "placement"),
+    Property("yarn.scheduler.queue-placement-rules", "placement (user-group, app-name)"),
+    Property("yarn.scheduler.queue-placement-rules.app-name", "placement"),
+    Property("hadoop.user.group.static.mapping.overrides", "placement.groups"),
+    Property(QUEUE + "auto-queue-creation-v2.enabled", "creates"),
+    Property(QUEUE + "auto-queue-creation-v2.maximum-queue-depth", "creates.depth"),
+    Property(CAPACITY + "auto-queue-creation-v2.maximum-queue-depth", "creates.depth"),
+    Property(QUEUE + "auto-queue-creation-v2.max-queues", "creates.most"),
+    Property(CAPACITY + "auto-queue-creation-v2.queue-expiration-time", "creates.expires_s"),
+    Property(QUEUE + "auto-queue-creation-v2.template.<key>", "creates.leaf, creates.parent"),
+    Property(QUEUE + "auto-queue-creation-v2.leaf-template.<key>", "creates.leaf"),
+    Property(QUEUE + "auto-queue-creation-v2.parent-template.<key>", "creates.parent"),
     # -- left out, each with the reason ------------------------------------------------------------
-    Property(QUEUE + "maximum-allocation-mb", why="one maximum for all queues"),
-    Property(QUEUE + "maximum-allocation-vcores", why="one maximum for all queues"),
-    Property(QUEUE + "maximum-allocation", why="one maximum for all queues"),
     Property(QUEUE + "acl_application_max_priority", why="priorities are not limited by user"),
     Property(QUEUE + "default-application-priority", why="a job without priority has 0"),
     Property("yarn.cluster.max-application-priority", why="priorities have no maximum"),
@@ -168,24 +186,24 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         CAPACITY + "lazy-preemption-enabled", why="what is chosen goes after the grace period"
     ),
-    Property(CAPACITY + "queue-mappings", why="a job names its queue itself"),
-    Property(CAPACITY + "queue-mappings-override.enable", why="a job names its queue itself"),
-    Property(CAPACITY + "mapping-rule-*", why="a job names its queue itself"),
+    Property(CAPACITY + "mapping-rule-json-file", why="its text is taken as mapping-rule-json"),
     Property(CAPACITY + "workflow-priority-mappings", why="a job names its priority itself"),
     Property(
         CAPACITY + "workflow-priority-mappings-override.enable",
         why="a job names its priority itself",
     ),
-    Property("yarn.scheduler.queue-placement-rules", why="a job names its queue itself"),
     Property(QUEUE + "reservable", why=_RESERVATION),
     Property(QUEUE + "reservation-*", why=_RESERVATION),
     Property(QUEUE + "average-capacity", why=_RESERVATION),
     Property(QUEUE + "instantaneous-max-capacity", why=_RESERVATION),
     Property("yarn.resourcemanager.reservation-system.*", why=_RESERVATION),
     Property(QUEUE + "auto-create-child-queue.*", why=_AUTO),
-    Property(QUEUE + "auto-queue-creation-v2.*", why=_AUTO),
+    Property(
+        QUEUE + "auto-queue-creation-v2.queue-auto-removal.enable",
+        why="the deletion policy among the monitor's says whether they go",
+    ),
+    Property(QUEUE + "auto-queue-creation-v2.*", why=_NO_TEMPLATE),
     Property(QUEUE + "leaf-queue-template.*", why=_AUTO),
-    Property(CAPACITY + "auto-queue-creation-v2.*", why=_AUTO),
     Property(CAPACITY + "auto-create-child-queue.*", why=_AUTO),
     Property(QUEUE + "allow-zero-capacity-sum", why="capacities that sum to 0 are taken as such"),
     Property(CAPACITY + "legacy-queue-mode.enabled", why="capacities may be of either kind"),
@@ -213,18 +231,20 @@ PROPERTIES: tuple[Property, ...] = (
         fair=True,
     ),
     Property(FAIR + "allocation.file", why="give the file itself", fair=True),
-    Property(FAIR + "user-as-default-queue", why="a job names its queue itself", fair=True),
-    Property(FAIR + "allow-undeclared-pools", why="a job names its queue itself", fair=True),
+    Property(FAIR + "user-as-default-queue", "placement", fair=True),
+    Property(FAIR + "allow-undeclared-pools", "placement", fair=True),
     Property(FAIR + "continuous-scheduling-*", why=_ASYNC, fair=True),
     Property(FAIR + "locality-delay-*", why=_ASYNC, fair=True),
     Property(
         FAIR + "preemption.cluster-utilization-threshold",
-        why="the manager preempts whatever is used",
+        "matcher.preemption_utilization_threshold",
         fair=True,
     ),
     Property(
-        FAIR + "waitTimeBeforeKill", why="manager.preemption_grace_s is of all queues", fair=True
+        FAIR + "waitTimeBeforeNextStarvationCheck", "matcher.preemption_check_delay_s", fair=True
     ),
+    Property(FAIR + "am.preemption", "fair.am_preemption of each queue", fair=True),
+    Property(FAIR + "am.preemption.<queue>", "fair.am_preemption", fair=True),
     Property("yarn.scheduler.fair.*", why="not a setting of the Fair Scheduler here", fair=True),
 )
 

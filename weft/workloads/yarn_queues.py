@@ -6,7 +6,7 @@ from typing import Any
 
 from weft.model.errors import InputError
 from weft.model.queues import RUNNING, STOPPED
-from weft.workloads.yarn_properties import CAPACITY
+from weft.workloads.yarn_properties import CAPACITY, Noted, why_left_out
 
 # Queues may lie so deep below each other.
 DEPTH_MAX = 50
@@ -18,6 +18,8 @@ _ORDERS = {
     "priority-utilization": "priority",
     "fair": "fair",
 }
+# What is said of queues that are made at submissions.
+_MADE = "auto-queue-creation-v2."
 _WEIGHT = re.compile(r"(\d+(?:\.\d+)?)\s*w")
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%?")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z][\w.-]*)|([A-Za-z][\w.-]*)\s*=\s*(\d+)")
@@ -66,6 +68,10 @@ class _Capacity:
             most_part = max(_share(most, f"{prefix}maximum-capacity", amounts), capacity)
             made["max_capacity"] = round(most_part, 9)
             made |= self._labels(prefix)
+        if largest := self._most(prefix):
+            made["max_allocation"] = largest
+        if self._makes(path):
+            made["creates"] = self._creates(path)
         lists = self._lists(prefix, made, above)
         made |= self._lifetimes(prefix)
         every = self.given.get(CAPACITY + "max-parallel-apps", "-1")
@@ -86,7 +92,7 @@ class _Capacity:
             made["order"] = order
         within = {name: each * capacity for name, each in amounts.items()}
         children = self._below(path, absolute, within, lists)
-        if children or path == "root":
+        if children or path == "root" or "creates" in made:
             return made | children
         return made | self._leaf(prefix, absolute)
 
@@ -110,7 +116,90 @@ class _Capacity:
             for label, entry in labels.items():
                 own[label] = absolute.get(label, float(path == "root")) * entry["capacity"]
             found[name] = self.queue(f"{path}.{name}", part, own, amounts, above)
+            if kind == "w" and self._makes(path):
+                found[name]["weight"] = amount
         return found
+
+    def _most(self, prefix: str) -> dict[str, float]:
+        """Return the most that a container may have (QueueAllocationSettings)."""
+        text = self.given.get(f"{prefix}maximum-allocation", "")
+        rows = {
+            name.strip(): amount
+            for name, _, amount in (r.partition("=") for r in text.split(",") if r)
+        }
+        if not rows:
+            keys = {"memory-mb": "mb", "vcores": "vcores"}
+            places = {name: f"{prefix}maximum-allocation-{key}" for name, key in keys.items()}
+            rows = {name: self.given[at] for name, at in places.items() if at in self.given}
+        place = f"{prefix}maximum-allocation"
+        return {_NAMES.get(name, name): read_number(one, place) for name, one in rows.items()}
+
+    def _makes(self, path: str) -> bool:
+        return self.given.get(f"{CAPACITY}{path}.{_MADE}enabled", "false").lower() == "true"
+
+    def _creates(self, path: str) -> dict[str, Any]:
+        """Return how queues are made below one at submissions."""
+        prefix = f"{CAPACITY}{path}.{_MADE}"
+        whole = f"{CAPACITY}{_MADE}maximum-queue-depth"
+        depth = int(read_number(self.given.get(whole, 2), whole))
+        depth = int(read_number(self.given.get(f"{prefix}maximum-queue-depth", depth), prefix))
+        most = f"{prefix}max-queues"
+        expires = f"{CAPACITY}{_MADE}queue-expiration-time"
+        expires_s = read_number(self.given.get(expires, 300), expires)
+        policies = self.given.get("yarn.resourcemanager.scheduler.monitor.policies", "")
+        removes = "AutoCreatedQueueDeletionPolicy" in policies
+        made: dict[str, Any] = {
+            "depth": depth,
+            "most": int(read_number(self.given.get(most, 1000), most)),
+            "expires_s": expires_s if removes else 0.0,
+            "leaf": self._template(path, depth, "leaf-template."),
+        }
+        if depth > 1:
+            made["parent"] = self._template(path, depth, "parent-template.")
+            made["parent"]["creates"] = {
+                **{key: made[key] for key in ("depth", "most", "expires_s")},
+                "leaf": self._template(f"{path}.*", depth, "leaf-template."),
+            }
+        return made
+
+    def _template(self, path: str, depth: int, kind: str) -> dict[str, Any]:
+        """Return what a queue is like that is made below one (AutoCreatedQueueTemplate)."""
+        own: dict[str, str] = {}
+        parts = path.split(".")
+        for stars in range(min(depth, len(parts) - 1) + 1):
+            above = ".".join(parts[: len(parts) - stars] + ["*"] * stars)
+            for which in (kind, "template."):
+                start = f"{CAPACITY}{above}.{_MADE}{which}"
+                for name in [name for name in self.given if name.startswith(start)]:
+                    own.setdefault(name.removeprefix(start), self.given[name])
+        prefix = f"{CAPACITY}root.made."
+        said = {prefix + key: value for key, value in own.items()}
+        weight = _WEIGHT.fullmatch(own.get("capacity", "1w"))
+        if weight is None:
+            place = f"{CAPACITY}{path}.{_MADE}template.capacity"
+            raise InputError(place, f"expected a weight, got {own['capacity']!r}")
+        if kind == "leaf-template.":
+            said = {
+                f"{prefix}user-limit-factor": "-1",
+                f"{prefix}maximum-am-resource-percent": "1",
+                f"{prefix}maximum-applications": "0",
+            } | said
+        usual = {name: value for name, value in self.given.items() if "root" not in name}
+        sub = Noted(usual | said)
+        sub.get(f"{prefix}capacity")
+        made = _Capacity(sub, self.left_out).queue("root.made", 0.0, {"": 0.0}, {}, ((), ()))
+        for name in sub.unread():
+            if (key := name.removeprefix(prefix)) in own:
+                place = f"{CAPACITY}{path}.{_MADE}template.{key}"
+                self.left_out[place] = why_left_out(place)
+        if kind != "leaf-template.":
+            for key in ("user_limit", "user_limit_factor", "max_applications", "max_am_share"):
+                made.pop(key, None)
+            made.pop("max_user_applications", None)
+        elif not int(said[f"{prefix}maximum-applications"]):
+            made.pop("max_user_applications", None)
+        made["weight"] = read_number(weight[1], f"{path}.capacity")
+        return made
 
     def _leaf(self, prefix: str, absolute: Mapping[str, float]) -> dict[str, Any]:
         made: dict[str, Any] = {}
@@ -245,6 +334,13 @@ def _share(text: str, place: str, amounts: Mapping[str, float]) -> float:
     if not shares:
         raise InputError(place, f"expected a percentage, a weight or amounts, got {text!r}")
     return min(max(shares), 1.0)
+
+
+def read_switch(value: str, place: str) -> bool:
+    """Read true or false; raises InputError."""
+    if value.lower() not in ("true", "false"):
+        raise InputError(place, f"expected true or false, got {value!r}")
+    return value.lower() == "true"
 
 
 def read_number(value: Any, place: str) -> float:

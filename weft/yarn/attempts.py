@@ -7,7 +7,7 @@ from typing import Any
 from weft.model.ids import AttemptId
 from weft.yarn import hadoop_pb2 as pb
 from weft.yarn import translate
-from weft.yarn.errors import HadoopError
+from weft.yarn.errors import not_allowed
 from weft.yarn.masters import ForeignMaster
 from weft.yarn.tokens import MASTER
 
@@ -57,10 +57,7 @@ class Masters:
 def attempt_of(caller: Any) -> AttemptId:
     """Return the attempt that a caller's token speaks for; raises HadoopError for any other."""
     if caller.kind != MASTER:
-        raise HadoopError(
-            "org.apache.hadoop.security.AccessControlException",
-            "only a master with its token may call this",
-        )
+        raise not_allowed("only a master with its token may call this")
     identifier = pb.MasterTokenIdentifier()
     identifier.ParseFromString(caller.identifier)
     return translate.read_attempt(identifier.attempt)

@@ -1,13 +1,15 @@
 """The face to YARN's clients: submit, follow, list, kill, move; nodes, queues, labels."""
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
-from weft.client.api import AsyncClient, RefusedError
+from weft.client.api import ENDED, AsyncClient, RefusedError
 from weft.model.errors import InputError, WeftError
-from weft.model.ids import attempt_id, attempt_of_container, number_of_attempt
+from weft.model.ids import attempt_id, attempt_of_container, format_app, number_of_attempt
 from weft.protocol.requests import ApplicationReport, NodeReport, QueueReport
+from weft.runtime import expiries
 from weft.yarn import hadoop_pb2 as pb
 from weft.yarn import launches, submissions, translate
 from weft.yarn.errors import (
@@ -24,6 +26,8 @@ from weft.yarn.store import Store
 from weft.yarn.tokens import TokenKeeper, token
 
 LISTED_APPLICATIONS_MAX = 10_000
+# Of a listing so much is made before others are served.
+MADE_AT_ONCE = 50
 # An answer may repeat a report that is no older; so many reports are kept for that.
 REPORT_AGE_MAX_S = 0.1
 KEPT_REPORTS_MAX = 1_000
@@ -39,11 +43,14 @@ UNSUPPORTED = (
     "deleteReservation",
     "listReservations",
     "signalToContainer",
-    "updateApplicationTimeouts",
     "getResourceProfiles",
     "getAttributesToNodes",
 )
 EMPTY = ("getClusterNodeAttributes", "getNodesToAttributes")
+
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 
 class Cluster(Protocol):
@@ -69,6 +76,10 @@ class Cluster(Protocol):
 
     def unix_ms(self, cluster_s: float) -> int:
         """Return Unix time of the cluster's clock, ms."""
+        ...
+
+    def at_s(self, unix_ms: float) -> float:
+        """Return the cluster's clock at a Unix time, s."""
         ...
 
     def address_of(self, node: str) -> Any:
@@ -123,6 +134,7 @@ class ClientFace:
             "getQueueUserAcls": (pb.Empty, self._acls),
             "moveApplicationAcrossQueues": (pb.Move, self._move),
             "updateApplicationPriority": (pb.SetPriority, self._priority),
+            "updateApplicationTimeouts": (pb.UpdateTimeouts, self._expire),
             "getApplicationAttempts": (pb.OneApplication, self._attempts),
             "getApplicationAttemptReport": (pb.OneAttempt, self._attempt),
             "getContainers": (pb.OneAttempt, self._containers),
@@ -226,9 +238,11 @@ class ClientFace:
 
     async def _kill(self, caller: Caller, request: Any) -> Any:
         item = await self._changing(request.application)
-        why = request.diagnostics or f"Application killed by user {caller.user or 'anonymous'}"
+        name = format_app(self._cluster.cluster_ts, item.app_id)
+        who = f"{caller.user or 'anonymous'} at {caller.peer.rpartition(':')[0]}"
+        why = request.diagnostics or f"Application {name} was killed by user {who}"
         state = await self._cluster.client.kill(item.app_id, why[:1000])
-        return pb.KillAnswer(completed=state in ("KILLED", "FINISHED", "FAILED"))
+        return pb.KillAnswer(completed=state in ENDED)
 
     async def _list(self, caller: Caller, request: Any) -> Any:
         states = tuple(_state(number, translate.APP_STATES) for number in request.states)
@@ -243,17 +257,30 @@ class ClientFace:
             and (not request.name or request.name == item.name)
         ]
         most = min(LISTED_APPLICATIONS_MAX, request.limit or LISTED_APPLICATIONS_MAX)
-        return pb.Applications(applications=[self._made(item) for item in wanted[-most:]])
+        return pb.Applications(applications=await in_turns(self._made, wanted[-most:]))
 
     async def _move(self, caller: Caller, request: Any) -> Any:
         item = await self._changing(request.application)
+        if _find_queue(await self._cluster.client.queues(), request.queue, 1.0) is None:
+            raise yarn(f"The specified Queue: {request.queue} doesn't exist")
         await self._cluster.client.move(item.app_id, request.queue)
         return pb.Empty()
 
     async def _priority(self, caller: Caller, request: Any) -> Any:
         item = await self._changing(request.application)
+        if item.state in ENDED:
+            # YARN answers with the priority that stays.
+            return pb.SetPriorityAnswer(priority=pb.Priority(priority=max(0, item.priority)))
         await self._cluster.client.set_priority(item.app_id, request.priority.priority)
         return pb.SetPriorityAnswer(priority=request.priority)
+
+    async def _expire(self, caller: Caller, request: Any) -> Any:
+        item = await self._changing(request.application)
+        for timeout in request.timeouts:
+            at_ms = expiries.read_ms(timeout.expires)
+            if item.state not in ENDED:
+                await self._cluster.client.set_expiry(item.app_id, self._cluster.at_s(at_ms))
+        return pb.TimeoutsAnswer(timeouts=request.timeouts)
 
     # -- attempts and containers -------------------------------------------------------------------
 
@@ -261,10 +288,7 @@ class ClientFace:
         item = await self._application(request.application)
         last = number_of_attempt(item.attempt_id) if item.attempt_id else 0
         numbers = [attempt_id(item.app_id, number) for number in range(1, last + 1)]
-        ms_of = self._cluster.unix_ms
-        return pb.Attempts(
-            attempts=[translate.attempt_report(item, ms_of, number=n) for n in numbers]
-        )
+        return pb.Attempts(attempts=[self._made_attempt(item, number) for number in numbers])
 
     async def _attempt(self, caller: Caller, request: Any) -> Any:
         item = await self._application(request.attempt.application)
@@ -273,8 +297,11 @@ class ClientFace:
             item.attempt_id
         ):
             raise no_attempt(f"application {item.app_id} has no attempt {request.attempt.attempt}")
-        report = translate.attempt_report(item, self._cluster.unix_ms, number=number)
-        return pb.OneAttemptReport(report=report)
+        return pb.OneAttemptReport(report=self._made_attempt(item, number))
+
+    def _made_attempt(self, item: ApplicationReport, number: int) -> Any:
+        cluster = self._cluster
+        return translate.attempt_report(item, cluster.unix_ms, cluster.web, number=number)
 
     async def _containers(self, caller: Caller, request: Any) -> Any:
         item = await self._application(request.attempt.application)
@@ -302,7 +329,7 @@ class ClientFace:
         name = translate.container_name(cluster.cluster_ts, one.container_id)
         web = cluster.http_address(one.node_id)
         # Hadoop has this exit status for a container that runs.
-        status, words = -1000, ""
+        status, words = -1000, None
         if one.finished_s:
             status, words = translate.told_status(one.state, one.exit_code, one.message)
         return pb.ContainerReport(
@@ -336,7 +363,7 @@ class ClientFace:
     async def _nodes(self, caller: Caller, request: Any) -> Any:
         states = tuple(_state(number, translate.NODE_STATES) for number in request.states)
         items = await self._cluster.client.nodes(states)
-        return pb.Nodes(nodes=[self._node(item) for item in items])
+        return pb.Nodes(nodes=await in_turns(self._node, items))
 
     def _node(self, item: NodeReport) -> Any:
         cluster = self._cluster
@@ -351,7 +378,8 @@ class ClientFace:
         root = await self._cluster.client.queues()
         found = _find_queue(root, request.name, 1.0)
         if found is None:
-            raise yarn(f"Unknown queue: {request.name}")
+            # So YARN answers; its command line says that there is none.
+            return pb.QueueAnswer()
         queue, parent = found
         made = translate.queue_info(
             queue, parent, children=request.children, recursive=request.recursive
@@ -360,7 +388,8 @@ class ClientFace:
         translate.count(made, queue, await self._cluster.client.applications(), total)
         if request.applications:
             items = await self._cluster.client.applications(queue=queue.name)
-            made.applications.extend(self._made(item) for item in items[-LISTED_APPLICATIONS_MAX:])
+            some = items[-LISTED_APPLICATIONS_MAX:]
+            made.applications.extend(await in_turns(self._made, some))
         return pb.QueueAnswer(queue=made)
 
     async def _acls(self, caller: Caller, request: Any) -> Any:
@@ -386,6 +415,15 @@ class ClientFace:
             pb.ResourceType(name="vcores", units="", type=0),
         ]
         return pb.ResourceTypes(types=types)
+
+
+async def in_turns(make: Callable[[Item], Made], items: Sequence[Item]) -> list[Made]:
+    """Return what is made of each item; others are served between some of them."""
+    made: list[Made] = []
+    for at in range(0, len(items), MADE_AT_ONCE):
+        made.extend(map(make, items[at : at + MADE_AT_ONCE]))
+        await asyncio.sleep(0)
+    return made
 
 
 def told(call: Callable[[Caller, Any], Awaitable[Any]]) -> Handler:
@@ -421,7 +459,10 @@ async def _empty(caller: Caller, request: Any) -> Any:
 
 def _unknown_application(message: Any) -> HadoopError:
     name = f"application_{message.cluster_timestamp}_{message.id:04d}"
-    return no_application(f"Application with id '{name}' doesn't exist in RM.")
+    return no_application(
+        f"Application with id '{name}' doesn't exist in RM. "
+        "Please check that the job submission was successful."
+    )
 
 
 def _state(number: int, names: tuple[str, ...]) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 REPEATED_CHARACTERS_MAX = 200
 _YARN: Final = "org.apache.hadoop.yarn.exceptions."
 _IPC: Final = "org.apache.hadoop.ipc."
+ACCESS_CONTROL: Final = "org.apache.hadoop.security.AccessControlException"
 _TOKEN: Final = "org.apache.hadoop.security.token.SecretManager$InvalidToken"
 
 
@@ -97,9 +98,14 @@ def server_error(text: str) -> HadoopError:
     return HadoopError("java.io.IOException", text, 4)
 
 
+def not_allowed(text: str) -> HadoopError:
+    """Return the error for a call that its caller may not make."""
+    return HadoopError(ACCESS_CONTROL, text)
+
+
 def unauthorized(text: str) -> FatalError:
     """Return the end of a connection whose caller could not prove who it is."""
-    return FatalError("org.apache.hadoop.security.AccessControlException", text, 15)
+    return FatalError(ACCESS_CONTROL, text, 15)
 
 
 def invalid_token(text: str) -> FatalError:

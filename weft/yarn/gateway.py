@@ -79,7 +79,13 @@ class Gateway:
             process.link_log("Resource Manager", settings.manager),
         )
         self._face = ClientFace(self)
-        admin = AdminFace(self.client, settings.queues)
+        admin = AdminFace(
+            self.client,
+            settings.queues,
+            settings.administrators,
+            self.address_of,
+            lambda: self.names,
+        )
         self._clients = rpc.Server(
             {CLIENTS: self._face.protocol(), ADMIN: admin.protocol()}, observe=self._observe
         )
@@ -159,6 +165,10 @@ class Gateway:
     def unix_ms(self, cluster_s: float) -> int:
         """Return Unix time of the cluster's clock, ms."""
         return int((self._settings.epoch_s + cluster_s / self._settings.time_scale) * 1000)
+
+    def at_s(self, unix_ms: float) -> float:
+        """Return the cluster's clock at a Unix time, s."""
+        return (unix_ms / 1000 - self._settings.epoch_s) * self._settings.time_scale
 
     def address_of(self, node: NodeId) -> Any:
         """Return the address that YARN's clients know a node by: its host, and its face's port."""

@@ -955,8 +955,12 @@ class ApplicationReport(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     AM_RM_TOKEN_FIELD_NUMBER: _builtins.int
     TAGS_FIELD_NUMBER: _builtins.int
+    LOG_AGGREGATION_FIELD_NUMBER: _builtins.int
     UNMANAGED_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    MASTER_LABEL_FIELD_NUMBER: _builtins.int
+    TIMEOUTS_FIELD_NUMBER: _builtins.int
     LAUNCH_TIME_FIELD_NUMBER: _builtins.int
     SUBMIT_TIME_FIELD_NUMBER: _builtins.int
     user: _builtins.str
@@ -975,7 +979,11 @@ class ApplicationReport(_message.Message):
     original_tracking_url: _builtins.str
     progress: _builtins.float
     type: _builtins.str
+    log_aggregation: _builtins.int
+    """1 disabled"""
     unmanaged: _builtins.bool
+    label: _builtins.str
+    master_label: _builtins.str
     launch_time: _builtins.int
     submit_time: _builtins.int
     @_builtins.property
@@ -990,6 +998,8 @@ class ApplicationReport(_message.Message):
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def priority(self) -> Global___Priority: ...
+    @_builtins.property
+    def timeouts(self) -> _containers.RepeatedCompositeFieldContainer[Global___TimeoutOfType]: ...
     def __init__(
         self,
         *,
@@ -1012,18 +1022,72 @@ class ApplicationReport(_message.Message):
         type: _builtins.str | None = ...,
         am_rm_token: Global___Token | None = ...,
         tags: _abc.Iterable[_builtins.str] | None = ...,
+        log_aggregation: _builtins.int | None = ...,
         unmanaged: _builtins.bool | None = ...,
         priority: Global___Priority | None = ...,
+        label: _builtins.str | None = ...,
+        master_label: _builtins.str | None = ...,
+        timeouts: _abc.Iterable[Global___TimeoutOfType] | None = ...,
         launch_time: _builtins.int | None = ...,
         submit_time: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["am_rm_token", b"am_rm_token", "application", b"application", "current_attempt", b"current_attempt", "diagnostics", b"diagnostics", "final_status", b"final_status", "finish_time", b"finish_time", "host", b"host", "launch_time", b"launch_time", "name", b"name", "original_tracking_url", b"original_tracking_url", "priority", b"priority", "progress", b"progress", "queue", b"queue", "rpc_port", b"rpc_port", "start_time", b"start_time", "state", b"state", "submit_time", b"submit_time", "tracking_url", b"tracking_url", "type", b"type", "unmanaged", b"unmanaged", "usage", b"usage", "user", b"user"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["am_rm_token", b"am_rm_token", "application", b"application", "current_attempt", b"current_attempt", "diagnostics", b"diagnostics", "final_status", b"final_status", "finish_time", b"finish_time", "host", b"host", "label", b"label", "launch_time", b"launch_time", "log_aggregation", b"log_aggregation", "master_label", b"master_label", "name", b"name", "original_tracking_url", b"original_tracking_url", "priority", b"priority", "progress", b"progress", "queue", b"queue", "rpc_port", b"rpc_port", "start_time", b"start_time", "state", b"state", "submit_time", b"submit_time", "tracking_url", b"tracking_url", "type", b"type", "unmanaged", b"unmanaged", "usage", b"usage", "user", b"user"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["am_rm_token", b"am_rm_token", "application", b"application", "current_attempt", b"current_attempt", "diagnostics", b"diagnostics", "final_status", b"final_status", "finish_time", b"finish_time", "host", b"host", "launch_time", b"launch_time", "name", b"name", "original_tracking_url", b"original_tracking_url", "priority", b"priority", "progress", b"progress", "queue", b"queue", "rpc_port", b"rpc_port", "start_time", b"start_time", "state", b"state", "submit_time", b"submit_time", "tags", b"tags", "tracking_url", b"tracking_url", "type", b"type", "unmanaged", b"unmanaged", "usage", b"usage", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["am_rm_token", b"am_rm_token", "application", b"application", "current_attempt", b"current_attempt", "diagnostics", b"diagnostics", "final_status", b"final_status", "finish_time", b"finish_time", "host", b"host", "label", b"label", "launch_time", b"launch_time", "log_aggregation", b"log_aggregation", "master_label", b"master_label", "name", b"name", "original_tracking_url", b"original_tracking_url", "priority", b"priority", "progress", b"progress", "queue", b"queue", "rpc_port", b"rpc_port", "start_time", b"start_time", "state", b"state", "submit_time", b"submit_time", "tags", b"tags", "timeouts", b"timeouts", "tracking_url", b"tracking_url", "type", b"type", "unmanaged", b"unmanaged", "usage", b"usage", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ApplicationReport: _TypeAlias = ApplicationReport  # noqa: Y015
+
+@_typing.final
+class TimeoutOfType(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    type: _builtins.int
+    """1 lifetime"""
+    @_builtins.property
+    def timeout(self) -> Global___Timeout: ...
+    def __init__(
+        self,
+        *,
+        type: _builtins.int | None = ...,
+        timeout: Global___Timeout | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout", "type", b"type"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TimeoutOfType: _TypeAlias = TimeoutOfType  # noqa: Y015
+
+@_typing.final
+class Timeout(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    EXPIRES_FIELD_NUMBER: _builtins.int
+    REMAINING_S_FIELD_NUMBER: _builtins.int
+    type: _builtins.int
+    expires: _builtins.str
+    """a time as YARN writes it, or UNLIMITED"""
+    remaining_s: _builtins.int
+    def __init__(
+        self,
+        *,
+        type: _builtins.int | None = ...,
+        expires: _builtins.str | None = ...,
+        remaining_s: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expires", b"expires", "remaining_s", b"remaining_s", "type", b"type"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires", b"expires", "remaining_s", b"remaining_s", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Timeout: _TypeAlias = Timeout  # noqa: Y015
 
 @_typing.final
 class AttemptReport(_message.Message):
@@ -1044,7 +1108,7 @@ class AttemptReport(_message.Message):
     tracking_url: _builtins.str
     diagnostics: _builtins.str
     state: _builtins.int
-    """3 scheduled 5 allocated 7 failed 8 running 9 finishing 10 finished 11 killed"""
+    """3 scheduled 5 allocated 6 launched 7 failed 8 running 9 finishing 10 finished 11 killed"""
     original_tracking_url: _builtins.str
     start_time: _builtins.int
     finish_time: _builtins.int
@@ -1141,6 +1205,8 @@ class NodeReport(_message.Message):
     HEALTH_REPORT_FIELD_NUMBER: _builtins.int
     LAST_HEALTH_REPORT_TIME_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
+    CONTAINERS_UTILIZATION_FIELD_NUMBER: _builtins.int
+    NODE_UTILIZATION_FIELD_NUMBER: _builtins.int
     http_address: _builtins.str
     rack: _builtins.str
     containers: _builtins.int
@@ -1156,6 +1222,10 @@ class NodeReport(_message.Message):
     def capability(self) -> Global___Resource: ...
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def containers_utilization(self) -> Global___Utilization: ...
+    @_builtins.property
+    def node_utilization(self) -> Global___Utilization: ...
     def __init__(
         self,
         *,
@@ -1169,14 +1239,41 @@ class NodeReport(_message.Message):
         health_report: _builtins.str | None = ...,
         last_health_report_time: _builtins.int | None = ...,
         labels: _abc.Iterable[_builtins.str] | None = ...,
+        containers_utilization: Global___Utilization | None = ...,
+        node_utilization: Global___Utilization | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capability", b"capability", "containers", b"containers", "health_report", b"health_report", "http_address", b"http_address", "last_health_report_time", b"last_health_report_time", "node", b"node", "rack", b"rack", "state", b"state", "used", b"used"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capability", b"capability", "containers", b"containers", "containers_utilization", b"containers_utilization", "health_report", b"health_report", "http_address", b"http_address", "last_health_report_time", b"last_health_report_time", "node", b"node", "node_utilization", b"node_utilization", "rack", b"rack", "state", b"state", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capability", b"capability", "containers", b"containers", "health_report", b"health_report", "http_address", b"http_address", "labels", b"labels", "last_health_report_time", b"last_health_report_time", "node", b"node", "rack", b"rack", "state", b"state", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capability", b"capability", "containers", b"containers", "containers_utilization", b"containers_utilization", "health_report", b"health_report", "http_address", b"http_address", "labels", b"labels", "last_health_report_time", b"last_health_report_time", "node", b"node", "node_utilization", b"node_utilization", "rack", b"rack", "state", b"state", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NodeReport: _TypeAlias = NodeReport  # noqa: Y015
+
+@_typing.final
+class Utilization(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_MB_FIELD_NUMBER: _builtins.int
+    VIRTUAL_MEMORY_MB_FIELD_NUMBER: _builtins.int
+    CORES_FIELD_NUMBER: _builtins.int
+    memory_mb: _builtins.int
+    virtual_memory_mb: _builtins.int
+    cores: _builtins.float
+    def __init__(
+        self,
+        *,
+        memory_mb: _builtins.int | None = ...,
+        virtual_memory_mb: _builtins.int | None = ...,
+        cores: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cores", b"cores", "memory_mb", b"memory_mb", "virtual_memory_mb", b"virtual_memory_mb"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cores", b"cores", "memory_mb", b"memory_mb", "virtual_memory_mb", b"virtual_memory_mb"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Utilization: _TypeAlias = Utilization  # noqa: Y015
 
 @_typing.final
 class QueueStatistics(_message.Message):
@@ -1241,9 +1338,13 @@ class QueueInfo(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     CHILDREN_FIELD_NUMBER: _builtins.int
     APPLICATIONS_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
     STATISTICS_FIELD_NUMBER: _builtins.int
     PREEMPTION_DISABLED_FIELD_NUMBER: _builtins.int
     INTRA_QUEUE_PREEMPTION_DISABLED_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    MAX_PARALLEL_APPS_FIELD_NUMBER: _builtins.int
+    SCHEDULER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     capacity: _builtins.float
     maximum_capacity: _builtins.float
@@ -1252,10 +1353,15 @@ class QueueInfo(_message.Message):
     """1 stopped 2 running 3 draining"""
     preemption_disabled: _builtins.bool
     intra_queue_preemption_disabled: _builtins.bool
+    path: _builtins.str
+    max_parallel_apps: _builtins.int
+    scheduler: _builtins.str
     @_builtins.property
     def children(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueInfo]: ...
     @_builtins.property
     def applications(self) -> _containers.RepeatedCompositeFieldContainer[Global___ApplicationReport]: ...
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def statistics(self) -> Global___QueueStatistics: ...
     def __init__(
@@ -1268,13 +1374,17 @@ class QueueInfo(_message.Message):
         state: _builtins.int | None = ...,
         children: _abc.Iterable[Global___QueueInfo] | None = ...,
         applications: _abc.Iterable[Global___ApplicationReport] | None = ...,
+        labels: _abc.Iterable[_builtins.str] | None = ...,
         statistics: Global___QueueStatistics | None = ...,
         preemption_disabled: _builtins.bool | None = ...,
         intra_queue_preemption_disabled: _builtins.bool | None = ...,
+        path: _builtins.str | None = ...,
+        max_parallel_apps: _builtins.int | None = ...,
+        scheduler: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "current_capacity", b"current_capacity", "intra_queue_preemption_disabled", b"intra_queue_preemption_disabled", "maximum_capacity", b"maximum_capacity", "name", b"name", "preemption_disabled", b"preemption_disabled", "state", b"state", "statistics", b"statistics"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "current_capacity", b"current_capacity", "intra_queue_preemption_disabled", b"intra_queue_preemption_disabled", "max_parallel_apps", b"max_parallel_apps", "maximum_capacity", b"maximum_capacity", "name", b"name", "path", b"path", "preemption_disabled", b"preemption_disabled", "scheduler", b"scheduler", "state", b"state", "statistics", b"statistics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applications", b"applications", "capacity", b"capacity", "children", b"children", "current_capacity", b"current_capacity", "intra_queue_preemption_disabled", b"intra_queue_preemption_disabled", "maximum_capacity", b"maximum_capacity", "name", b"name", "preemption_disabled", b"preemption_disabled", "state", b"state", "statistics", b"statistics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applications", b"applications", "capacity", b"capacity", "children", b"children", "current_capacity", b"current_capacity", "intra_queue_preemption_disabled", b"intra_queue_preemption_disabled", "labels", b"labels", "max_parallel_apps", b"max_parallel_apps", "maximum_capacity", b"maximum_capacity", "name", b"name", "path", b"path", "preemption_disabled", b"preemption_disabled", "scheduler", b"scheduler", "state", b"state", "statistics", b"statistics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1806,6 +1916,74 @@ class QueueAcls(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QueueAcls: _TypeAlias = QueueAcls  # noqa: Y015
+
+@_typing.final
+class UpdateTimeouts(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPLICATION_FIELD_NUMBER: _builtins.int
+    TIMEOUTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def application(self) -> Global___ApplicationId: ...
+    @_builtins.property
+    def timeouts(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewTimeout]: ...
+    def __init__(
+        self,
+        *,
+        application: Global___ApplicationId | None = ...,
+        timeouts: _abc.Iterable[Global___NewTimeout] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["application", b"application"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["application", b"application", "timeouts", b"timeouts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateTimeouts: _TypeAlias = UpdateTimeouts  # noqa: Y015
+
+@_typing.final
+class NewTimeout(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    EXPIRES_FIELD_NUMBER: _builtins.int
+    type: _builtins.int
+    """1 lifetime"""
+    expires: _builtins.str
+    """2026-01-31T23:59:59.999+0000"""
+    def __init__(
+        self,
+        *,
+        type: _builtins.int | None = ...,
+        expires: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expires", b"expires", "type", b"type"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires", b"expires", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NewTimeout: _TypeAlias = NewTimeout  # noqa: Y015
+
+@_typing.final
+class TimeoutsAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIMEOUTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def timeouts(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewTimeout]: ...
+    def __init__(
+        self,
+        *,
+        timeouts: _abc.Iterable[Global___NewTimeout] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["timeouts", b"timeouts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TimeoutsAnswer: _TypeAlias = TimeoutsAnswer  # noqa: Y015
 
 @_typing.final
 class Move(_message.Message):
@@ -2341,6 +2519,73 @@ class Allocate(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Allocate: _TypeAlias = Allocate  # noqa: Y015
+
+@_typing.final
+class ResourceOption(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_FIELD_NUMBER: _builtins.int
+    OVERCOMMIT_TIMEOUT_FIELD_NUMBER: _builtins.int
+    overcommit_timeout: _builtins.int
+    @_builtins.property
+    def resource(self) -> Global___Resource: ...
+    def __init__(
+        self,
+        *,
+        resource: Global___Resource | None = ...,
+        overcommit_timeout: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["overcommit_timeout", b"overcommit_timeout", "resource", b"resource"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["overcommit_timeout", b"overcommit_timeout", "resource", b"resource"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResourceOption: _TypeAlias = ResourceOption  # noqa: Y015
+
+@_typing.final
+class NodeResource(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    OPTION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def node(self) -> Global___NodeId: ...
+    @_builtins.property
+    def option(self) -> Global___ResourceOption: ...
+    def __init__(
+        self,
+        *,
+        node: Global___NodeId | None = ...,
+        option: Global___ResourceOption | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "option", b"option"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "option", b"option"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeResource: _TypeAlias = NodeResource  # noqa: Y015
+
+@_typing.final
+class UpdateNodeResource(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeResource]: ...
+    def __init__(
+        self,
+        *,
+        nodes: _abc.Iterable[Global___NodeResource] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateNodeResource: _TypeAlias = UpdateNodeResource  # noqa: Y015
 
 @_typing.final
 class PreemptedContainer(_message.Message):

@@ -14,7 +14,7 @@ from weft.model.ids import AttemptId, ContainerId, NodeId, app_of_container, att
 from weft.protocol.messages import ItemAnswer, StopContainers, TaskLaunch
 from weft.yarn import hadoop_pb2 as pb
 from weft.yarn import launches, translate
-from weft.yarn.errors import HadoopError, yarn
+from weft.yarn.errors import HadoopError, not_allowed, yarn
 from weft.yarn.rpc import Caller, Method
 from weft.yarn.tokens import CONTAINER, NODE, TokenKeeper
 
@@ -133,9 +133,7 @@ class NodeFace:
         if caller.kind == NODE:
             identifier.ParseFromString(caller.identifier)
         if caller.kind != NODE:
-            raise HadoopError(
-                "org.apache.hadoop.security.AccessControlException", "a node's token is needed"
-            )
+            raise not_allowed("a node's token is needed")
         return translate.read_attempt(identifier.attempt), identifier.submitter
 
     def _granted(self, token: Any) -> Any:

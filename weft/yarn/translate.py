@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any
 
+from weft.client.api import ENDED
 from weft.model.ids import (
     AppId,
     AttemptId,
@@ -17,6 +18,7 @@ from weft.model.ids import (
     attempt_id,
     attempt_of_container,
     container_id,
+    format_app,
     format_container,
     number_of_attempt,
     number_of_container,
@@ -24,6 +26,7 @@ from weft.model.ids import (
 from weft.model.reading import name_problem
 from weft.protocol.messages import NODE_FAULT, ContainerEnd, Outcome
 from weft.protocol.requests import ApplicationReport, NodeReport, QueueReport
+from weft.runtime import expiries
 from weft.yarn import hadoop_pb2 as pb
 
 CORES, MEMORY = "vcores", "memory_mb"
@@ -52,8 +55,14 @@ NODE_STATES = (
     "DECOMMISSIONING",
     "SHUTDOWN",
 )
+ATTEMPT_LAUNCHED = 6
 ATTEMPT_STATES = {"ACCEPTED": 3, "RUNNING": 8, "FINISHED": 10, "FAILED": 7, "KILLED": 11}
 CONTAINER_COMPLETE, CONTAINER_RUNNING = 3, 2
+_LIFETIME = 1
+# The log of a container stays on its node.
+_LOGS_STAY = 1
+_NO_LABEL, _ANY_NODE = "<Not set>", "<DEFAULT_PARTITION>"
+_LAUNCHED = "AM container is launched, waiting for AM container to Register with RM"
 # Hadoop's exit statuses that are no exit codes
 RELEASED, PREEMPTED, MEMORY_EXCEEDED, KILLED_BY_MANAGER, KILLED_BY_MASTER = (
     -100,
@@ -205,18 +214,17 @@ def _final(status: str) -> int:
 
 def report(item: ApplicationReport, ms_of: Any, web: str, *, unmanaged: bool) -> Any:
     """Return an application's report; `ms_of` turns the cluster's clock into Unix time in ms."""
-    ended = item.state in ("FINISHED", "FAILED", "KILLED")
+    ended = item.state in ENDED
     host, _, port = item.master_address.rpartition(":")
-    name = f"application_{item.cluster_ts}_{item.app_id:04d}"
     made = pb.ApplicationReport(
         application=application(item.cluster_ts, item.app_id),
         user=item.user or "anonymous",
-        queue=item.queue.rpartition(".")[2],
+        queue=item.queue,
         name=item.name,
         host=host or "N/A",
         rpc_port=_port(port),
         state=APP_STATES.index(item.state),
-        diagnostics=item.diagnostics,
+        diagnostics=_diagnostics(item),
         start_time=ms_of(item.submitted_s),
         submit_time=ms_of(item.submitted_s),
         launch_time=ms_of(item.started_s) if item.started_s else 0,
@@ -226,8 +234,14 @@ def report(item: ApplicationReport, ms_of: Any, web: str, *, unmanaged: bool) ->
         type=item.kind,
         tags=item.tags,
         unmanaged=unmanaged,
-        original_tracking_url=item.tracking_url or "N/A",
-        tracking_url=f"{web}/proxy/{name}/" if item.tracking_url and web else "N/A",
+        original_tracking_url=item.tracking_url or _page(item, web),
+        tracking_url=f"{web}/proxy/{format_app(item.cluster_ts, item.app_id)}/"
+        if item.tracking_url and web
+        else _page(item, web),
+        log_aggregation=_LOGS_STAY,
+        label=_NO_LABEL,
+        master_label=_ANY_NODE,
+        timeouts=[pb.TimeoutOfType(type=_LIFETIME, timeout=_timeout(item, ms_of))],
         priority=pb.Priority(priority=max(0, item.priority)),
     )
     if item.attempt_id:
@@ -240,25 +254,49 @@ def report(item: ApplicationReport, ms_of: Any, web: str, *, unmanaged: bool) ->
             used=held,
             reserved=resource({}),
             needed=held,
-            memory_seconds=0,
-            vcore_seconds=0,
+            memory_seconds=min(int(item.held_s.get(MEMORY, 0.0)), INT64_MAX),
+            vcore_seconds=min(int(item.held_s.get(CORES, 0.0)), INT64_MAX),
         )
     )
     return made
 
 
-def attempt_report(item: ApplicationReport, ms_of: Any, *, number: AttemptId) -> Any:
+def _page(item: ApplicationReport, web: str) -> str:
+    """Return the cluster's page about an application, where a browser looks once it is over."""
+    return (
+        f"{web}/cluster/app/{format_app(item.cluster_ts, item.app_id)}"
+        if item.state in ENDED and web
+        else "N/A"
+    )
+
+
+def _diagnostics(item: ApplicationReport) -> str:
+    launched = item.state == "ACCEPTED" and item.master_node
+    return item.diagnostics or (_LAUNCHED if launched else "")
+
+
+def _timeout(item: ApplicationReport, ms_of: Any) -> Any:
+    expires, left_s = expiries.told(ms_of(item.expires_s) if item.expires_s else None)
+    return pb.Timeout(type=_LIFETIME, expires=expires, remaining_s=left_s)
+
+
+def attempt_report(item: ApplicationReport, ms_of: Any, web: str, *, number: AttemptId) -> Any:
     """Return the report of an application's attempt; only the current one's state is known."""
     current = number == item.attempt_id
+    state = ATTEMPT_STATES.get(item.state, 1) if current else ATTEMPT_STATES["FAILED"]
+    if current and item.state == "ACCEPTED" and item.master_node:
+        state = ATTEMPT_LAUNCHED
     host, _, port = item.master_address.rpartition(":")
     return pb.AttemptReport(
         attempt=attempt(item.cluster_ts, number),
         host=host if current and host else "N/A",
         rpc_port=_port(port) if current else -1,
-        tracking_url=item.tracking_url or "N/A",
+        tracking_url=f"{web}/cluster/app/{format_app(item.cluster_ts, item.app_id)}"
+        if web
+        else "N/A",
         original_tracking_url=item.tracking_url or "N/A",
-        diagnostics=item.diagnostics if current else "",
-        state=ATTEMPT_STATES.get(item.state, 1) if current else ATTEMPT_STATES["FAILED"],
+        diagnostics=_diagnostics(item) if current else "",
+        state=state,
         master_container=container(item.cluster_ts, container_id(number, 1)),
         start_time=ms_of(item.started_s or item.submitted_s),
         finish_time=ms_of(item.finished_s) if item.finished_s else 0,
@@ -268,6 +306,11 @@ def attempt_report(item: ApplicationReport, ms_of: Any, *, number: AttemptId) ->
 def node_report(item: NodeReport, node: Any, ms_of: Any, http_address: str) -> Any:
     """Return a node's report."""
     healthy = item.state in ("RUNNING", "DECOMMISSIONING")
+    used = resource(item.use)
+    memory = min(used.memory, INT32_MAX)
+    use = pb.Utilization(
+        memory_mb=memory, virtual_memory_mb=memory, cores=float(item.use.get(CORES, 0.0))
+    )
     return pb.NodeReport(
         node=node,
         http_address=http_address,
@@ -279,6 +322,8 @@ def node_report(item: NodeReport, node: Any, ms_of: Any, http_address: str) -> A
         health_report=item.health_report or ("" if healthy else f"the node is {item.state}"),
         last_health_report_time=ms_of(item.last_heartbeat_s),
         labels=item.labels,
+        containers_utilization=use,
+        node_utilization=use,
     )
 
 
@@ -319,6 +364,10 @@ def queue_info(item: QueueReport, parent: float, *, children: bool, recursive: b
         ),
         preemption_disabled=True,
         intra_queue_preemption_disabled=True,
+        labels=["*"],
+        path=item.name,
+        max_parallel_apps=INT32_MAX,
+        scheduler="CapacityScheduler",
     )
     if children:
         made.children.extend(

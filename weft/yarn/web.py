@@ -18,20 +18,23 @@ from aiohttp import web
 from weft.model.errors import InputError, WeftError
 from weft.model.ids import attempt_id, container_id
 from weft.runtime.http_door import Door
-from weft.runtime.http_server import BACKLOG, PatientRunner, application, with_headers
+from weft.runtime.http_server import BACKLOG, PatientRunner, Uploads, application, with_headers
 from weft.runtime.removing import Left, remove
+from weft.yarn.errors import ACCESS_CONTROL
 from weft.yarn.gateway import Gateway
 
 T = TypeVar("T")
 THREADS = 4
 CHUNK = 1 << 20
+# A name may lead through so many.
+FOLDERS_MAX = 200
 BLOCK = 128 << 20
 _PREFIX = "/webhdfs/v1"
 _JAVA_ERROR = {
     FileNotFoundError: (404, "java.io.FileNotFoundException"),
     FileExistsError: (403, "org.apache.hadoop.fs.FileAlreadyExistsException"),
     NotADirectoryError: (403, "org.apache.hadoop.fs.ParentNotDirectoryException"),
-    PermissionError: (403, "org.apache.hadoop.security.AccessControlException"),
+    PermissionError: (403, ACCESS_CONTROL),
     ValueError: (400, "java.lang.IllegalArgumentException"),
     OverflowError: (400, "java.lang.IllegalArgumentException"),
 }
@@ -83,6 +86,7 @@ class Folder:
         self.root.mkdir(parents=True, exist_ok=True)
         # how much there is to do in a folder is for whoever filled it to choose: on threads
         self._threads = ThreadPoolExecutor(THREADS, "files")
+        self._uploads = Uploads()
 
     def application(self, door: Door) -> web.Application:
         """Return the server."""
@@ -97,6 +101,8 @@ class Folder:
         """Return the file of a name; raises PermissionError for one outside the folder."""
         # two slashes at the beginning would be a root of their own
         parts = [part for part in PurePosixPath(name.lstrip("/")).parts if part != "."]
+        if len(parts) > FOLDERS_MAX:
+            raise ValueError(f"the name has more than {FOLDERS_MAX} folders")
         if ".." in parts or any("\0" in part for part in parts):
             raise PermissionError("the name leaves the file system")
         path = self.root.joinpath(*parts)
@@ -285,7 +291,7 @@ class Folder:
     async def _take_in(self, request: web.Request, file: int) -> None:
         """Write a request's body to an open file, and close that."""
         try:
-            async for data in request.content.iter_chunked(CHUNK):
+            async for data in self._uploads.pieces(request, CHUNK):
                 await self._apart(_write, file, data)
         finally:
             os.close(file)

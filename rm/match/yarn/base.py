@@ -13,17 +13,18 @@ from functools import partial
 
 from rm.ledger.asks import AskEntry
 from rm.ledger.view import View
-from rm.match.protocol import BaseMatcher, Match, Placement, Scores
+from rm.match.protocol import BaseMatcher, Held, Match, Placement, Scores
 from rm.match.yarn import limits
 from rm.match.yarn.amounts import Amount, dominant, memory
 from rm.match.yarn.books import NONE, Application, Leaf, Machine, Queue, Request
 from rm.match.yarn.decisions import Taken
+from rm.match.yarn.preemption import Live
 from rm.match.yarn.rules import Rules
 from rm.match.yarn.state import State
 from rm.match.yarn.tree import labels_of, queues_of
 from rm.match.yarn.walk import Walk
 from weft.model.dag import Floats, Ints
-from weft.model.errors import InputError
+from weft.model.errors import InputError, InvariantError
 from weft.model.resources import ResourceTypes, Vector
 
 # No setting limits a resource type to less.
@@ -106,6 +107,36 @@ class BooksMatcher(BaseMatcher):
         walk = deepcopy(self._walk)
         taken = walk.node(walk.state.machines[node])
         return Match(self._placements(view, taken), settled=False)
+
+    def ranked(self, view: View, node: int, now: float, most: int) -> list[Placement]:
+        """Return at most so many rows in the order in which a node's room goes to them.
+
+        A copy of the books grants the node to one request after the other, and forgets each.
+        """
+        self._ready(view)
+        walk = self._copied()
+        state = walk.state
+        calc, machine = state.rules.calculator, state.machines[node]
+        machine.free = self._amount(view.types, tuple(view.nodes.available[node].tolist()))
+        for request in list(state.of_ask.values()):
+            if request.entry is not None and not view.rows.pending[request.entry.row]:
+                state.set_count(request, 0)
+        found: list[Placement] = []
+        while len(found) < most:
+            if machine.reservation is not None:
+                state.unreserve(machine.reservation)
+            taken = [one for one in walk.node(machine) if not one.reserved]
+            if not taken:
+                break
+            first = self._placements(view, taken[:1])[0]
+            if first.row >= 0:
+                found.append(first)
+            for one in taken:
+                less = calc.sub(calc.none, one.request.amount)
+                state.hold(machine, one.request.app, less)
+                state.set_count(one.request, one.request.count + 1)
+            state.set_count(taken[0].request, 0)
+        return found
 
     def matched(self, view: View, node: int, match: Match, now: float) -> None:
         """Take back what the core did not grant after all: it grants so many at a time."""
@@ -229,10 +260,12 @@ class BooksMatcher(BaseMatcher):
             request.app, request.count = after, 0
             state.set_count(request, count)
 
-    def attempt_added(self, view: View, app: int, demand: Vector | None, label: str) -> None:
+    def attempt_added(
+        self, view: View, app: int, demand: Vector | None, label: str, *, runs: bool = False
+    ) -> None:
         """Let an application take part, with a container for its master to come first.
 
-        `demand` None: its master needs none (it runs outside of the cluster).
+        `demand` None: its master needs none (it runs outside of the cluster). `runs`: it has it.
         """
         state = self._ready(view)
         known = state.apps[app]
@@ -241,7 +274,7 @@ class BooksMatcher(BaseMatcher):
             known.master_partition = state.partition(label).at
         if not known.active:
             state.start(known)
-        if demand is not None:
+        if demand is not None and not runs:
             request = Request(known, (-2.0, 0), known.master)
             request.partition = state.partitions[known.master_partition].label
             known.wants_master = True
@@ -264,7 +297,7 @@ class BooksMatcher(BaseMatcher):
         for label in labels_of(view.queues):
             state.partition(label).exclusive = label not in self._shared
         labels = [partition.label for partition in state.partitions[1:]]
-        queues = queues_of(view.queues, state.rules, labels)
+        queues = self._queues(view, state.rules, labels)
         state.change_queues(queues, now_at, partial(_weight_of, view))
         self._answered = None
         for request in state.of_ask.values():
@@ -293,6 +326,7 @@ class BooksMatcher(BaseMatcher):
             count -= 1
         if not count:
             return
+        anew = node in self._changed_nodes
         state = self._ready(view)
         calc = state.rules.calculator
         amount = self._amount(view.types, tuple(demand.tolist()))
@@ -303,6 +337,24 @@ class BooksMatcher(BaseMatcher):
             self._stopped, holder = False, None
         for _ in range(abs(count)):
             state.hold(state.machines[node], holder, amount if count > 0 else less)
+        if anew:
+            # What the node had free was read after this was booked, so it is off twice.
+            self._changed_nodes.add(node)
+
+    def check(self, view: View) -> None:
+        """Raise InvariantError where its nodes or applications have other amounts than the view."""
+        if self._view is not view:
+            return
+        state = self._ready(view)
+        for slot, machine in state.machines.items():
+            free = self._amount(view.types, tuple(view.nodes.available[slot].tolist()))
+            if machine.up and machine.free != free:
+                raise InvariantError(
+                    f"{self.name} takes node {machine.name} to have {machine.free} free, not {free}"
+                )
+        for app in state.apps.values():
+            if app.requests and not state.takes_part(app):
+                raise InvariantError(f"{self.name} leaves out application {app.number}, which asks")
 
     def stop_ordered(self, view: View, node: int, app: int, demand: Floats) -> None:
         """Count a container as used no longer, as YARN does when it kills one."""
@@ -357,7 +409,35 @@ class BooksMatcher(BaseMatcher):
             request.app.unordered = True
         state.set_count(request, pending)
 
+    def _live(self, view: View, app: Application, one: Held) -> Live:
+        state, at = self._state, self._state.machines[one.node].partition
+        key, asked = (-2.0, 0), app.master_partition
+        if one.entry is not None:
+            ask = one.entry.ask
+            label = ask.label or view.queues.specs[app.leaf.slot][1].default_label
+            key, asked = (-ask.pri_score, ask.ask_id), state.partition(label).at
+        made = app.made[-one.nth] if 0 < one.nth <= len(app.made) else -one.nth
+        amount = self._amount(view.types, one.demand)
+        master = one.entry is None
+        guest = bool(at) and not asked
+        return Live(one.number, app.slot, one.node, at, amount, key, made, master, guest, asked)
+
+    def _copied(self) -> Walk:
+        """Return the walk on a copy of the books, with all that was asked so far taken in."""
+        return deepcopy(self._walk)
+
     # -- inside ------------------------------------------------------------------------------------
+
+    def _queues(self, view: View, rules: Rules, labels: list[str]) -> list[Queue]:
+        """Return the queues of the view, each with the most that a container of it may have."""
+        queues = queues_of(view.queues, rules, labels)
+        for queue in queues:
+            said = view.queues.max_allocation[queue.slot]
+            if isinstance(queue, Leaf) and said:
+                whole = {**self._sizes.most, **said}
+                row = tuple([round(whole.get(name, _UNLIMITED)) for name in view.types.names])
+                queue.most_asked = row[self._memory_at(view.types)] if self.memory_only else row
+        return queues
 
     def _amount(self, types: ResourceTypes, vector: Vector) -> Amount:
         if self.memory_only:
@@ -396,7 +476,7 @@ class BooksMatcher(BaseMatcher):
             amount(self._sizes.step, 0),
         )
         names = labels_of(view.queues)
-        queues = queues_of(view.queues, rules, names)
+        queues = self._queues(view, rules, names)
         labels = {name: name not in self._shared for name in names}
         self._make(view, rules, queues, labels)
         self._view = view

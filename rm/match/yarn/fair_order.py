@@ -24,6 +24,27 @@ def in_order(state: FairState, policy: str, shares: list[Share]) -> list[Share]:
     return sorted(shares, key=cmp_to_key(before))
 
 
+def measured(state: FairState, policy: str, one: Share) -> list[tuple[str, float]]:
+    """Return what a policy compares a share by, the most weighty first."""
+    if policy == "drf":
+        first, shares = _dominant(state, one) if len(state.names) == 2 else _largest(state, one)
+    else:
+        first = state.memory
+        weight = state.weight(one)
+        shares = [float(used) / weight if weight else _infinite(used) for used in one.used]
+    used, least = one.used[first], state.least(one)[first]
+    needy = [("used of the minimum", used / least)] if used < least else []
+    return [*needy, ("used by weight", shares[first])]
+
+
+def _largest(state: FairState, one: Share) -> tuple[int, list[float]]:
+    """Return the dominant resource and the shares of all over the weight."""
+    weight = state.weight(one)
+    shares = [x / c if c else 0.0 for x, c in zip(one.used, state.cluster, strict=True)]
+    first = max(range(len(shares)), key=lambda r: (shares[r], -r))
+    return first, [x / weight if weight else _infinite(x) for x in shares]
+
+
 def _by_memory(state: FairState, a: Share, b: Share) -> int:
     """Compare by memory: who wants something, who lacks of the minimum share, who has less."""
     at = state.memory

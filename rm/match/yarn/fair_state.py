@@ -52,12 +52,18 @@ class Share:
 
 
 class QueueShare(Share):
-    """A queue, with its terms; `parts` are applications that run, `waits` others."""
+    """A queue, with its terms; `parts` are applications that run, `waits` others.
+
+    It had its minimum share at `at_least_s`; -1: nobody has looked. Where it `keeps` what it holds,
+    preemption takes nothing of it.
+    """
 
     __slots__ = (
         "above",
         "am_used",
+        "at_least_s",
         "below",
+        "keeps",
         "least",
         "most",
         "most_of",
@@ -67,13 +73,17 @@ class QueueShare(Share):
         "weight",
     )
 
-    def __init__(self, queue: Queue, terms: FairTerms, above: "QueueShare | None") -> None:
-        super().__init__(queue, queue.path, 0, queue.by[0].used)
+    def __init__(
+        self, queue: Queue, terms: FairTerms, above: "QueueShare | None", none: Amount
+    ) -> None:
+        super().__init__(queue, queue.path, 0, none)
         self.terms = terms
         self.weight = single(terms.weight)
         self.above = above
+        self.keeps = queue.keeps
+        self.at_least_s = -1.0
         self.below: list[QueueShare] = []
-        self.am_used: Amount = queue.by[0].used
+        self.am_used: Amount = none
         self.least: tuple[int, ...] = ()
         # What it may hold at most, of a cluster of that size.
         self.most: tuple[int, ...] = ()
@@ -88,9 +98,22 @@ class AppShare(Share):
     """An application; `runs` where it may have containers, `master` is what its master holds.
 
     `kept` are the nodes that are reserved for it, also for requests that want nothing any more.
+    When preemption last looked, it lacked `lacks` of its fair share and `lacks_least` of its
+    queue's minimum share. It had its fair share at `at_fair_s` (-1: nobody has looked), and is not
+    looked at before `next_check_s`.
     """
 
-    __slots__ = ("app", "kept", "leaf", "master", "runs")
+    __slots__ = (
+        "app",
+        "at_fair_s",
+        "kept",
+        "lacks",
+        "lacks_least",
+        "leaf",
+        "master",
+        "next_check_s",
+        "runs",
+    )
 
     def __init__(self, app: Application, leaf: QueueShare, none: Amount) -> None:
         super().__init__(app, str(app.number), app.number, none)
@@ -99,6 +122,9 @@ class AppShare(Share):
         self.master: Amount | None = None
         self.runs = False
         self.kept: list[Machine] = []
+        self.lacks: Amount = none
+        self.lacks_least: Amount = none
+        self.at_fair_s = self.next_check_s = -1.0
 
 
 class FairState(State):
@@ -121,7 +147,10 @@ class FairState(State):
         self.terms = terms
         self.shares: list[QueueShare] = []
         self.parts: dict[int, AppShare] = {}
+        self.now_s = 0.0
         self.levels: dict[Request, int] = {}
+        # What preemption takes back on a node goes to those for whom it does, in this order.
+        self.promised: dict[int, dict[AppShare, Amount]] = {}
         self._nothing: tuple[int, ...] = (0,) * len(names)
         self._everything: tuple[int, ...] = (_ANY,) * len(names)
         self._set_shares(queues)
@@ -131,9 +160,8 @@ class FairState(State):
         self.shares = []
         for queue, one in zip(queues, self.terms, strict=True):
             above = None if queue.parent is None else self.shares[queue.parent.slot]
-            share = QueueShare(queue, one, above)
+            share = QueueShare(queue, one, above, self.rules.calculator.none)
             share.least = tuple(int(one.min_resources.get(name, 0)) for name in self.names)
-            share.am_used = self.rules.calculator.none
             self.shares.append(share)
 
     def change_queues(self, queues: list[Queue], now_at: Ints, weight_of: WeightOf) -> None:
@@ -194,8 +222,9 @@ class FairState(State):
 
     # -- the regular update ------------------------------------------------------------------------
 
-    def update(self) -> None:
-        """Work out demands, then shares, from the root down (FairScheduler.update)."""
+    def update(self, now: float | None = None) -> None:
+        """Work out demands, then shares, from the root down (FairScheduler.update), at `now`, s."""
+        self.now_s = self.now_s if now is None else now
         root = self.shares[0]
         self._demand(root)
         root.fair = list(self.cluster)
@@ -204,10 +233,14 @@ class FairState(State):
     def _demand(self, share: QueueShare) -> None:
         calc = self.rules.calculator
         found = calc.none
+        if share.at_least_s < 0:
+            share.at_least_s = self.now_s
         for below in share.below:
             self._demand(below)
             found = calc.add(found, below.demand)
         for part in (*share.parts, *share.waits):
+            if part.at_fair_s < 0:
+                part.at_fair_s = self.now_s
             part.demand = part.used
             for request in part.app.requests:
                 part.demand = calc.add(part.demand, calc.times(request.amount, request.count))
@@ -294,6 +327,10 @@ class FairState(State):
         app.user.pending_apps -= 1
         app.user.active_apps += 1
 
+    def takes_part(self, app: Application) -> bool:
+        """Return whether an application gets containers, now or once limits allow it."""
+        return self.parts[app.slot].runs or self.runners.waits(app)
+
     def let_run(self, app: Application) -> None:
         """Let an application run that waited for others to end."""
         share = self.parts[app.slot]
@@ -355,6 +392,19 @@ class FairState(State):
         self.parts[app.slot].kept.append(machine)
         app.reserved[0] = calc.add(app.reserved[0], amount)
 
+    def promise(self, machine: Machine, share: AppShare, amount: Amount) -> None:
+        """Promise what comes free on a node by preemption."""
+        promised, calc = self.promised.setdefault(machine.slot, {}), self.rules.calculator
+        promised[share] = calc.add(promised.get(share, calc.none), amount)
+
+    def fulfil(self, machine: Machine, share: AppShare, amount: Amount) -> None:
+        """Count what an application got on a node as what it was promised there."""
+        promised, calc = self.promised.get(machine.slot, {}), self.rules.calculator
+        if share in promised:
+            promised[share] = calc.floored(calc.sub(promised[share], amount))
+            if promised[share] == calc.none:
+                del promised[share]
+
     def unreserve(self, kept: Reservation, *, fulfilled: bool = False) -> None:
         """Keep a node no longer."""
         app, calc = kept.request.app, self.rules.calculator
@@ -367,10 +417,19 @@ class FairState(State):
     # -- limits ------------------------------------------------------------------------------------
 
     def starved(self, share: AppShare) -> bool:
-        """Return whether an application holds less than its fair share."""
-        return self._compare_largest(share.leaf, share.used, tuple(share.fair)) < 0
+        """Return whether an application holds less than its fair share, or than it is owed."""
+        if share.lacks_least != self.rules.calculator.none:
+            return True
+        return self.compare_largest(share.leaf, share.used, tuple(share.fair)) < 0
 
-    def _compare_largest(self, queue: QueueShare, a: Amount, b: Amount) -> int:
+    def compare(self, queue: QueueShare, a: Amount, b: Amount) -> int:
+        """Compare amounts by what counts in a queue."""
+        if self.policy(queue) != "drf":
+            return self.compare_largest(queue, a, b)
+        return self.rules.calculator.compare(self.cluster, a, b)
+
+    def compare_largest(self, queue: QueueShare, a: Amount, b: Amount) -> int:
+        """Compare amounts by the dominant share alone, or by memory."""
         if self.policy(queue) != "drf":
             return int(a[self.memory] > b[self.memory]) - int(a[self.memory] < b[self.memory])
         mine = max([x / c for x, c in zip(a, self.cluster, strict=True) if c], default=0.0)

@@ -24,27 +24,52 @@ class FairWalk(Walk):
         self.decided = []
         root = state.shares[0]
         self._available = calc.sub(state.cluster, root.used)
+        self._serve_promised(machine)
         kept = machine.reservation
         if kept is not None and self._serve_kept(machine, kept):
             return self._granted()
-        room, got = calc.share(machine.free, 0.5), calc.none
+        room, got, count = calc.share(machine.free, 0.5), calc.none, 0
         while machine.reservation is None:
-            count = len(self.decided)
             if not self._descend(root, machine):
                 break
-            one = self.decided[count]
+            one, count = self.decided[-1], count + 1
             got = calc.add(got, one.request.amount)
             if one.reserved or not rules.assign_multiple:
                 break
             if rules.dynamic_max_assign:
                 if not calc.fits(got, room):
                     break
-            elif 0 < rules.max_assign <= count + 1:
+            elif 0 < rules.max_assign <= count:
                 break
         return self._granted()
 
     def _granted(self) -> list[Taken]:
         return [one for one in self.decided if not one.reserved]
+
+    def _serve_promised(self, machine: Machine) -> None:
+        """Serve those for whom something was preempted on a node (assignPreemptedContainers)."""
+        state, calc = self.books, self.books.rules.calculator
+        promised = state.promised.get(machine.slot)
+        if not promised:
+            return
+        for share in list(promised):
+            if not self._lacks(share):
+                del promised[share]
+        for share, amount in list(promised.items()):
+            left = amount
+            while left != calc.none and self._tried(share, machine):
+                one = self.decided[-1]
+                if one.reserved:
+                    break
+                left = calc.floored(calc.sub(left, one.request.amount))
+        if not promised:
+            del state.promised[machine.slot]
+
+    def _lacks(self, share: AppShare) -> bool:
+        """Return whether an application is there and still starves."""
+        none = self.books.rules.calculator.none
+        lacks = share.lacks != none or share.lacks_least != none
+        return self.books.parts.get(share.app.slot) is share and lacks and self.books.starved(share)
 
     def _serve_kept(self, machine: Machine, kept: Reservation) -> bool:
         """Serve the request for which a node is kept; False: the node is kept no longer."""
@@ -76,7 +101,11 @@ class FairWalk(Walk):
         )
 
     def _offered(self, share: AppShare, machine: Machine) -> bool:
-        if machine.slot in share.app.banned or self._waits_for_room(share):
+        return machine.slot not in share.app.banned and self._tried(share, machine)
+
+    def _tried(self, share: AppShare, machine: Machine) -> bool:
+        """Let an application's requests try a node, one after the other."""
+        if self._waits_for_room(share):
             return False
         for request in share.app.requests:
             if not self._has_work_for(request, machine, share):
@@ -159,6 +188,7 @@ class FairWalk(Walk):
             if kept is not None:
                 state.unreserve(kept)
             state.hold(machine, app, amount)
+            state.fulfil(machine, share, amount)
             state.number(app, kept)
             if masters:
                 app.wants_master = False
@@ -166,6 +196,8 @@ class FairWalk(Walk):
             self.decided.append(Taken(request, place, fulfilled=kept is not None))
             return True
         if not state.starved(share) or not state.large_enough(share.leaf, request.amount):
+            return False
+        if share in state.promised.get(machine.slot, ()):
             return False
         if self._too_many_kept(share.kept, machine, place):
             return False

@@ -66,7 +66,7 @@ def _user_limit(
         capacity = least
     ratio = leaf.ratio[partition.at]
     # What is used of no nodes at all is 0 there: Java casts the NaN of 0 x infinity to that.
-    consumed = calc.none if math.isinf(ratio) else calc.part_up(total, ratio, least)
+    consumed = calc.none if not math.isfinite(ratio) else calc.part_up(total, ratio, least)
     current = capacity
     if calc.compare(total, consumed, capacity) >= 0:
         current = calc.add(consumed, least)

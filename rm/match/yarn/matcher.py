@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable
 
 from rm.ledger.view import View
-from rm.match.protocol import Held, PreemptionTerms
+from rm.match.candidates import line_terms
+from rm.match.protocol import Held, PreemptionTerms, Scores
 from rm.match.yarn.base import BooksMatcher, Sizes, numbers_of
-from rm.match.yarn.books import Application, Queue
+from rm.match.yarn.books import Queue
 from rm.match.yarn.preemption import Live, Monitor
 from rm.match.yarn.rules import PreemptionRules, Rules
 from rm.match.yarn.state import State
@@ -105,15 +106,12 @@ class YarnMatcher(BooksMatcher):
         told, killed = self._monitor.look(lives, now)
         return [one.number for one in told], [one.number for one in killed]
 
-    def _live(self, view: View, app: Application, one: Held) -> Live:
-        state, at = self._state, self._state.machines[one.node].partition
-        key, asked = (-2.0, 0), app.master_partition
-        if one.entry is not None:
-            ask = one.entry.ask
-            label = ask.label or view.queues.specs[app.leaf.slot][1].default_label
-            key, asked = (-ask.pri_score, ask.ask_id), state.partition(label).at
-        made = app.made[-one.nth] if 0 < one.nth <= len(app.made) else -one.nth
-        amount = self._amount(view.types, one.demand)
-        master = one.entry is None
-        guest = bool(at) and not asked
-        return Live(one.number, app.slot, at, amount, key, made, master, guest, asked)
+    def terms(self, view: View, row: int) -> Scores:
+        """Return what the queues above a row use of their guarantees, and its place in line."""
+        app = self._ready(view).apps.get(int(view.rows.app[row]))
+        found: list[tuple[str, float]] = []
+        queue: Queue | None = None if app is None else app.leaf
+        while queue is not None and queue.parent is not None:
+            found.append((f"used of {queue.path}", float(queue.by[0].used_share)))
+            queue = queue.parent
+        return (*reversed(found), *line_terms(view, row))

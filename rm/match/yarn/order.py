@@ -31,7 +31,7 @@ def of_node(host: str, port: int = 1) -> int:
 
 def of_priority(number: int) -> int:
     """Return the hash code of a request's key, by its priority."""
-    return 31 * (517861 * 9511 + number) & 0xFFFFFFFF
+    return 31 * 31 * (517861 * 9511 + number) & 0xFFFFFFFF
 
 
 def _spread(code: int) -> int:

@@ -7,13 +7,14 @@ round may take, and goes through the applications of those queues, last first
 master; what is chosen again after the wait is killed.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cmp_to_key
 
 from rm.match.yarn import limits
 from rm.match.yarn.amounts import Amount, Calculator, single
-from rm.match.yarn.books import Application, Leaf, Partition, Queue, Reservation
+from rm.match.yarn.books import NONE, Application, Leaf, Partition, Queue, Reservation
 from rm.match.yarn.order import Heap, in_buckets, of_node, of_priority, of_text
 from rm.match.yarn.state import State
 
@@ -28,6 +29,7 @@ class Live:
 
     number: int
     app: int
+    node: int
     partition: int
     amount: Amount
     key: tuple[float, int]
@@ -134,6 +136,13 @@ class _Round:
         self.lives: dict[int, list[Live]] = {}
         self.chosen: dict[int, Live] = {}
         self.given_back: list[Reservation] = []
+        # The nodes that are reserved, by application slot: also for what nothing is pending of.
+        self.kept: defaultdict[int, list[Reservation]] = defaultdict(list)
+        for machine in state.machines.values():
+            if machine.reservation is not None:
+                self.kept[machine.reservation.request.app.slot].append(machine.reservation)
+        # The reservations that were chosen, by application slot.
+        self.reserved: defaultdict[int, list[Reservation]] = defaultdict(list)
         # What was chosen: the application, its partition, its size; what is reserved among it.
         self.counted: list[tuple[Application, int, Amount]] = []
         calc = self.calc
@@ -438,21 +447,38 @@ class _Round:
                 held = calc.sub(held, one.amount)
 
     def _guests(self, leaf: Leaf, wanted: dict[int, Amount]) -> None:
-        """Take those first that run on nodes whose label they did not ask for."""
+        """Take those first that run on, or reserve, nodes whose label they did not ask for."""
         apps = sorted(leaf.active, key=lambda app: -app.number)
         for at in list(wanted):
             for app in apps if at else ():
-                guests = [one for one in self._held(app) if one.guest and one.partition == at]
+                guests: list[Live | Reservation] = [
+                    one for one in self._held(app) if one.guest and one.partition == at
+                ]
+                for kept in self.kept[app.slot]:
+                    if kept.request.partition == NONE and kept.node.partition == at:
+                        guests.append(kept)
                 for one in sorted(guests, key=lambda one: -one.made):
-                    self._take(at, one.amount, wanted, one)
+                    if isinstance(one, Live):
+                        self._take(at, one.amount, wanted, one)
+                    else:
+                        self._take_reserved(app, one, wanted)
+
+    def _take_reserved(
+        self, app: Application, kept: Reservation, wanted: dict[int, Amount]
+    ) -> None:
+        if self._take(kept.node.partition, kept.amount, wanted, None):
+            self.counted.append((app, kept.node.partition, kept.amount))
+            self.reserved[app.slot].append(kept)
 
     def _from_app(self, app: Application, wanted: dict[int, Amount], masters: list[Live]) -> None:
-        for request in in_buckets(app.requests, lambda one: of_priority(one.key[1] - 1)):
+        requests = {id(kept.request): kept.request for kept in self.kept[app.slot]}.values()
+        for request in in_buckets(requests, lambda one: of_priority(one.key[1] - 1)):
             for kept in in_buckets(request.reserved.values(), lambda one: of_node(one.node.name)):
+                if kept in self.reserved[app.slot]:
+                    continue
                 if not wanted:
                     return
-                if self._take(kept.node.partition, kept.amount, wanted, None):
-                    self.counted.append((app, kept.node.partition, kept.amount))
+                self._take_reserved(app, kept, wanted)
                 self.given_back.append(kept)
         for one in self._held(app):
             if not wanted:
@@ -512,7 +538,8 @@ class _Round:
                 if leaf.by[at].used_share < single(terms.minimum_threshold):
                     continue
                 self._claims(leaf, share)
-        for app, at, amount in self.counted:
+        # There in the order of a hash table of ids, which begin with the manager's start.
+        for app, at, amount in sorted(self.counted, key=lambda one: one[0].number):
             share = self.shares[app.leaf.slot, at]
             for claim in share.claims:
                 if calc.compare(share.partition.total, claim.its.taken, amount) > 0:
@@ -618,10 +645,9 @@ class _Round:
             if calc.compare(cluster, left, none) <= 0 or (drf and calc.some_spent(left)):
                 continue
             its.selected = none
-            for one in self._held(claim.app):
-                if one.number in self.chosen and one.asked_partition == at:
-                    its.selected = calc.add(its.selected, one.amount)
-                    user.selected = calc.add(user.selected, one.amount)
+            for amount in self._selected(claim.app, at):
+                its.selected = calc.add(its.selected, amount)
+                user.selected = calc.add(user.selected, amount)
             held = calc.sub(its.used, its.am_used)
             ideal = calc.sub(calc.add(held, its.pending), its.selected)
             if calc.compare(cluster, user.ideal, user.limit) >= 0:
@@ -637,6 +663,18 @@ class _Round:
             if calc.compare(cluster, ideal, held) > 0:
                 its.lacks = calc.sub(ideal, held)
             left = calc.floored(calc.sub(left, ideal))
+
+    def _selected(self, app: Application, at: int) -> list[Amount]:
+        """Return what is chosen of an application already, by the label that it was asked with."""
+        found = [
+            one.amount
+            for one in self._held(app)
+            if one.number in self.chosen and one.asked_partition == at
+        ]
+        for kept in self.reserved[app.slot]:
+            if self.state.partition(kept.request.partition).at == at:
+                found.append(kept.amount)
+        return found
 
     def _to_take(self, leaf: Leaf, claims: list[_Claim], most: Amount) -> None:
         """Set what applications hold beyond what they ideally have, the last in line first."""

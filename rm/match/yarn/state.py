@@ -250,9 +250,21 @@ class State:
         self.start(app)
 
     def start(self, app: Application) -> None:
-        """Let an application take part if its queue's limits allow its master now."""
+        """Let an application take part if its queue's limits allow its master now.
+
+        One that waits for others to end does not make the queue look at its limits again, as there
+        (AbstractLeafQueue.addApplicationAttempt).
+        """
+        if not self.runners.waits(app):
+            self._activate(app.leaf)
+
+    def _activate(self, leaf: Leaf) -> None:
         if self.rules.calculator.positive(self.cluster):
-            limits.activate(self.rules, app.leaf, self.partitions, self.cluster)
+            limits.activate(self.rules, leaf, self.partitions, self.cluster)
+
+    def takes_part(self, app: Application) -> bool:
+        """Return whether an application gets containers, now or once limits allow it."""
+        return app in app.leaf.active or app in app.leaf.waiting or self.runners.waits(app)
 
     def close_app(self, app: Application) -> None:
         """Forget an application that holds nothing any more, and what it asked for."""
@@ -277,7 +289,7 @@ class State:
         del self.apps[app.slot]
         for serial in [serial for serial, one in self.of_ask.items() if one.app is app]:
             del self.of_ask[serial]
-        self.start(app)
+        self._activate(leaf)
         for one in self.runners.remove(app):
             self.let_run(one)
 

@@ -24,7 +24,7 @@ def queues_of(tree: QueueTree, rules: Rules, labels: Sequence[str]) -> list[Queu
     for slot, (path, spec) in enumerate(tree.specs):
         above = int(tree.parent[slot])
         parent = made[above] if above >= 0 else None
-        queue = Queue(slot, path, parent) if spec.children else Leaf(slot, path, parent)
+        queue = Queue(slot, path, parent) if not spec.is_leaf else Leaf(slot, path, parent)
         _describe(queue, spec, rules, labels, named)
         made.append(queue)
     return made

@@ -380,8 +380,8 @@ class Walk:
         rules, calc = self.state.rules, self.state.rules.calculator
         reserved, starvation = len(request.reserved), 0
         if reserved:
-            most, least = rules.maximum_allocation, rules.minimum_allocation
-            size = calc.ratio(request.amount, request.app.leaf.most_asked)
+            most, least = request.app.leaf.most_asked, rules.minimum_allocation
+            size = calc.ratio(request.amount, most)
             least_part = calc.ratio(calc.sub(most, least), most)
             often = single(single(request.reserved_again) / single(reserved))
             starvation = int(single(often * single(1.0 - min(size, least_part))))

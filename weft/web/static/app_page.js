@@ -1,7 +1,7 @@
 // One application: what it is, why it waits, its stages as a graph, its tasks over time.
 
 import { drawHead, drawWhy, frame, stageTable } from "./app_parts.js";
-import { drawTimes } from "./app_times.js";
+import { TimeView, drawTimes } from "./app_times.js";
 import { isEnded } from "./apps_page.js";
 import { Dag } from "./dag.js";
 import { asked, change, confirmed, count, h, plural, read } from "./util.js";
@@ -20,6 +20,8 @@ export function appPage({ argument, go, refresh }) {
     chosen = chosen === position ? -1 : position;
     redraw();
   });
+  parts.view = new TimeView(() => redraw());
+  parts.zoom.append(parts.view.element);
   parts.dag.append(dag.element);
   parts.tools.append(dag.tools);
   const stagePath = (position) => `/cluster/app/${argument}/stage/${position}`;

@@ -2,10 +2,9 @@
 
 import { isEnded, took } from "./apps_page.js";
 import { stageState } from "./dag.js";
-import { drawReasons } from "./reasons.js";
+import { drawReasons, inHours } from "./reasons.js";
 import { Table } from "./table.js";
 import {
-  ago,
   amounts,
   appState,
   badge,
@@ -14,6 +13,7 @@ import {
   h,
   kindOf,
   meter,
+  moment,
   percent,
   plural,
   shortName,
@@ -34,6 +34,7 @@ export function frame(id) {
     move: h("button", { class: "button", type: "button" }, "Move"),
     priority: h("button", { class: "button", type: "button" }, "Priority"),
     part: h("p", { class: "sub", hidden: true }),
+    zoom: h("span"),
     stages: h("div"),
     pair: h("div", { class: "pair" }),
     kill: h("button", { class: "button danger", type: "button" }, "Kill"),
@@ -83,6 +84,7 @@ export function frame(id) {
         null,
         h("h2", { id: "a-time" }, "Tasks over time"),
         h("span", { class: "grow" }),
+        parts.zoom,
         parts.by,
       ),
       parts.part,
@@ -146,7 +148,8 @@ export function drawHead(parts, { app, now_s: now }) {
   );
   const rows = [
     ["Took", duration(took(app, now))],
-    ["Submitted", ago(now - app.submitted_s)],
+    ["Submitted", moment(app.submitted_s, now)],
+    ...(app.finished_s ? [["Ended", moment(app.finished_s, now)]] : []),
     [
       "Waited for its master",
       app.started_s ? duration(app.started_s - app.submitted_s) : "still waits",
@@ -160,7 +163,7 @@ export function drawHead(parts, { app, now_s: now }) {
         (app.preempted ? `, ${count(app.preempted)} preempted` : ""),
     ],
     ["Holds", amounts(app.allocated, 0.005) || "nothing"],
-    ["Held so far", heldSoFar(app.held_s) || "nothing"],
+    ["Held so far", inHours(app.held_s) || "nothing"],
     ["Attempt", app.attempts ? String(app.attempts) : "none yet"],
     [
       "Master on",
@@ -173,17 +176,6 @@ export function drawHead(parts, { app, now_s: now }) {
   parts.diagnostics.hidden = !app.diagnostics;
   parts.diagnostics.textContent = app.diagnostics;
   parts.diagnostics.style.marginTop = "14px";
-}
-
-/** What it held, times how long: 3.2 vcore hours. */
-function heldSoFar(table) {
-  return Object.entries(table)
-    .filter(([name, value]) => value > 0 && (name === "vcores" || name === "memory_mb"))
-    .map(([name, value]) => {
-      const hours = (name === "memory_mb" ? value / 1024 : value) / 3600;
-      return `${Number(hours.toPrecision(3))} ${name === "vcores" ? "vcore" : "GB"} hours`;
-    })
-    .join(", ");
 }
 
 /** Why its stages wait. */

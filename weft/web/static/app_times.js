@@ -37,6 +37,67 @@ function planBars(plan) {
   }));
 }
 
+/** The part of the time that both charts show, and the buttons and keys that change it. */
+export class TimeView {
+  constructor(redraw) {
+    this.redraw = redraw;
+    this.part = null; // all of it
+    const button = (title, text, act) =>
+      h("button", { type: "button", class: "button small", "aria-label": title, title, onclick: act }, text);
+    this.whole = button("Show all of the time", "All", () => this.set(null));
+    this.element = h(
+      "span",
+      { class: "zoom", role: "group", "aria-label": "Part of the time" },
+      button("Zoom out", "−", () => this.by(2)),
+      button("Zoom in", "+", () => this.by(0.5)),
+      this.whole,
+    );
+    this.span = 1;
+  }
+
+  /** What is shown of `span` s. */
+  of(span) {
+    this.span = span;
+    this.whole.disabled = this.part === null;
+    if (this.part === null) return [0, span];
+    const [from, to] = this.part;
+    return from >= span ? [0, span] : [from, Math.min(to, span)];
+  }
+
+  by(factor) {
+    const [from, to] = this.of(this.span);
+    const [middle, half] = [(from + to) / 2, ((to - from) * factor) / 2];
+    if (2 * half >= this.span) this.set(null);
+    else if (2 * half > this.span / 2000) this.set([middle - half, middle + half]);
+  }
+
+  /** Move by a share of what is shown. */
+  move(share) {
+    const [from, to] = this.of(this.span);
+    const wide = to - from;
+    const start = Math.min(this.span - wide, Math.max(0, from + share * wide));
+    if (wide < this.span) this.set([start, start + wide]);
+  }
+
+  set(part) {
+    this.part = part && [Math.max(0, part[0]), Math.min(this.span, part[1])];
+    this.redraw();
+  }
+
+  key(event) {
+    const act = {
+      "+": () => this.by(0.5),
+      "-": () => this.by(2),
+      0: () => this.set(null),
+      ArrowLeft: () => this.move(-0.25),
+      ArrowRight: () => this.move(0.25),
+    }[event.key];
+    if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    act();
+  }
+}
+
 export function drawTimes(parts, { data, plan, planNote, by, chosen, groups, short }) {
   const actual = actualBars(data);
   const wanted = plan ? planBars(plan) : [];
@@ -47,6 +108,8 @@ export function drawTimes(parts, { data, plan, planNote, by, chosen, groups, sho
       ends.reduce((a, b) => Math.max(a, b), 0),
       plan?.bound_s ?? 0,
     ) * 1.01;
+  const view = parts.view.of(span);
+  const zoom = (from, to) => parts.view.set([from, to]);
   const two = parts.pair.clientWidth > 760;
   const width = Math.max(300, two ? (parts.pair.clientWidth - 26) / 2 : parts.pair.clientWidth);
   const groupOf = new Map(groups.flatMap((one, i) => one.members.map((stage) => [stage, i])));
@@ -77,10 +140,13 @@ export function drawTimes(parts, { data, plan, planNote, by, chosen, groups, sho
         )
       : h("div", null, h("h3", null, "As preferred"), h("p", { class: "sub" }, planNote)),
   ];
+  const focused = [...parts.pair.querySelectorAll(".gantt-box")].indexOf(document.activeElement);
   const top = [...parts.pair.querySelectorAll(".gantt-box")].map((box) => box.scrollTop);
   parts.pair.replaceChildren(...charts);
   [...parts.pair.querySelectorAll(".gantt-box")].forEach((box, i) => {
     box.scrollTop = top[i] ?? 0;
+    box.addEventListener("keydown", (event) => parts.view.key(event));
+    if (i === focused) box.focus({ preventScroll: true });
   });
 
   function chart(title, note, bars, found, other, marks) {
@@ -97,7 +163,7 @@ export function drawTimes(parts, { data, plan, planNote, by, chosen, groups, sho
       scrolling(
         "gantt-box",
         title,
-        gantt({ keys, depths, found, span, width, marks, chosen, label, tell, colourOf }),
+        gantt({ keys, depths, found, view, zoom, width, marks, chosen, label, tell, colourOf }),
       ),
     );
   }

@@ -2,7 +2,6 @@
 
 import { Table } from "./table.js";
 import {
-  ago,
   appState,
   badge,
   count,
@@ -10,6 +9,7 @@ import {
   h,
   kindOf,
   meter,
+  moment,
   percent,
   shortName,
 } from "./util.js";
@@ -93,7 +93,7 @@ export const appColumns = [
     rank: 2,
     num: true,
     value: (a) => a.submitted_s,
-    cell: (a) => ago(a.now_s - a.submitted_s),
+    cell: (a) => moment(a.submitted_s, a.now_s),
   },
   {
     key: "took",

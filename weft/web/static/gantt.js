@@ -6,6 +6,7 @@ const LEFT = 112;
 const TOP = 24;
 const LANE_FONT = "11.5px system-ui, sans-serif";
 const LANE = { most: 96, least: 16, pad: 4 };
+const CHOSEN_PX_MIN = 6; // less is a click
 const BAR = { most: 11, least: 1.5 };
 
 /** Bars grouped into lanes, packed without overlap; a bar is {stage, task, node, start, end, ...}. */
@@ -38,13 +39,15 @@ const laneHeight = (depth) => Math.max(LANE.least, barHeight(depth) * depth + LA
 
 /**
  * keys: the lanes in order with their labels; depths: how many bars each holds at once;
+ * view: [from, to] in s; zoom(from, to) is called when somebody chose a part with the pointer;
  * marks: {at, kind, text} vertical lines; chosen: the stage to stress, -1 for none.
  */
 export function gantt({
   keys,
   depths,
   found,
-  span,
+  view,
+  zoom,
   width,
   marks = [],
   chosen = -1,
@@ -52,7 +55,11 @@ export function gantt({
   tell,
   colourOf,
 }) {
-  const x = (at) => LEFT + (at / span) * (width - LEFT - 10);
+  const [first, last] = view;
+  const right = width - 10;
+  const x = (at) => LEFT + ((at - first) / (last - first)) * (right - LEFT);
+  const time = (px) => first + ((px - LEFT) / (right - LEFT)) * (last - first);
+  const inside = (at) => Math.min(right, Math.max(LEFT, x(at)));
   const parts = [];
   const boxes = [];
   const paths = new Map();
@@ -71,8 +78,9 @@ export function gantt({
     );
     const bar = barHeight(depth);
     for (const one of found.get(key)?.bars ?? []) {
-      const left = x(one.start);
-      const wide = Math.max(1, x(one.end) - left - (bar > 4 ? 0.75 : 0));
+      if (one.end < first || one.start > last) continue;
+      const left = inside(one.start);
+      const wide = Math.max(1, inside(one.end) - left - (bar > 4 ? 0.75 : 0));
       const top = y + LANE.pad / 2 + one.row * bar;
       const group = `${one.stage}|${one.kind}`;
       if (!paths.has(group)) paths.set(group, []);
@@ -82,14 +90,17 @@ export function gantt({
     y += high;
   });
   const height = y + 4;
-  const grid = ticks(span, width - LEFT, 90).map((at) => [
+  const steps = ticks(last - first, width - LEFT, 90);
+  const step = steps.length > 1 ? steps[1] : last - first;
+  const begin = Math.ceil(first / step - 1e-9) * step;
+  const grid = steps.map((at) => begin + at).filter((at) => at <= last).map((at) => [
     s("line", { class: "grid", x1: x(at), x2: x(at), y1: TOP - 4, y2: height }),
     s(
       "text",
       {
         x: x(at),
         y: 13,
-        "text-anchor": at === 0 ? "start" : x(at) > width - 24 ? "end" : "middle",
+        "text-anchor": x(at) < LEFT + 24 ? "start" : x(at) > width - 24 ? "end" : "middle",
       },
       tickText(at),
     ),
@@ -105,7 +116,7 @@ export function gantt({
     });
   });
   const lines = marks
-    .filter((mark) => mark.at <= span)
+    .filter((mark) => mark.at >= first && mark.at <= last)
     .map((mark) =>
       s(
         "line",
@@ -128,9 +139,40 @@ export function gantt({
     drawn,
     lines,
   );
-  svg.addEventListener("pointermove", (event) => {
+  const band = s("rect", { class: "chosen", y: TOP - 4, height: height - TOP + 4, width: 0 });
+  svg.append(band);
+  let from = -1;
+  const at = (event) => {
     const place = svg.getBoundingClientRect();
-    const [px, py] = [event.clientX - place.left, event.clientY - place.top];
+    const px = event.clientX - place.left;
+    return [Math.min(right, Math.max(LEFT, px)), event.clientY - place.top, px];
+  };
+  svg.addEventListener("pointerdown", (event) => {
+    const [px, , raw] = at(event);
+    if (event.button !== 0 || event.pointerType === "touch" || raw < LEFT) return;
+    from = px;
+    svg.setPointerCapture(event.pointerId);
+  });
+  svg.addEventListener("pointerup", (event) => {
+    const [to] = at(event);
+    const [a, b] = [Math.min(from, to), Math.max(from, to)];
+    const chose = from >= 0 && b - a >= CHOSEN_PX_MIN;
+    from = -1;
+    band.setAttribute("width", 0);
+    hideTip();
+    if (chose) zoom(time(a), time(b));
+  });
+  svg.addEventListener("pointermove", (event) => {
+    const [edge, py, px] = at(event);
+    if (from >= 0) {
+      const [a, b] = [Math.min(from, edge), Math.max(from, edge)];
+      band.setAttribute("x", a);
+      band.setAttribute("width", b - a);
+      const tasks = boxes.filter(([x1, x2]) => x2 > a && x1 < b).length;
+      const told = `${duration(time(a))} to ${duration(time(b))}: ${duration(time(b) - time(a))}`;
+      showTip(event, `${told}\n${count(tasks)} tasks run then; let go to see this part`);
+      return;
+    }
     const hit = boxes.find(
       ([x1, x2, y1, y2]) => px >= x1 - 1 && px <= x2 + 1 && py >= y1 && py < y2,
     );

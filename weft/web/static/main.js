@@ -1,7 +1,7 @@
 // The frame: which page is shown, when it reads anew, and the keys.
 
 import { pages } from "./pages.js";
-import { h, hideTip, read } from "./util.js";
+import { cluster, h, hideTip, read } from "./util.js";
 
 const SLOW_MS = 5000; // times that grow by themselves are drawn anew so often
 const FAST_MS = 900; // and what changes no more often than this
@@ -14,7 +14,7 @@ let again = false;
 let lastRead = 0;
 let waiting = 0;
 
-const LISTED = new Set(["apps", "nodes", "queues"]);
+const LISTED = new Set(["apps", "nodes", "queues", "events", "settings"]);
 const PLAYED = document.documentElement.dataset.played !== undefined; // a run that is over
 let player = null;
 
@@ -84,7 +84,7 @@ async function refresh() {
       shown.draw(data);
       document.title = `${shown.title} · Weft`;
       main.removeAttribute("aria-busy");
-      say("");
+      say(missing());
     }
   } catch (error) {
     if (shown === page) failed(shown, error);
@@ -94,6 +94,12 @@ async function refresh() {
     again = false;
     await refresh();
   }
+}
+
+/** What a router's members that are gone have is told to be missing. */
+function missing() {
+  if (!cluster.missing) return "";
+  return `Did not answer, and what they have is not shown: member ${cluster.missing}.`;
 }
 
 function failed(shown, error) {
@@ -169,7 +175,7 @@ function named() {
 
 // -- keys ---------------------------------------------------------------------------------------
 
-const PLACES = { o: "/cluster", a: "/cluster/apps", n: "/cluster/nodes", q: "/cluster/queues" };
+const PLACES = { o: "/cluster", a: "/cluster/apps", n: "/cluster/nodes", q: "/cluster/queues", e: "/cluster/events", s: "/cluster/settings" };
 let chord = 0;
 
 function rowStep(by) {
@@ -232,6 +238,7 @@ main.setAttribute("aria-busy", "true");
 main.append(h("p", { class: "empty" }, "Loading"));
 if (PLAYED) {
   state("", "A run that is over");
+  for (const name of ["events", "settings"]) document.querySelector(`#nav [data-page=${name}]`).remove();
   try {
     await play();
     show();

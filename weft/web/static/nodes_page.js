@@ -13,6 +13,7 @@ import {
   h,
   hideTip,
   meter,
+  moment,
   percent,
   resourceName,
   s,
@@ -304,7 +305,7 @@ export function nodePage({ argument, go, refresh }) {
         cell: (r) =>
           r.stage < 0
             ? "the master"
-            : h("a", { href: `/cluster/app/${r.app}/stage/${r.stage}` }, `stage ${r.stage + 1}`),
+            : h("a", { href: `/cluster/app/${r.app}/stage/${r.stage}` }, r.stageName || `stage ${r.stage}`),
       },
       {
         key: "since",
@@ -419,7 +420,7 @@ export function nodePage({ argument, go, refresh }) {
       const rows = [
         ["Rack", node.rack],
         ["Labels", node.labels.join(", ") || "–"],
-        ["Heard of", ago(node.now - node.beat)],
+        ["Heard of", moment(node.beat, node.now)],
         ["Address", node.address || "–"],
         ["Health", node.health || "–"],
         ...(node.lacking ? [["Host lacks", node.lacking]] : []),
@@ -428,10 +429,11 @@ export function nodePage({ argument, go, refresh }) {
         ...rows.map(([name, text]) => h("div", null, h("dt", null, name), h("dd", null, text))),
       );
       table.set(
-        data.containers.map(([app, name, stage, , , , start, , , container]) => ({
+        data.containers.map(([app, name, stageName, stage, , , , start, , , container]) => ({
           app,
           name,
           stage,
+          stageName,
           container,
           since: data.now_s - start,
         })),

@@ -2,9 +2,11 @@
 
 import { appPage } from "./app_page.js";
 import { appsPage } from "./apps_page.js";
+import { eventsPage } from "./events_page.js";
 import { nodePage, nodesPage } from "./nodes_page.js";
 import { overviewPage } from "./overview_page.js";
 import { queuesPage } from "./queues_page.js";
+import { settingsPage } from "./settings_page.js";
 import { stagePage } from "./stage_page.js";
 import { h } from "./util.js";
 
@@ -36,5 +38,7 @@ export const pages = {
   nodes: nodesPage,
   node: nodePage,
   queues: queuesPage,
+  events: eventsPage,
+  settings: settingsPage,
   nowhere: nowherePage,
 };

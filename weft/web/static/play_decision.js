@@ -1,28 +1,12 @@
 // What the scheduler had to choose from: the candidates of one decision, with the scores of each.
 
 import { jobColour } from "./play_cluster.js";
+import { figure, folded, known, label, meaning } from "./terms.js";
 import { amount, count, h, percent, plural, read, resourceName, scrolling } from "./util.js";
 
 const KEPT = 600;
 const LISTED = 12; // stages that were ruled out, before the rest is counted
-// what the terms of each matcher mean; the field's words are in docs/matching.md
-const TERMS = {
-  perf: ["perf", "the score that decides: preferred order × packing − eta × remaining work"],
-  pack: ["packing", "how well the demand fits what is free"],
-  overbook: ["overbook", "what it gains by starting on a full node"],
-  work: ["work left", "of the job: less goes first"],
-  deficit: ["deficit", "what its group is owed by fairness"],
-  eta: ["eta", "weighs remaining work against packing"],
-  alignment: ["alignment", "demand · what is free (Tetris)"],
-  dominant_share: ["dominant share", "what the job holds of its scarcest resource: least goes first"],
-  containers: ["holds", "containers: fewest goes first"],
-  path_s: ["path", "seconds of its longest remaining path: shortest goes first"],
-  mix: ["mix", "of remaining work and share: least goes first"],
-  place: ["place", "in the line"],
-};
-
-const number = (value) =>
-  value === 0 ? "0" : Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3);
+const SUMMANDS = new Set(["pri", "pack", "work"]); // without one of them perf cannot be added up
 
 /** The panel of one run. */
 export class DecisionPanel {
@@ -155,11 +139,13 @@ export class DecisionPanel {
     );
   }
 
-  _table(row, found) {
+  _table(row, told) {
+    const ranked = told.ranked.map(([job, stage, pending, scores]) => [job, stage, pending, folded(scores)]);
+    const found = { ...told, ranked };
     const all = [...new Set(found.ranked.flatMap(([, , , scores]) => Object.keys(scores)))];
     // what is the same for all tells nothing, but for the term that decides
     const terms = all.filter(
-      (name, i) => name !== "place" && (i === 0 || this._tells(found, name)),
+      (name, i) => name !== "place" && (i === 0 || SUMMANDS.has(name) || this._tells(found, name)),
     );
     const alone = found.ranked.length < 2;
     const guarantees = !terms.length && this.film.leaves.length > 1;
@@ -189,8 +175,8 @@ export class DecisionPanel {
               terms.map((name) =>
                 h(
                   "th",
-                  { scope: "col", class: "num", title: TERMS[name]?.[1] ?? name },
-                  h("span", null, TERMS[name]?.[0] ?? name.replaceAll("_", " ")),
+                  { scope: "col", class: "num", title: meaning(name) },
+                  h("span", null, label(name)),
                 ),
               ),
             ),
@@ -216,7 +202,7 @@ export class DecisionPanel {
                   return h(
                     "td",
                     { class: "num" },
-                    number(value),
+                    figure(value),
                     name === first &&
                       h("div", { class: "scorebar" }, h("div", { class: value < 0 ? "neg" : "", style: { width: bar(value) } })),
                   );
@@ -235,7 +221,7 @@ export class DecisionPanel {
   }
 
   _words(terms) {
-    const told = terms.filter((name) => TERMS[name]).map((name) => TERMS[name].join(": "));
+    const told = terms.filter(known).map((name) => `${label(name)}: ${meaning(name)}`);
     const without = "Each line is the matcher's choice without those above it";
     if (told.length) return `${without}. ${told.join("; ")}.`;
     return `${without}, in the order of the line: queue, priority, submission.`;

@@ -1,6 +1,7 @@
 // Queues: what each is promised, may take, holds, and is owed.
 
 import { chartColour, lineChart, rangeChoice } from "./chart.js";
+import { QueueForm } from "./queue_form.js";
 import { amounts, count, h, percent, scrolling } from "./util.js";
 
 const LINES_MAX = 6; // queues in a chart, the fullest
@@ -109,10 +110,14 @@ export function queuesPage({ refresh }) {
   sizes.observe(used);
   const body = h("tbody");
   const sub = h("p", { class: "sub" });
+  const form = new QueueForm(() => refresh());
+  const alter = h("button", { type: "button", class: "button", onclick: () => form.open() }, "Change queues");
+  // A run that is over has none that could be changed.
+  alter.hidden = document.documentElement.dataset.played !== undefined;
   const element = h(
     "div",
     { class: "page" },
-    h("div", { class: "head" }, h("h1", null, "Queues"), sub),
+    h("div", { class: "head" }, h("h1", null, "Queues"), sub, h("span", { class: "grow" }), alter),
     h(
       "section",
       { class: "panel flush", "aria-label": "Queues" },
@@ -188,6 +193,7 @@ export function queuesPage({ refresh }) {
         "Shares are of the whole cluster, by the resource that a queue holds most of. A deficit above zero is owed to the queue.",
       ),
     ),
+    form.element,
   );
   return {
     title: "Queues",

@@ -1,6 +1,7 @@
 // Why stages wait: reasons counted over nodes.
 
-import { count, h, meter, plural } from "./util.js";
+import { figure, folded, label, meaning } from "./terms.js";
+import { count, duration, h, meter, plural, scrolling } from "./util.js";
 
 const WHY_MAX = 12;
 const NAMES_MAX = 20;
@@ -15,7 +16,8 @@ export function drawReasons(element, stages, otherwise = "") {
       stage.stage,
       plural(stage.pending, "task") +
         (stage.altruistic ? `, ${count(stage.altruistic)} may wait` : ""),
-      nodes(stage)
+      [
+        ...nodes(stage)
         .sort((a, b) => b[1] - a[1])
         .map(([reason, number]) => {
           const text = `${plural(number, "node")}: ${reason}`;
@@ -26,6 +28,8 @@ export function drawReasons(element, stages, otherwise = "") {
             h("span", null, text),
           );
         }),
+        stage.turn && whoGoesFirst(stage),
+      ],
     ),
   );
   if (blamed.length > WHY_MAX)
@@ -61,3 +65,83 @@ const item = (title, note, reasons) =>
     h("div", null, h("strong", null, title), h("div", { class: "sub" }, note)),
     h("div", { class: "reasons" }, reasons),
   );
+
+/** Resource-seconds as hours: `1.2 vcore hours, 3 GB hours`. */
+export function inHours(table) {
+  return Object.entries(table)
+    .filter(([name, value]) => value > 0 && (name === "vcores" || name === "memory_mb"))
+    .map(([name, value]) => {
+      const hours = (name === "memory_mb" ? value / 1024 : value) / 3600;
+      return `${Number(hours.toPrecision(3))} ${name === "vcores" ? "vcore" : "GB"} hours`;
+    })
+    .join(", ");
+}
+
+/** A phone has room for the first term, which mostly decides. */
+const classAt = (i) => (i > 0 ? "num rank2" : "num");
+
+/** A contender by its number too: many jobs may have one name. */
+const named = (one) =>
+  one.app_id ? `${String(one.app_id).padStart(4, "0")} ${one.name}` : one.name || "another user’s";
+
+/** Where a stage stands in the matcher's order: who is ahead, by what, and when it starts. */
+function whoGoesFirst({ stage, pending, turn }) {
+  const before = turn.asks
+    ? `${turn.beyond ? "At least " : ""}${plural(turn.asks, "stage")} ${turn.asks === 1 ? "goes" : "go"} first ` +
+      `(${plural(turn.containers, "container")}, ${inHours(turn.work) || "no work declared"})`
+    : "It is next";
+  const starts =
+    turn.starts_in_s === null
+      ? "when it starts is not foreseen"
+      : `its first container starts in about ${duration(turn.starts_in_s)}` +
+        (turn.asks ? ", in room that they leave" : "");
+  const own = { app_id: 0, name: "this application", stage, pending, scores: turn.scores };
+  const rows = turn.first.map((one, i) => [i + 1, one]);
+  if (!turn.beyond) rows.push([turn.asks + 1, own]);
+  for (const [, one] of rows) one.scores = folded(one.scores);
+  const terms = [...new Set(rows.flatMap(([, one]) => Object.keys(one.scores)))];
+  return h(
+    "div",
+    { class: "turn" },
+    h("p", null, `${before}; ${starts}.`),
+    rows.length > 1 &&
+      scrolling(
+        "scroll",
+        `Who goes before ${stage}`,
+        h(
+          "table",
+          null,
+          h("caption", { class: "hide" }, `Who goes before ${stage}, by the order on ${turn.node_id}`),
+          h(
+            "thead",
+            null,
+            h(
+              "tr",
+              null,
+              ["Turn", "Application", "Stage", "Tasks"].map((name) => h("th", { scope: "col" }, name)),
+              terms.map((name, i) =>
+                h("th", { scope: "col", class: classAt(i), title: meaning(name) }, label(name)),
+              ),
+            ),
+          ),
+          h(
+            "tbody",
+            null,
+            rows.map(([place, one]) =>
+              h(
+                "tr",
+                { class: one === own ? "own" : "" },
+                h("td", null, String(place)),
+                h("td", null, named(one)),
+                h("td", null, one.stage || "–"),
+                h("td", { class: "num" }, count(one.pending)),
+                terms.map((name, i) =>
+                  h("td", { class: classAt(i) }, one.scores[name] === undefined ? "–" : figure(one.scores[name])),
+                ),
+              ),
+            ),
+          ),
+        ),
+      ),
+  );
+}

@@ -1,6 +1,6 @@
 // A table that sorts, filters and pages in the browser: only the rows of one page are elements.
 
-import { count, h } from "./util.js";
+import { apart, count, h, textWidth } from "./util.js";
 
 const SIZES = [25, 50, 100];
 
@@ -151,6 +151,7 @@ export class Table {
     const same =
       elements.length === this.body.children.length &&
       elements.every((element, i) => element === this.body.children[i]);
+    tellApart(elements);
     if (same) return;
     const focused = document.activeElement;
     this.body.replaceChildren(...elements);
@@ -179,4 +180,24 @@ const classOf = (column, ...more) =>
 function compare(a, b) {
   if (typeof a === "number" && typeof b === "number") return a - b;
   return String(a).localeCompare(String(b), "en", { numeric: true });
+}
+
+/** Names that were cut to the same text, though they are different, show where they differ. */
+function tellApart(rows) {
+  const alike = new Map();
+  for (const row of rows) {
+    for (const link of row.querySelectorAll("a[title]")) {
+      if (!link.textContent.includes("…")) continue;
+      const text = link.textContent;
+      alike.set(text, [...(alike.get(text) ?? []), link]);
+    }
+  }
+  for (const [text, links] of alike) {
+    const names = new Set(links.map((link) => link.title));
+    if (names.size < 2) continue;
+    for (const link of links) {
+      const others = [...names].filter((name) => name !== link.title);
+      link.textContent = apart(link.title, others, textWidth(text));
+    }
+  }
 }

@@ -55,6 +55,30 @@ export function duration(seconds) {
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
+const clock = { now_s: 0, now_ms: 0, scale: 1 }; // of the last answer; 0 ms: no time of day
+
+/** The time of day of a moment on the cluster's clock; null where it has none. */
+export function dated(at) {
+  if (!clock.now_ms || !(at > 0)) return null;
+  return new Date(clock.now_ms - ((clock.now_s - at) * 1000) / clock.scale);
+}
+
+const HOUR = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+
+/** How long ago, and at what time of day, with the date where that was not today. */
+export function moment(at, now) {
+  const date = dated(at);
+  if (!date) return ago(now - at);
+  const today = date.toDateString() === new Date().toDateString();
+  return h(
+    "time",
+    { datetime: date.toISOString(), title: date.toLocaleString() },
+    ago(now - at),
+    h("span", { class: "sub clock" }, `${today ? "" : `${DAY.format(date)} `}${HOUR.format(date)}`),
+  );
+}
+
 export const ago = (seconds) => (seconds < 1 ? "now" : `${duration(seconds)} ago`);
 
 /** Round moments of an axis of `span` s that is `width` wide, `apart` from each other at least. */
@@ -137,16 +161,22 @@ export function stageColour(position) {
   return `hsl(${(HUES[position % HUES.length] + turn) % 360} var(--stage-sat) var(--stage-light))`;
 }
 
+/** The numbers of members that did not answer, as text; of the newest answer. */
+export const cluster = { missing: "" };
+
 /** Read JSON; throws with the server's own words. */
 export async function read(path, options) {
   const response = await fetch(path, { headers: { Accept: "application/json" }, ...options });
   const text = await response.text();
+  cluster.missing = response.headers.get("Weft-Missing-Members") ?? "";
   const data = text ? JSON.parse(text) : {};
   if (!response.ok) {
     const error = new Error(data.RemoteException?.message ?? response.statusText);
     error.status = response.status;
     throw error;
   }
+  if (data.now_ms !== undefined)
+    Object.assign(clock, { now_s: data.now_s, now_ms: data.now_ms, scale: data.time_scale });
   return data;
 }
 
@@ -226,7 +256,7 @@ const TITLE_FONT = "600 12.5px system-ui, sans-serif";
 const canvas = document.createElement("canvas").getContext("2d");
 
 /** How wide a text is drawn, px. */
-export function textWidth(text, font) {
+export function textWidth(text, font = TITLE_FONT) {
   canvas.font = font;
   return canvas.measureText(text).width;
 }
@@ -248,3 +278,17 @@ export function middle(text, room, font = TITLE_FONT) {
 /** A name in a table, px wide: its middle goes, not the end that tells it from the others. */
 export const shortName = (text, room = 264, narrow = 84) =>
   middle(text, innerWidth > 720 ? room : narrow);
+
+/** A text cut so that what tells it from others that look alike is left. */
+export function apart(text, others, room, font = TITLE_FONT) {
+  const differs = (other) => {
+    let at = 0;
+    while (at < text.length && text[at] === other[at]) at += 1;
+    return at;
+  };
+  const from = Math.max(0, Math.min(...others.map(differs)) - 1);
+  let keep = text.length - from;
+  const cut = () => `…${text.slice(from, from + keep)}${from + keep < text.length ? "…" : ""}`;
+  while (keep > 3 && textWidth(cut(), font) > room) keep -= 1;
+  return cut();
+}

@@ -1,0 +1,93 @@
+"""Members in virtual time: jobs are spread as the live router spreads them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from lab.cli import weft
+from sim.cluster import Simulation
+from sim.members import Members
+from sim.recorder import Recorder
+from sim.settings import SimSettings
+from testkit.builders import job, stage
+from weft.model.cluster import cluster_from_text
+from weft.model.errors import InputError
+from weft.model.job import Job
+from weft.policies.presets import choose
+
+CLUSTER = cluster_from_text("8x4vcores,8192memory_mb")
+NEED = {"vcores": 1.0, "memory_mb": 512.0}
+
+
+def workload(count: int = 24, every_s: float = 2.0) -> list[Job]:
+    return [
+        replace(
+            job(f"j{at}", stage("a", 3 + at % 5, 4.0 + at % 3, NEED), stage("b", 2, 3.0, NEED)),
+            arrival_s=every_s * at,
+        )
+        for at in range(count)
+    ]
+
+
+def ran(count: int, jobs: list[Job], scheduler: str = "capacity") -> Recorder:
+    recorder = Recorder()
+    settings = SimSettings(choose(scheduler), seed=3, checks=True)
+    Members(CLUSTER, jobs, settings, recorder, count).run()
+    return recorder
+
+
+@pytest.mark.parametrize("scheduler", ["capacity", "graphene", "cobra"])
+def test_all_jobs_end_and_numbers_name_the_members(scheduler: str) -> None:
+    recorder = ran(4, workload(), scheduler)
+    assert {row.end for row in recorder.jobs} == {"SUCCEEDED"}
+    assert {row.app % 4 for row in recorder.jobs} == {0, 1, 2, 3}
+    columns = recorder.columns()
+    member_of_node = {name: (int(name[1:]) - 1) // 2 for name in columns.nodes}
+    nodes = np.array([member_of_node[name] for name in columns.nodes])
+    assert (nodes[columns.node] == (columns.app - 1) % 4).all()
+
+
+def test_a_run_is_repeated_to_the_last_decision() -> None:
+    assert ran(3, workload()).digest() == ran(3, workload()).digest()
+
+
+def test_one_member_decides_as_a_cluster_without_router() -> None:
+    alone = Recorder()
+    settings = SimSettings(choose("capacity"), seed=3, checks=True)
+    Simulation(CLUSTER, workload(), settings, alone).run()
+    assert ran(1, workload()).digest() == alone.digest()
+
+
+def test_work_is_even_where_jobs_are_alike() -> None:
+    alike = [replace(job(f"j{at}", stage("a", 4, 5.0, NEED)), arrival_s=0.0) for at in range(20)]
+    numbers = [row.app % 4 for row in ran(4, alike).jobs]
+    assert np.bincount(numbers).tolist() == [5, 5, 5, 5]
+
+
+def test_a_member_that_is_full_gets_no_more() -> None:
+    large = job("large", stage("a", 400, 10.0, NEED))
+    small = [replace(job(f"s{at}", stage("a", 1, 1.0, NEED)), arrival_s=20.0) for at in range(6)]
+    rows = ran(2, [large, *small]).jobs
+    assert {row.app % 2 for row in rows[1:]} == {1 - rows[0].app % 2}
+
+
+def test_more_members_than_nodes_are_refused() -> None:
+    with pytest.raises(InputError, match="1 to 8"):
+        Members(CLUSTER, workload(), SimSettings(choose("capacity")), Recorder(), 9)
+
+
+def test_the_command_writes_a_run(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.jsonl"
+    table = {"name": "s", "tasks": 4, "demand": NEED, "duration_s": 3}
+    lines = [json.dumps({"name": f"j{at}", "stages": [table]}) for at in range(4)]
+    file.write_text("\n".join(lines))
+    words = ["simulate", str(file), "--cluster", "4x4vcores,8192memory_mb", "--members", "2"]
+    done = CliRunner().invoke(weft, [*words, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (summary["states"], summary["members"]) == ({"SUCCEEDED": 4}, 2)
+    assert "--members 2" in summary["command"]

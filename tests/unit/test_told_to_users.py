@@ -1,0 +1,208 @@
+"""What commands tell their users: what is missing, what was chosen, where and when."""
+
+import re
+import subprocess
+import sys
+from datetime import datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import lab.bench.dask
+import lab.bench.live
+import lab.bench.sim
+from lab.cli import weft
+from lab.commands.plan import explained
+from lab.studies import grid
+from lab.studies.grid import read_grid
+from rm.ledger.asks import AskRows
+from rm.ledger.ledger import AppColumns, NodeColumns, QueueColumns, UserColumns
+from testkit.manager import Rig
+from weft.client import show
+from weft.client.commands_local import _settings
+from weft.client.logs import Wanted, print_logs
+from weft.model.errors import InputError
+from weft.model.extras import MissingExtraError
+from weft.protocol.requests import ContainerReport
+
+JOB = """
+name: small
+stages: [{name: a, tasks: 2, duration_s: 2, demand: {vcores: 1, memory_mb: 512}}]
+"""
+
+
+def test_a_simulation_says_at_which_pace_it_ran(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    command = ["simulate", str(tmp_path / "job.yaml"), "--cluster", "1x4vcores,4096memory_mb"]
+    for pace in ("yarn", "prompt"):
+        said = CliRunner().invoke(weft, [*command, "--pace", pace])
+        assert f"pace {pace}: " in said.output, said.output
+
+
+def test_the_troublesome_tasks_are_named() -> None:
+    part = {"tasks": 5, "troublesome": 3, "troublesome_ranges": [[1, 2], [4, 4]]}
+    names = [f"a[{n}]" for n in range(5)]
+    (line,) = explained({"parts": [part]}, names)
+    assert line == "part 1: tasks 5, troublesome 3 (a[1] to a[2], a[4])"
+
+
+def test_the_files_of_a_grid_are_found_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "grids").mkdir()
+    (tmp_path / "grids" / "job.yaml").write_text(JOB)
+    text = "{workloads: [job.yaml, elsewhere.yaml], clusters: [2x4vcores], schedulers: [fifo]}"
+    (tmp_path / "grids" / "grid.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    found = read_grid(Path("grids/grid.yaml"))
+    assert found.workloads == ("grids/job.yaml", "elsewhere.yaml")
+    assert found.clusters == ("2x4vcores",)
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def tables(page: str) -> dict[str, list[str]]:
+    """The code words in the first column of each table of a page, by the table's heading."""
+    found: dict[str, list[str]] = {}
+    head = ""
+    for before, line in pairwise((DOCS / page).read_text().splitlines()):
+        if not line.startswith("|"):
+            continue
+        first = line.split("|")[1]
+        if not before.startswith("|"):
+            head = first.strip()
+        elif not first.startswith("---"):
+            found.setdefault(head, []).extend(re.findall(r"`([a-z_]+)", first))
+    return found
+
+
+def test_the_keys_of_a_grid_are_those_of_the_docs() -> None:
+    assert sorted(tables("formats.md")["key of GRID"]) == sorted(grid._KEYS)
+
+
+# What the core and the helpers of matchers need of a view.
+NOT_FOR_MATCHERS = {"idle_limits", "room", "sites", "watch", "set_aside", "put_back"}
+NOT_FOR_MATCHERS |= {"forget", "ban"}
+
+
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        ("`view.rows`", AskRows),
+        ("`view.nodes`", NodeColumns),
+        ("`view.apps`", AppColumns),
+        ("`view.users`", UserColumns),
+        ("`view.by_queue`", QueueColumns),
+    ],
+)
+def test_the_columns_that_a_matcher_sees_are_those_of_the_docs(head: str, kind: type) -> None:
+    (named,) = [words for name, words in tables("policies.md").items() if name.startswith(head)]
+    assert sorted(named) == sorted(kind.__annotations__)
+
+
+def test_the_view_of_a_matcher_is_that_of_the_docs() -> None:
+    rig = Rig()
+    rig.add_node("n1")
+    view = rig.manager.books.view
+    public = {name for name in dir(view) if not name.startswith("_")}
+    found = tables("policies.md")
+    assert sorted(found["of the view"]) == sorted(public - NOT_FOR_MATCHERS)
+    assert [
+        name for name in found["`view.queues`, by queue slot"] if not hasattr(view.queues, name)
+    ] == []
+
+
+def _without(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
+    for module in modules:
+        monkeypatch.setitem(sys.modules, module, None)
+
+
+def test_a_bench_names_the_extra_that_a_case_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    _without(monkeypatch, "dask")
+    with pytest.raises(MissingExtraError, match=r"pip install 'weft-rm\[dask\]'"):
+        lab.bench.dask.measure("Dask", 1, 1)
+    (row,) = [lab.bench.live._tried("Dask", lambda name: lab.bench.dask.measure(name, 1, 1))]
+    assert "weft-rm[dask]" in str(row["skipped"])
+
+
+def test_a_bench_names_the_folder_of_data_that_it_misses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEFT_DATA", str(tmp_path))
+    row = lab.bench.sim.case("alibaba hour slice, 4,000 nodes")
+    assert "WEFT_DATA" in str(row["skipped"])
+
+
+def test_the_environment_of_agents_names_its_extra() -> None:
+    code = "import sys; sys.modules['gymnasium'] = None; import weft.gym"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert "pip install 'weft-rm[gym]'" in done.stderr.splitlines()[-1]
+
+
+def test_settings_of_a_live_cluster_are_written_as_for_a_simulation() -> None:
+    given: dict[str, Any] = {"rm_set": ("max_attempts=5",), "nm_set": (), "am_set": ()}
+    given |= {"web_set": (), "nodes": None, "cluster": ""}
+    pairs = ["manager.max_attempts=3", "node.log_size_mb=1", "matcher.fill=all"]
+    found = _settings(given | {"options": pairs, "scheduler": "fifo"})
+    assert found.flags["rm"] == ("max_attempts=3", "max_attempts=5")
+    assert found.flags["nm"] == ("log_size_mb=1",)
+    assert found.options == {"matcher.fill": "all"}
+    with pytest.raises(InputError, match=r"manager\.NAME"):
+        _settings({**given, "rm_set": (), "options": ["boss.x=1"], "scheduler": "fifo"})
+
+
+def test_yarns_wire_is_refused_where_nothing_would_run() -> None:
+    said = CliRunner().invoke(weft, ["up", "--hadoop", "--any-ports"], standalone_mode=False)
+    assert "--mode process" in str(said.exception)
+
+
+def test_one_word_for_processes_and_one_for_draws() -> None:
+    for command, flag in (
+        ("fuzz", "--workers"),
+        ("replay", "--workers"),
+        ("study", "--workers"),
+        ("whatif", "--draws"),
+        ("predict", "--draws"),
+    ):
+        assert flag in CliRunner().invoke(weft, [command, "--help"]).output
+        assert "--jobs" not in CliRunner().invoke(weft, [command, "--help"]).output
+
+
+def test_a_time_of_day_goes_by_the_pace_of_the_clusters_clock() -> None:
+    """Sixty seconds of a clock ten times as fast are six of the wall's."""
+    found = show.time_of_day(940.0, 1_000.0, 10.0)
+    wanted = datetime.now().astimezone() - timedelta(seconds=6)
+    near = {f"{wanted + timedelta(seconds=s):%H:%M:%S}" for s in (-1, 0, 1)}
+    assert found.split()[-1] in near
+    assert len(show.time_of_day(0.0, 2 * 86_400.0, 1.0)) == len("2026-11-27 02:07:48")
+
+
+class Unwritten:
+    """A cluster whose tasks are emulated."""
+
+    def containers(self, app: int) -> tuple[ContainerReport, ...]:
+        return tuple(
+            ContainerReport(number, "n1", "a", number, 0, "SUCCEEDED", 1.0, 2.0, "n1:1")
+            for number in range(24)
+        )
+
+    def read_log(self, report: ContainerReport, stream: str) -> bytes:
+        raise InputError("container", self.why)
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
+def test_logs_that_nobody_wrote_are_told_in_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = Unwritten("node 'n1' has no stdout of this container")
+    print_logs(kept, 1, Wanted("", None, ("stdout",), None))  # type: ignore[arg-type]
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 2
+    assert "24 logs cannot be read" in said.err

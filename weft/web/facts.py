@@ -1,0 +1,45 @@
+"""Facts of the manager as rows of a page: when, what, about whom, and the rest in words."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft.client.facts import app_of
+from weft.client.text import number
+from weft.model.ids import format_app, format_container
+
+_ABOUT = {"fact", "now_s", "app", "attempt", "container", "node", "queue"}
+
+
+def told(
+    fact: Mapping[str, Any], cluster_ts: int, types: Sequence[str], names: Mapping[int, str]
+) -> list[Any]:
+    """Return (time, kind, application's id, its name, node, the rest in words)."""
+    app = app_of(fact)
+    words = []
+    if "container" in fact:
+        words.append(format_container(cluster_ts, int(fact["container"])))
+    if fact.get("queue"):
+        words.append(str(fact["queue"]))
+    words += [
+        f"{key.replace('_', ' ')} {_value(key, value, types)}"
+        for key, value in fact.items()
+        if key not in _ABOUT and value not in ("", [], None, -1)
+    ]
+    where = str(fact.get("node") or fact.get("node_id") or "")
+    return [
+        round(float(fact["now_s"]), 3),
+        str(fact["fact"]),
+        format_app(cluster_ts, app) if app else "",
+        names.get(app, ""),
+        where,
+        ", ".join(words),
+    ]
+
+
+def _value(key: str, value: Any, types: Sequence[str]) -> str:
+    if key in ("demand", "capacity") and isinstance(value, list):
+        pairs = zip(types, value, strict=False)
+        return " ".join(f"{name} {number(amount)}" for name, amount in pairs if amount)
+    if isinstance(value, list):
+        return " ".join(_value("", item, types) for item in value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
