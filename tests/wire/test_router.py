@@ -104,6 +104,37 @@ async def test_a_member_that_starts_may_have_a_submission() -> None:
 
 
 @run
+async def test_a_member_whose_answer_was_seen_is_not_missing_from_what_is_listed_next() -> None:
+    async def ask(request: Any, caller: Caller) -> Any:
+        if isinstance(request, ListApplications):
+            return Page((report(1, 0.0),))
+        return UP if isinstance(request, GetMetrics) else report(1, 0.0)
+
+    async def never(request: Any, caller: Caller) -> Any:
+        raise AssertionError("it was not there yet")
+
+    async def serve(answer: Callable[[Any, Caller], Any], port: int = 0) -> tuple[Server, str]:
+        server = Server("127.0.0.1", port)
+        add_client_service(server, answer, _nothing)
+        return server, await server.start()
+
+    before, address = await serve(never)
+    await before.stop()
+    router = Router([address])
+    await router.look()
+    member, _ = await serve(ask, int(address.rpartition(":")[2]))
+    door, at = await serve(router.ask)
+    try:
+        async with AsyncClient(at) as client:
+            assert (await client.application(1)).app_id == 1
+            assert [one.app_id for one in await client.applications()] == [1]
+    finally:
+        await router.close()
+        await door.stop()
+        await member.stop()
+
+
+@run
 async def test_a_submission_that_a_member_has_is_found_beside_one_that_is_gone() -> None:
     def has(request: Any) -> Any:
         assert isinstance(request, FindSubmission)

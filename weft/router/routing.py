@@ -79,10 +79,14 @@ class Member:
         """Ask for a caller; raises WeftError where the member does not answer."""
         user = "" if caller.everything else caller.user
         try:
-            return await self.connection.ask(request, patience_s, user)
+            answer = await self.connection.ask(request, patience_s, user)
         except UnreachableError as error:
             text = f"{MEMBER_GONE}{self.number} ({error})"
             raise UnreachableError(text, sent=error.sent) from None
+        if not self.standing.up:
+            # Whoever saw its answer must not be told afterwards that it is gone.
+            await self.look()
+        return answer
 
     async def stands(self, request: GetManager, caller: Caller) -> ManagerReport:
         """Return what its manager says of itself, or that it cannot be reached."""
