@@ -270,6 +270,8 @@ def settle(books: Books, app: App) -> None:
     if app.state is AppState.RUNNING or app.slot < 0 or app.state not in OVER:
         return
     if books.ledger.apps.containers[app.slot]:
+        if not _master_runs(app):
+            books.matcher.app_over(books.view, app.slot)
         return
     books.matcher.app_left(books.view, app.slot, books.now)
     books.ledger.close_app(app.slot)
@@ -284,6 +286,18 @@ def settle(books: Books, app: App) -> None:
     if app.nodes or app.job.master is not None or books.with_files:
         _clean_up(books, app)
     remember(books, app)
+
+
+def _master_runs(app: App) -> bool:
+    """Return whether the master's container runs on, which nobody ordered to stop."""
+    attempt = app.attempt
+    master = None if attempt is None else attempt.master
+    return (
+        attempt is not None
+        and master is not None
+        and master.container_id in attempt.holdings
+        and master.state is not RmContainerState.STOPPING
+    )
 
 
 def _clean_up(books: Books, app: App) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from weft.model.job import Edge, EdgeKind, Job, Preference, Stage, TaskOverride, TaskPairs
 from weft.model.plan import Plan, pri_scores
-from weft.model.queues import RUNNING, STOPPED, QueueSpec
+from weft.model.queues import RUNNING, STOPPED, Absolute, QueueSpec
 from weft.model.resources import Kind, ResourceType, ResourceTypes
 from weft.protocol import requests
 from weft.tape.records import hints_of
@@ -21,6 +21,7 @@ from weft.tape.records import hints_of
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 NAME = st.text("abcdefgh_é", min_size=1, max_size=6)
 AMOUNT = st.floats(0, 1e12, allow_nan=False)
+NAMED = st.dictionaries(NAME, AMOUNT, max_size=2)
 WIDE = st.integers(0, 2**63 - 1)
 SIGNED = st.integers(-(2**31), 2**31 - 1)
 COUNT = st.integers(0, 2**31 - 1)
@@ -102,7 +103,7 @@ def queue_trees(draw: st.DrawFn) -> QueueSpec:
         return QueueSpec(
             name,
             part,
-            draw(st.floats(part, 1)),
+            draw(st.floats(0, 1)),
             user_limit=draw(st.floats(0, 1)),
             user_limit_factor=draw(st.just(float("inf")) | st.floats(0.1, 9)),
             max_user_applications=draw(st.integers(-1, 9)),
@@ -111,7 +112,10 @@ def queue_trees(draw: st.DrawFn) -> QueueSpec:
             priority=draw(SIGNED.filter(lambda number: number > -(2**31))),
             order=draw(st.sampled_from(["", "fair", "priority"])),
             labels=draw(st.dictionaries(NAME, st.tuples(st.floats(0, 1), st.floats(0, 1)))),
-            user_weights=draw(st.dictionaries(NAME, st.floats(0.1, 9), max_size=2)),
+            absolute=draw(
+                st.dictionaries(NAME | st.just(""), st.builds(Absolute, NAMED, NAMED), max_size=2)
+            ),
+            user_weights=draw(st.dictionaries(NAME, st.floats(0, 9), max_size=2)),
             state=draw(st.sampled_from([RUNNING, STOPPED])),
             children=tuple(children),
         )

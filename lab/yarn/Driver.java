@@ -282,6 +282,15 @@ public final class Driver {
   private void submit(JsonNode told) {
     Job job = new Job(told);
     jobs.put(job.number, job);
+    try {
+      job.checkMaster();
+    } catch (org.apache.hadoop.yarn.exceptions.InvalidResourceRequestException refused) {
+      // RMAppManager does so before the scheduler hears of an application
+      job.over = true;
+      queues.add(row(job.number, ""));
+      rejected.add(row(round, job.number, refused.getMessage()));
+      return;
+    }
     context.getRMApps().put(job.app, job.record);
     int priority = told.path("priority").asInt(0);
     String user = told.path("user").asText("u");
@@ -311,11 +320,8 @@ public final class Driver {
     while (System.currentTimeMillis() == now) {
       Thread.onSpinWait();
     }
-    if (told.has("am")) {
-      JsonNode am = told.get("am");
-      List<ResourceRequest> first = new ArrayList<>();
-      first.add(request(0, "*", am, 1, true));
-      allocate(job, first);
+    if (job.first != null) {
+      allocate(job, new ArrayList<>(job.first));
     } else {
       job.up = true;
     }
@@ -332,10 +338,9 @@ public final class Driver {
     Resource size = Resource.newInstance(of.get("mem").asLong(), of.path("vcores").asInt(1));
     ResourceRequest made =
         ResourceRequest.newInstance(Priority.newInstance(priority), place, size, count, relax);
-    if (of.has("label")) {
+    // YARN refuses a label beside a place, and sets the queue's default one where none is said
+    if (of.has("label") && place.equals("*")) {
       made.setNodeLabelExpression(of.get("label").asText());
-    } else {
-      made.setNodeLabelExpression("");
     }
     return made;
   }
@@ -545,6 +550,7 @@ public final class Driver {
     final ApplicationAttemptId attempt;
     final RMApp record;
     final ApplicationSubmissionContext submission;
+    final List<ResourceRequest> first;
     final Set<Integer> sent = new HashSet<>();
     final Map<Integer, Integer> lasts = new HashMap<>();
     Container master;
@@ -563,12 +569,7 @@ public final class Driver {
       submission.setApplicationName(told.path("name").asText("app"));
       submission.setUnmanagedAM(!told.has("am"));
       submission.setPriority(Priority.newInstance(told.path("priority").asInt(0)));
-      List<ResourceRequest> first =
-          told.has("am") ? Collections.singletonList(request(0, "*", told.get("am"), 1, true)) : null;
-      if (first != null) {
-        first.get(0).setCapability(scheduler.getNormalizedResource(
-            first.get(0).getCapability(), scheduler.getMaximumResourceCapability()));
-      }
+      first = told.has("am") ? Collections.singletonList(request(0, "*", told.get("am"), 1, true)) : null;
       RMAppAttemptMetrics metrics = new RMAppAttemptMetrics(attempt, context);
       RMAppAttempt current = like(RMAppAttempt.class, (proxy, method, values) -> {
         switch (method.getName()) {
@@ -593,6 +594,22 @@ public final class Driver {
       });
     }
 
+    /** As RMAppManager does: a master gets the queue's default label, and is refused where it is too large. */
+    void checkMaster() throws org.apache.hadoop.yarn.exceptions.InvalidResourceRequestException {
+      if (first == null) {
+        return;
+      }
+      ResourceRequest master = first.get(0);
+      String label = conf.get("yarn.resourcemanager.node-labels.am.default-node-label-expression");
+      if (master.getNodeLabelExpression() == null || master.getNodeLabelExpression().isEmpty()) {
+        master.setNodeLabelExpression(label == null || label.isEmpty() ? null : label);
+      }
+      Resource most = scheduler.getMaximumResourceCapability(submission.getQueue());
+      SchedulerUtils.normalizeAndValidateRequest(
+          master, most, submission.getQueue(), false, context, null, scenario.has("labels"));
+      master.setCapability(scheduler.getNormalizedResource(master.getCapability(), most));
+    }
+
     void ask() {
       List<ResourceRequest> all = new ArrayList<>();
       int at = 0;
@@ -614,9 +631,18 @@ public final class Driver {
         }
         at++;
       }
-      if (!all.isEmpty()) {
-        allocate(this, all);
+      if (all.isEmpty()) {
+        return;
       }
+      String queue = queueOf(this);
+      try {
+        // ApplicationMasterService does so: what a queue cannot have makes the whole call fail
+        org.apache.hadoop.yarn.server.resourcemanager.RMServerUtils.normalizeAndValidateRequests(
+            all, scheduler.getMaximumResourceCapability(queue), queue, scheduler, context, scenario.has("labels"));
+      } catch (org.apache.hadoop.yarn.exceptions.InvalidResourceRequestException refused) {
+        return;
+      }
+      allocate(this, all);
     }
 
     boolean relaxedRack(JsonNode ask, boolean relax) {
@@ -644,11 +670,52 @@ public final class Driver {
       if (master != null) {
         up = true;
       }
-      if (told.has("until") && round >= told.get("until").asInt()) {
+      if (told.has("until") && round >= told.get("until").asInt() && up) {
         over = true;
-        tell(new AppAttemptRemovedSchedulerEvent(attempt, RMAppAttemptState.FINISHED, false));
-        tell(new AppRemovedSchedulerEvent(app, RMAppState.FINISHED));
+        if (master == null) {
+          removed();
+        } else {
+          finish();
+        }
       }
+    }
+
+    /** A master that is done gives everything back; its own container ends with its node's next heartbeat. */
+    void finish() {
+      List<ResourceRequest> none = new ArrayList<>();
+      int at = 0;
+      for (JsonNode ask : told.get("asks")) {
+        if (sent.contains(at++)) {
+          for (String kind : new String[] {"hosts", "racks"}) {
+            ask.path(kind).fieldNames().forEachRemaining(e -> none.add(request(ask.path("pri").asInt(1), e, ask, 0, true)));
+          }
+          none.add(request(ask.path("pri").asInt(1), "*", ask, 0, ask.path("relax").asBoolean(true)));
+        }
+      }
+      List<ContainerId> held = new ArrayList<>();
+      for (RMContainer one : scheduler.getSchedulerApplications().get(app).getCurrentAppAttempt().getLiveContainers()) {
+        if (!one.getContainerId().equals(master.getId())) {
+          held.add(one.getContainerId());
+        }
+      }
+      try {
+        org.apache.hadoop.yarn.server.resourcemanager.RMServerUtils.normalizeAndValidateRequests(
+            none, scheduler.getMaximumResourceCapability(queueOf(this)), queueOf(this), scheduler, context,
+            scenario.has("labels"));
+      } catch (org.apache.hadoop.yarn.exceptions.InvalidResourceRequestException refused) {
+        none.clear();
+      }
+      scheduler.allocate(attempt, none, null, held, null, null, new ContainerUpdates());
+      dispatcher.drain();
+      Machine machine = machines.get(master.getNodeId().getHost());
+      machine.runs.removeIf(run -> run[1].equals(master.getId()));
+      machine.runs.add(new Object[] {round + 1, master.getId()});
+    }
+
+    /** As RMAppAttemptImpl does once the master's container has ended, or at once without one. */
+    void removed() {
+      tell(new AppAttemptRemovedSchedulerEvent(attempt, RMAppAttemptState.FINISHED, false));
+      tell(new AppRemovedSchedulerEvent(app, RMAppState.FINISHED));
     }
   }
 
@@ -701,8 +768,13 @@ public final class Driver {
 
     void update() {
       List<Object[]> left = new ArrayList<>();
+      List<Job> finished = new ArrayList<>();
       for (Object[] run : runs) {
         if ((int) run[0] <= round || ordered.contains(run[1])) {
+          Job job = jobs.get(((ContainerId) run[1]).getApplicationAttemptId().getApplicationId().getId());
+          if (job.over && job.master != null && run[1].equals(job.master.getId())) {
+            finished.add(job);
+          }
           ended.add(ContainerStatus.newInstance((ContainerId) run[1], ContainerState.COMPLETE, "", 0));
         } else {
           left.add(run);
@@ -720,6 +792,9 @@ public final class Driver {
       scheduler.handle(event);
       nanos.add(THREADS.getCurrentThreadCpuTime() - start);
       dispatcher.drain();
+      for (Job job : finished) {
+        job.removed();
+      }
       SchedulerNode known = scheduler.getNodeTracker().getNode(id);
       if (fair) {
         List<RMContainer> now = known.getCopiedListOfRunningContainers();

@@ -290,6 +290,106 @@ class _Sized(_Draw):
         return found
 
 
+class _Modes(_Draw):
+    """One whose queues have amounts, weights or percentages, and whose applications end.
+
+    Queues name default labels, maxima below their capacities and what a container may have.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.rng = np.random.default_rng([seed, 47])
+        self.labelled = bool(self.rng.random() < 0.3)
+        self.amounts = bool(self.rng.random() < 0.5)
+        self.drawn = super().machines()
+
+    def machines(self) -> list[Table]:
+        """Return the nodes: queues' amounts go by them."""
+        return self.drawn
+
+    def settings(self) -> None:
+        """Draw the label of masters, too."""
+        super().settings()
+        if self.labelled and self.rng.random() < 0.2:
+            name = "yarn.resourcemanager.node-labels.am.default-node-label-expression"
+            self.configuration[name] = "gpu"
+
+    def whole(self, label: str) -> tuple[float, float]:
+        """Return the memory and the vcores of the nodes with a label."""
+        nodes = [node for node in self.drawn if node.get("label", "") == label]
+        return sum(node["mem"] for node in nodes), sum(node["vcores"] for node in nodes)
+
+    def queues(self, path: str, depth: int) -> None:
+        """Draw the queues below one, all of one mode."""
+        count = int(self.one(1, 2, 2, 3, 4))
+        names = [f"q{len(self.leaves)}d{depth}{number}" for number in range(count)]
+        self.configuration[f"{CAPACITY}{path}.queues"] = ",".join(names)
+        weights = not self.amounts and self.rng.random() < 0.5
+        labels = ["", "gpu"] if self.labelled else [""]
+        parts = {label: self.split(count) for label in labels}
+        for at, name in enumerate(names):
+            if self.labelled:
+                self.configuration[f"{CAPACITY}{path}.{name}.accessible-node-labels"] = "gpu"
+            for label in labels:
+                own = f"accessible-node-labels.{label}." if label else ""
+                prefix = f"{CAPACITY}{path}.{name}.{own}"
+                if self.amounts:
+                    self.amount(path, prefix, label, parts[label][at] / 100)
+                else:
+                    self.part(prefix, parts[label][at], weights=weights)
+            if depth < 3 and self.rng.random() < 0.3:
+                self.queues(f"{path}.{name}", depth + 1)
+            else:
+                self.leaf(f"{CAPACITY}{path}.{name}.", name)
+
+    def amount(self, path: str, prefix: str, label: str, part: float) -> None:
+        """Draw what a queue has in amounts: memory and vcores of unlike parts."""
+        given, own = self.configuration, f"accessible-node-labels.{label}." if label else ""
+        above = given.get(f"{CAPACITY}{path}.{own}capacity") if path != "root" else None
+        if above is None:
+            memory, vcores = (one * float(self.one(0.7, 1.0, 1.3)) for one in self.whole(label))
+        else:
+            memory, vcores = (float(one.split("=")[1]) for one in above.strip("[]").split(","))
+        least = int(memory * part) + 1024 * (path == "root"), max(1, int(vcores * part))
+        least = (max(1, least[0]), least[1] * int(self.one(1, 1, 2)))
+        given[prefix + "capacity"] = f"[memory={least[0]},vcores={least[1]}]"
+        if path == "root" and self.rng.random() < 0.5:
+            more = float(self.one(1.0, 1.5, 3.0))
+            most = int(least[0] * more), int(least[1] * float(self.one(1.0, 2.0, 8.0)))
+            given[prefix + "maximum-capacity"] = f"[memory={most[0]},vcores={most[1]}]"
+
+    def part(self, prefix: str, share: float, *, weights: bool) -> None:
+        """Draw a queue's weight or percentage, and a maximum that may be below it."""
+        weight = float(self.one(0.5, 1, 2, 3))
+        self.configuration[prefix + "capacity"] = f"{weight:g}w" if weights else share
+        most = self.one(None, None, 100, round(share / 2, 1), round(min(100, share * 1.5 + 5), 1))
+        if most is not None:
+            self.configuration[prefix + "maximum-capacity"] = most
+
+    def leaf(self, prefix: str, name: str) -> None:
+        """Draw a default label and what a container may have, too."""
+        super().leaf(prefix, name)
+        given = self.configuration
+        if self.labelled and self.rng.random() < 0.4:
+            given[prefix + "default-node-label-expression"] = "gpu"
+        if self.rng.random() < 0.2:
+            given[prefix + "maximum-allocation-mb"] = self.one(2048, 4096)
+        if self.rng.random() < 0.1:
+            given[prefix + "user-limit-factor"] = self.one(-3, 0, 0.25)
+        if self.rng.random() < 0.1:
+            given[f"{prefix}user-settings.u2.weight"] = 0
+
+    def applications(self, nodes: list[Table]) -> list[Table]:
+        """Draw who ends when, and labels of masters."""
+        found = super().applications(nodes)
+        for app in found:
+            if self.rng.random() < 0.4:
+                app["until"] = app["at"] + int(self.rng.integers(2, 15))
+            if self.labelled and "am" in app and self.rng.random() < 0.3:
+                app["am"]["label"] = self.one("", "gpu")
+        return found
+
+
 FAIR = "yarn.scheduler.fair."
 
 
@@ -457,7 +557,7 @@ def scenario(seed: int, kind: str = "random") -> Table:
     """Return the scenario of a seed."""
     if kind in _FAIR_KINDS:
         return _fair_scenario(seed, kind)
-    kinds = {"preempting": _Preempting, "parallel": _Parallel, "sized": _Sized}
+    kinds = {"preempting": _Preempting, "parallel": _Parallel, "sized": _Sized, "modes": _Modes}
     draw = kinds.get(kind, _Draw)(seed)
     draw.settings()
     draw.queues("root", 1)
@@ -494,7 +594,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="0:1000")
     parser.add_argument(
         "--kind",
-        choices=("random", "preempting", "parallel", "sized", *_FAIR_KINDS),
+        choices=("random", "preempting", "parallel", "sized", "modes", *_FAIR_KINDS),
         default="random",
     )
     chosen = parser.parse_args()

@@ -35,6 +35,7 @@ from weft.protocol.messages import (
     Ask,
     AskType,
     AttemptAccepted,
+    AttemptFinished,
     AttemptRegistered,
     ContainerEnd,
     ContainersAsked,
@@ -124,6 +125,7 @@ class Loop:
         self._sent: set[tuple[int, int]] = set()
         self._granted: Counter[tuple[int, int]] = Counter()
         self._lasts: dict[tuple[int, int], float] = {}
+        self._began: dict[int, int] = {}
         self._headroom: dict[AttemptId, Vector] = {}
 
     def make_matcher(self, options: Mapping[str, Any]) -> Matcher:
@@ -212,6 +214,7 @@ class Loop:
             app = self._numbers[launch.attempt_id]
             rows.append(self._row(number, at, app, 0, launch.demand))
             self._runs[at].append((float(FOREVER * 4), launch.container_id))
+            self._began[launch.container_id] = number
             self._hear(self._tell(AttemptRegistered(launch.attempt_id)))
         self.answer.grants += self._in_order(rows)
         self._starts.clear()
@@ -233,6 +236,8 @@ class Loop:
                 if self.case.data.get("tells_headroom") or self.case.data.get("headroom"):
                     vector = self._headroom.get(self._attempts[told["id"]], ())
                     self.answer.headroom.append((number, told["id"], *map(int, vector)))
+            if told["id"] in self._up and number >= told.get("until", FOREVER):
+                self._end(number, told["id"])
 
     def tell_beat(self, event: NodeHeartbeated) -> list[Effect]:
         """Hand in a node's heartbeat."""
@@ -286,7 +291,7 @@ class Loop:
             queue=told.get("queue", "default"),
             user=told.get("user", "u"),
             priority=told.get("priority", 0),
-            master=MasterSpec(demand, ("x",) if am else ()),
+            master=MasterSpec(demand, ("x",) if am else (), label=(am or {}).get("label", "")),
         )
         request = SubmitApplication(job, f"s{told['id']}")
         effects = self._tell(ClientRequested(f"t{told['id']}", request))
@@ -304,6 +309,25 @@ class Loop:
         if not am:
             self._hear(self._tell(AttemptRegistered(attempt)))
             self._up.add(told["id"])
+
+    def _end(self, number: int, app: int) -> None:
+        """Let an application be done; its master ends before its node's next heartbeat.
+
+        YARN frees at once what its node has not told of: that ends by then, too.
+        """
+        attempt = self._attempts.pop(app)
+        self._up.discard(app)
+        master = self.manager.books.apps[app_of_attempt(attempt)].attempt
+        assert master is not None
+        if (held := master.master) is not None:
+            runs = self._runs[held.node.node_id]
+            runs.remove((float(FOREVER * 4), held.container_id))
+            runs.append((float(number + 1), held.container_id))
+        for runs in self._runs.values():
+            for at, (end, container) in enumerate(runs):
+                if attempt_of_container(container) == attempt and self._began[container] == number:
+                    runs[at] = (min(end, number + 1.0), container)
+        self._hear(self._tell(AttemptFinished(attempt, True)))
 
     def _registered(self, app: int) -> bool:
         return self._attempts[app] in self._epochs
@@ -336,8 +360,16 @@ class Loop:
                     counts=(*hosts.values(), *racks.values()),
                 )
             )
-        if asks:
-            self._hear(self._tell(self._call(self._attempts[told["id"]], tuple(asks))))
+        attempt = self._attempts[told["id"]]
+        # A call fails as a whole in which one request is too large.
+        if asks and not any(self._is_too_large(attempt, ask) for ask in asks):
+            self._hear(self._tell(self._call(attempt, tuple(asks))))
+
+    def _is_too_large(self, attempt: AttemptId, ask: Ask) -> bool:
+        books = self.manager.books
+        most = books.queues.max_allocation[books.apps[app_of_attempt(attempt)].queue]
+        named = zip(books.types.names, ask.demand, strict=True)
+        return any(amount > most.get(name, amount) for name, amount in named)
 
     def _in_order(self, rows: list[Row]) -> list[Row]:
         """Return a heartbeat's grants as they were decided: masters are told after all others."""
@@ -364,6 +396,7 @@ class Loop:
         own = (app, fact.ask - 1)
         self._granted[own] += 1
         self._runs[node].append((number + self._lasts[own], fact.container))
+        self._began[fact.container] = number
         return self._row(number, node, app, fact.ask - 1, fact.demand)
 
     def _row(self, number: int, node: str, app: int, priority: int, demand: Vector) -> Row:

@@ -1,7 +1,7 @@
 """The tree of queues as arrays: guaranteed and maximal fractions of the whole cluster.
 
 After YARN's Capacity Scheduler: `capacity` and `max_capacity` multiply down the tree; slot 0 is the
-root and parents come before their children.
+root and parents come before their children. Nobody is guaranteed more than he may hold.
 """
 
 from collections.abc import Mapping
@@ -56,7 +56,9 @@ class QueueTree:
         self._slots = slots = {path: slot for slot, path in enumerate(self.paths)}
         above = [slots.get(path.rpartition(".")[0], -1) for path in self.paths]
         self.parent: Ints = np.array(above, dtype=np.int64)
-        self.capacity: Floats = np.array([queue.capacity for _, queue in found])
+        self.capacity: Floats = np.array(
+            [min(queue.capacity, queue.max_capacity) for _, queue in found]
+        )
         self.max_capacity: Floats = np.array([queue.max_capacity for _, queue in found])
         for slot, parent in enumerate(above):
             if parent >= 0:

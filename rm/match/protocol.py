@@ -186,6 +186,9 @@ class Matcher(Protocol):
     def attempt_over(self, view: View, app: int) -> None:
         """Learn that no master of an application waits any more."""
 
+    def app_over(self, view: View, app: int) -> None:
+        """Learn that an application and its master are over; its containers end yet."""
+
     def check(self, view: View) -> None:
         """Raise InvariantError where what it knows contradicts the view; between two events."""
 
@@ -290,6 +293,9 @@ class BaseMatcher:
 
     def attempt_over(self, view: View, app: int) -> None:
         """Do nothing: masters are placed before others."""
+
+    def app_over(self, view: View, app: int) -> None:
+        """Do nothing: it goes by what is held and asked."""
 
     def check(self, view: View) -> None:
         """Do nothing: it goes by the view alone."""

@@ -103,6 +103,7 @@ MATCHERS: dict[str, Row] = {
                 True, "use other nodes although one is reserved, and give that back"
             ),
             "am_non_exclusive": Parameter(False, "masters on nodes whose label is shared"),
+            "am_default_label": Parameter("", "the label that masters need who name none"),
             "shared_labels": Parameter("", "labels, with commas, that are not exclusive"),
             "user_max_running": Parameter(-1, "applications of a user that run; -1: any", -1),
             "users_max_running": Parameter("", "the same of some users: ann=3,bob=1"),

@@ -9,8 +9,11 @@ import yaml
 from click.testing import CliRunner
 
 from lab.cli import weft
+from rm.ledger.queues import QueueTree
 from weft.client.commands_yarn import take_yarn
+from weft.model.cluster import cluster_from_dict
 from weft.model.errors import InputError
+from weft.model.queues import QueueSpec, queues_from_dict, queues_to_dict
 from weft.workloads.cluster_file import load_cluster
 from weft.workloads.yarn_config import read_yarn
 from weft.workloads.yarn_fair import read_amounts
@@ -102,19 +105,138 @@ def test_a_queue_tree_with_yarns_defaults(read):
     assert not found.left_out
 
 
-def test_absolute_amounts_are_parts_of_what_the_nodes_offer(read):
-    found = read(
-        xml(
-            **{
-                P + "root.queues": "a,b",
-                P + "root.a.capacity": "[memory=3584,vcores=7]",
-                P + "root.b.capacity": "[memory=7168, vcores=1]",
-            }
+AMOUNTS = {
+    P + "root.queues": "a,b",
+    P + "root.a.capacity": "[memory=3584,vcores=7]",
+    P + "root.a.maximum-capacity": "[memory=7168,vcores=64]",
+    P + "root.b.capacity": "[memory=7Gi, vcores=1]",
+}
+DOMINANT = {P + "resource-calculator": "org.apache.DominantResourceCalculator"}
+
+
+@pytest.mark.parametrize(
+    ("calculator", "capacities", "most"),
+    [
+        # 3584 and 7168 of 14336 MB.
+        ({}, (0.25, 0.5), 0.5),
+        # 7 of 14 cores, 7168 of 14336 MB; 64 cores are more than there are.
+        (DOMINANT, (0.5, 0.5), 1.0),
+    ],
+)
+def test_amounts_stay_as_they_are_beside_parts_by_the_calculator(
+    read, calculator, capacities, most
+):
+    found = read(xml(**AMOUNTS | calculator), NODES)
+    a, b = found.queues["a"], found.queues["b"]
+    assert (a["capacity"], b["capacity"]) == capacities
+    assert a["max_capacity"] == most
+    assert a["absolute"][""] == {
+        "min": {"memory_mb": 3584, "vcores": 7},
+        "max": {"memory_mb": 7168, "vcores": 64},
+    }
+    assert b["absolute"][""] == {"min": {"memory_mb": 7168, "vcores": 1}}
+    tree = cluster_from_dict(found.cluster(), "c").queues
+    assert tree.children[0].absolute[""].max == {"memory_mb": 7168, "vcores": 64}
+    assert queues_from_dict(queues_to_dict(tree)) == tree
+
+
+def test_a_property_that_is_final_stays(read):
+    name = "yarn.resourcemanager.am.max-attempts"
+    first = xml(**{name: 3}).replace("</property>", "<final>true</final></property>", 1)
+    assert read(first, xml(**{name: 5})).manager["max_attempts"] == 3
+    assert read(xml(**{name: 3}), xml(**{name: 5})).manager["max_attempts"] == 5
+
+
+def leaf(**more: object) -> dict[str, object]:
+    found = {P + "root.queues": "a", P + "root.a.capacity": 100}
+    return found | {P + "root.a." + key.replace("_", "-"): value for key, value in more.items()}
+
+
+@pytest.mark.parametrize("factor", [0, -3])
+def test_a_factor_of_nothing_lets_nobody_submit_and_minus_one_everybody(read, factor):
+    assert read(xml(**leaf(user_limit_factor=factor))).queues["a"]["max_user_applications"] == 0
+    assert "max_user_applications" not in read(xml(**leaf(user_limit_factor=-1))).queues["a"]
+
+
+def test_a_maximum_below_the_capacity_stays(read):
+    queue = read(xml(**leaf(maximum_capacity=30)), NODES)
+    (spec,) = cluster_from_dict(queue.cluster(), "c").queues.children
+    assert (spec.capacity, spec.max_capacity) == (1.0, 0.3)
+    # Weft's own matchers guarantee nobody more than he may hold.
+    assert QueueTree(QueueSpec("root", children=(spec,))).capacity.tolist() == [1.0, 0.3]
+
+
+def test_weights_of_users_hold_in_queues_below_and_may_be_nothing(read):
+    names = {
+        P + "root.user-settings.ann.weight": 0.5,
+        P + "root.a.user-settings.bob.weight": 0,
+    }
+    assert read(xml(**leaf(), **names)).queues["a"]["user_weights"] == {"ann": 0.5, "bob": 0.0}
+
+
+MIXED = {P + "root.queues": "a,b", P + "root.a.capacity": "2w"}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (MIXED | {P + "root.b.capacity": 50}, "root.queues: .* mix percentages, weights"),
+        (MIXED | {P + "root.b.capacity": "[memory=1024]"}, "mix percentages, weights and amounts"),
+        (
+            leaf(queues="b") | {P + "root.a.b.capacity": "[memory=1024]"},
+            "a.queues: root.a has a percentage, and queues below it amounts",
         ),
-        NODES,
-    )
-    assert found.queues["a"]["capacity"] == 0.5  # 7 of 14 cores; 3584 of 14336 MB
-    assert found.queues["b"]["capacity"] == 0.5
+        (leaf() | {P + "root.a.capacity": 70}, "sum to 70 %, not to 0 or 100"),
+        (leaf() | {P + "root.a.capacity": 101}, "root.a.capacity: .* from 0 to 100"),
+        (
+            {
+                P + "root.queues": "a",
+                P + "root.a.capacity": "[memory=2048]",
+                P + "root.a.queues": "b",
+                P + "root.a.b.capacity": "[memory=4096]",
+            },
+            "root.a has 2048 memory_mb, queues below it 4096 memory_mb",
+        ),
+        (
+            leaf(minimum_user_limit_percent=50) | {P + "root.user-settings.ann.weight": 3},
+            "user-settings.ann.weight: a weight is from 0 to 2 here, got 3",
+        ),
+        (
+            leaf() | {"yarn.scheduler.minimum-allocation-mb": 9000},
+            "9000 are more than the maximum allocation, 8192",
+        ),
+        (leaf() | {"yarn.scheduler.minimum-allocation-vcores": 0}, "above 0, got 0"),
+        (leaf() | {"yarn.scheduler.minimum-allocation-mb": -1}, "above 0, got -1"),
+    ],
+)
+def test_what_yarn_does_not_start_with_is_refused_by_the_propertys_name(read, given, says):
+    with pytest.raises(InputError, match=says):
+        read(xml(**given), NODES)
+
+
+def test_capacities_of_several_kinds_are_taken_out_of_legacy_mode(read):
+    given = MIXED | {P + "root.b.capacity": 50, P + "legacy-queue-mode.enabled": "false"}
+    queues = read(xml(**given)).queues
+    assert (queues["a"]["capacity"], queues["b"]["capacity"]) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "<queue name='a'><queue name='b'><schedulingPolicy>drf</schedulingPolicy></queue>"
+            "</queue>",
+            "root.a.b.schedulingPolicy: drf below root.a, which is fair",
+        ),
+        (
+            "<queue name='a'><schedulingPolicy>fifo</schedulingPolicy><queue name='b'/></queue>",
+            "root.a.schedulingPolicy: fifo is for leaf queues alone",
+        ),
+    ],
+)
+def test_policies_that_make_no_queue_in_the_fair_scheduler_are_refused(read, text, says):
+    with pytest.raises(InputError, match=says):
+        read(f"<allocations>{text}</allocations>", nodes=1)
 
 
 def test_settings_and_variables(read):
@@ -351,6 +473,8 @@ VALUES = {
     "queue-placement-rules": "user-group",
     "overrides": "ann=dev",
     "maximum-allocation": "memory-mb=1024",
+    "maximum-allocation-mb": "8192",
+    "capacity": "100",
     "user-as-default-queue": "true",
     "allow-undeclared-pools": "true",
     "yarn.scheduler.fair.reservable-nodes": "0.1",
@@ -434,7 +558,10 @@ def test_a_queue_that_is_not_there_is_named(read):
         (xml(**{P + "root.queues": "a", P + "root.a.capacity": "much"}), "expected a percentage"),
         (xml(**{P + "root.queues": "a", P + "root.a.capacity": "[gpu=1]"}), "no node offers any"),
         (xml(**{P + "root.queues": "a", P + "root.a.capacity": -5}), "expected a percentage"),
-        (xml(**{P + "root.queues": "a", P + "root.a.capacity": "9" * 400 + "w"}), "a number"),
+        (
+            xml(**{P + "root.queues": "a", P + "root.a.capacity": "9" * 400 + "w"}),
+            "from 0 to 10000",
+        ),
         (
             "<allocations><queue name='a'><weight>1</weight></queue>"
             "<queue name='b'><weight>-1</weight></queue></allocations>",

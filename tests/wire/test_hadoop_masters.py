@@ -24,12 +24,14 @@ from weft.yarn.masters import RELEASES_PER_CALL_MAX
 HOSTS = {"h1": ("n1", "n2"), "h2": ("n3",)}
 
 
-def row(name: str, count: int, *, relax: bool = True) -> Any:
+def row(
+    name: str, count: int, *, relax: bool = True, memory: int = 1_000, priority: int = 1
+) -> Any:
     return pb.ResourceRequest(
-        priority=pb.Priority(priority=1),
+        priority=pb.Priority(priority=priority),
         resource_name=name,
         num_containers=count,
-        capability=pb.Resource(memory=1_000, virtual_cores=2),
+        capability=pb.Resource(memory=memory, virtual_cores=2),
         relax_locality=relax,
     )
 
@@ -116,6 +118,21 @@ def test_strict_requests_name_their_hosts_and_the_racks_that_are_loose() -> None
         await beats.beat(asks=[row("h1", 1), row("/r1", 1), row("*", 1)])
         last = beats.asks()[-1]
         assert (last.nodes, last.racks, last.strict) == (("n1", "n2"), ("r1",), False)
+
+    talk(conversation)
+
+
+def test_a_call_with_a_request_that_no_node_holds_is_refused_as_a_whole() -> None:
+    """As YARN's ApplicationMasterService does; before, it waited for ever."""
+
+    async def conversation(beats: Beats) -> None:
+        most = 4_000
+        with pytest.raises(HadoopError, match=r"type=\[memory_mb\], .* which the largest node has"):
+            await beats.beat(asks=[row("*", 3, priority=2), row("*", 1, memory=most + 1)])
+        await beats.beat()
+        assert not beats.asks()
+        await beats.beat(asks=[row("*", 1, memory=most)])
+        assert [ask.total for ask in beats.asks()] == [1]
 
     talk(conversation)
 

@@ -33,6 +33,7 @@ _QUEUE_KEYS = {
     "priority",
     "order",
     "labels",
+    "absolute",
     "user_weights",
     "default_label",
     "disable_preemption",
@@ -108,6 +109,18 @@ class Creates:
 
 
 @dataclass(frozen=True, slots=True)
+class Absolute:
+    """What a queue is guaranteed and may hold at most of nodes with one label, in amounts by type.
+
+    YARN's absolute resource configuration: they stay the same when nodes come and go. Where those
+    of all queues below one exceed what that has, each is scaled down. No `max`: as the queue above.
+    """
+
+    min: Mapping[str, float] = field(default_factory=dict)
+    max: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class QueueSpec:
     """A queue; `capacity` (guaranteed) and `max_capacity` are fractions of the parent's.
 
@@ -132,7 +145,8 @@ class QueueSpec:
     The matcher `yarn` alone goes by the rest: `priority` among queues whose parent has the `order`
     "priority" (YARN's priority-utilization; "" is as above, "utilization" without); the `order` of
     a leaf's applications, "fair" (least used first) or "weighted" (over the logarithm of what they
-    want) instead of by submission; (capacity, max_capacity) of nodes with a label; how much more
+    want) instead of by submission; (capacity, max_capacity) of nodes with a label; `absolute`
+    amounts instead of both, by label ("": nodes without one); how much more
     than others a user may hold; the label that asks without one need; whether preemption takes
     nothing from it, for other queues or within (None: as the queue above says); how many
     applications run at once here and below (-1: any number). `yarn_fair` goes by `fair`, and by
@@ -154,6 +168,7 @@ class QueueSpec:
     priority: int = 0
     order: str = ""
     labels: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    absolute: Mapping[str, Absolute] = field(default_factory=dict)
     user_weights: Mapping[str, float] = field(default_factory=dict)
     default_label: str = ""
     disable_preemption: bool | None = None
@@ -222,6 +237,11 @@ def _queue_to_dict(queue: QueueSpec) -> Json:
             label: {"capacity": least, "max_capacity": most}
             for label, (least, most) in queue.labels.items()
         }
+    if queue.absolute:
+        found["absolute"] = {
+            label: {key: dict(row) for key in ("min", "max") if (row := getattr(said, key))}
+            for label, said in queue.absolute.items()
+        }
     if queue.fair != FairTerms():
         found["fair"] = {
             one.name: dict(value) if isinstance(value, Mapping) else value
@@ -246,6 +266,7 @@ _OWN = {
     "name",
     "children",
     "labels",
+    "absolute",
     "user_weights",
     "max_allocation",
     "fair",
@@ -286,18 +307,13 @@ class _Reader:
                 raise InputError(f"{place}.{key}", f"neither a queue nor a setting; known: {known}")
             read_queue_name(key, place)
         capacity = _fraction(table, "capacity", share, place)
-        max_capacity = _fraction(table, "max_capacity", 1.0, place)
-        if max_capacity < capacity:
-            raise InputError(
-                f"{place}.max_capacity", f"{max_capacity:g} is below the capacity {capacity:g}"
-            )
         factor = table.get("user_limit_factor", math.inf)
         if factor != math.inf:
             factor = read_amount(factor, f"{place}.user_limit_factor", positive=True)
         return QueueSpec(
             name=name,
             capacity=capacity,
-            max_capacity=max_capacity,
+            max_capacity=_fraction(table, "max_capacity", 1.0, place),
             user_limit=_fraction(table, "user_limit", 1.0, place),
             user_limit_factor=factor,
             max_applications=read_integer(
@@ -319,6 +335,7 @@ class _Reader:
             ),
             order=_one_of(table, "order", "", _ORDERS, place),
             labels=_labels(table.get("labels", {}), f"{place}.labels"),
+            absolute=_absolute(table.get("absolute", {}), f"{place}.absolute"),
             user_weights=_weights(table.get("user_weights", {}), f"{place}.user_weights"),
             default_label=read_text(table.get("default_label", ""), place, empty=True),
             disable_preemption=_switch(table, "disable_preemption", place),
@@ -436,12 +453,19 @@ def _labels(value: object, place: str) -> dict[str, tuple[float, float]]:
     return found
 
 
+def _absolute(value: object, place: str) -> dict[str, Absolute]:
+    """Return a queue's amounts by label."""
+    found = {}
+    for label, entry in read_table(value, place).items():
+        own = f"{place}.{label}"
+        table = read_table(entry, own, {"min", "max"})
+        found[label] = Absolute(_amounts(table, "min", own), _amounts(table, "max", own))
+    return found
+
+
 def _weights(value: object, place: str) -> dict[str, float]:
     table = read_table(value, place)
-    return {
-        user: read_amount(weight, f"{place}.{user}", positive=True)
-        for user, weight in table.items()
-    }
+    return {user: read_amount(weight, f"{place}.{user}") for user, weight in table.items()}
 
 
 def _fraction(table: Table, key: str, default: float, place: str) -> float:

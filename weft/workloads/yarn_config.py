@@ -137,7 +137,7 @@ def read_yarn(
     `there`: groups of nodes that a cluster has anyhow, as its file has them. Raises InputError for
     a file that is none of YARN's, and for values that YARN refuses too.
     """
-    found, properties = YarnConfig(nodes=list(there)), dict[str, str]()
+    found, properties, final = YarnConfig(nodes=list(there)), dict[str, str](), set[str]()
     fair: list[tuple[Path, ElementTree.Element]] = []
     lists: list[tuple[Path, str]] = []
     for path in sources:
@@ -147,7 +147,7 @@ def read_yarn(
             continue
         root = _xml(path, text)
         if root.tag == "configuration":
-            properties |= _properties(path, root)
+            _add_properties(path, root, properties, final)
         elif root.tag == "allocations":
             fair.append((path, root))
         else:
@@ -157,7 +157,8 @@ def read_yarn(
         _read_nodes(path, text, found, _node_of(properties, *_SLS_NODE))
     if nodes and not found.nodes:
         found.nodes = [{"count": nodes, "capacity": _node_of(properties, *_YARN_NODE)}]
-    _take(Noted(properties), fair, found)
+    expanded = {name: _expanded(name, properties) for name in properties}
+    _take(Noted(expanded), fair, found)
     return found
 
 
@@ -179,7 +180,7 @@ def _take(given: Noted, fair: list[tuple[Path, ElementTree.Element]], found: Yar
     total = _total(found.nodes)
     _read_settings(given, found)
     if any(name.startswith(CAPACITY + "root.") for name in given):
-        found.queues = capacity_queues(given, found.left_out, total)
+        found.queues = capacity_queues(given, found.left_out, found.nodes)
         if rules := capacity_placement(given, found.left_out):
             found.queues["placement"] = rules
         found.scheduler = found.scheduler or "yarn"
@@ -196,6 +197,8 @@ def _take(given: Noted, fair: list[tuple[Path, ElementTree.Element]], found: Yar
         # Without an allocation file, queues are those that submissions make.
         root = ElementTree.Element("allocations")
         found.queues = {"placement": fair_placement(root, given, found.left_out), "creates": {}}
+    if found.scheduler in ("yarn", "yarn_fair"):
+        _check_allocations(given, zero=found.scheduler == "yarn_fair")
     if found.scheduler == "yarn":
         _read_matcher(given, found)
     elif found.scheduler == "yarn_fair":
@@ -231,8 +234,10 @@ def _xml(path: Path, text: str) -> ElementTree.Element:
         raise InputError(str(path), f"is not valid XML: {error}") from None
 
 
-def _properties(path: Path, root: ElementTree.Element) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _add_properties(
+    path: Path, root: ElementTree.Element, known: dict[str, str], final: set[str]
+) -> None:
+    """Add a file's properties to those of the files before it; what is `final` stays as it is."""
     for number, item in enumerate(root):
         if item.tag.endswith("include"):
             raise InputError(
@@ -241,9 +246,11 @@ def _properties(path: Path, root: ElementTree.Element) -> dict[str, str]:
         name, value = (item.findtext("name") or "").strip(), item.findtext("value")
         if not name:
             raise InputError(f"{path}: property {number + 1}", "has no name")
-        if value is not None:
-            found[name] = value.strip()
-    return {name: _expanded(name, found) for name in found}
+        if value is None or name in final:
+            continue
+        known[name] = value.strip()
+        if (item.findtext("final") or "").strip() == "true":
+            final.add(name)
 
 
 def _expanded(name: str, given: Mapping[str, str]) -> str:
@@ -370,6 +377,18 @@ def _read_settings(given: Mapping[str, str], into: YarnConfig) -> None:
         into.manager["preemption_intra_queue"] = _is_on(given, _INTRA) and preempts
 
 
+def _check_allocations(given: Mapping[str, str], *, zero: bool) -> None:
+    """Raise InputError where the schedulers would not start; the Fair Scheduler takes a `zero`."""
+    for what, least_usual, most_usual in (("mb", 1024, 8192), ("vcores", 1, 4)):
+        names = [f"yarn.scheduler.{end}-allocation-{what}" for end in ("minimum", "maximum")]
+        usual = zip(names, (least_usual, most_usual), strict=True)
+        least, most = (int(read_number(given.get(name, one), name)) for name, one in usual)
+        if least < 0 or (not least and not zero):
+            raise InputError(names[0], f"expected an amount above 0, got {least}")
+        if least > most:
+            raise InputError(names[0], f"{least} are more than the maximum allocation, {most}")
+
+
 def _read_matcher(given: Mapping[str, str], into: YarnConfig) -> None:
     """Take what the matcher `yarn` goes by."""
     for name, to in _NUMBERS.items():
@@ -395,6 +414,9 @@ def _read_matcher(given: Mapping[str, str], into: YarnConfig) -> None:
             into.matcher[to] = read_number(given[name], name)
     if order := given.get(PREEMPTION + "intra-queue-preemption.preemption-order-policy", ""):
         into.matcher["preemption_order"] = order.lower()
+    name = "yarn.resourcemanager.node-labels.am.default-node-label-expression"
+    if label := given.get(name, "").strip():
+        into.matcher["am_default_label"] = label
     calculator = given.get(CAPACITY + "resource-calculator", "").rpartition(".")[2]
     if calculator:
         dominant = calculator == "DominantResourceCalculator"

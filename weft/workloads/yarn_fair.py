@@ -47,6 +47,7 @@ def fair_queues(
         reader.name_unknown(top, "root")
     reader.say_when_all_starve(top, made)
     made |= reader.below(top, "root", dict.fromkeys(total, 1.0), everybody)
+    _check_policies("root", made)
     # What the file says of all queues is of those that a submission makes, too.
     if usual := reader.terms(Element("queue"), "root"):
         made["creates"] = {"leaf": usual, "parent": usual, "expires_s": 10.0, "depth": 50}
@@ -54,6 +55,23 @@ def fair_queues(
         if item.tag not in (*_QUEUES, *_Reader.defaults, "user", "queuePlacementPolicy"):
             left_out[item.tag] = _why(item.tag)
     return made
+
+
+def _check_policies(path: str, queue: Mapping[str, Any]) -> None:
+    """Raise InputError for queues that the Fair Scheduler does not create, by their policies."""
+    policy = queue.get("fair", {}).get("policy", "fair")
+    below = {
+        name: child
+        for name, child in queue.items()
+        if isinstance(child, dict) and name not in ("fair", "creates", "placement")
+    }
+    for name, child in below.items():
+        own = child.get("fair", {}).get("policy", "fair")
+        if policy == "fifo":
+            raise InputError(f"{path}.schedulingPolicy", "fifo is for leaf queues alone")
+        if policy == "fair" and own == "drf":
+            raise InputError(f"{path}.{name}.schedulingPolicy", f"drf below {path}, which is fair")
+        _check_policies(f"{path}.{name}", child)
 
 
 def fair_limits(root: Element) -> dict[str, Any]:

@@ -1,11 +1,24 @@
 """The queue tree of capacity-scheduler.xml, as a cluster file has them."""
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from weft.model.errors import InputError
 from weft.model.queues import RUNNING, STOPPED
+from weft.workloads.yarn_modes import (
+    AMOUNTS,
+    PERCENT,
+    WEIGHT,
+    Modes,
+    Part,
+    Said,
+    read_capacity,
+    read_maximum,
+    whole,
+)
 from weft.workloads.yarn_properties import CAPACITY, Noted, why_left_out
 
 # Queues may lie so deep below each other.
@@ -18,11 +31,9 @@ _ORDERS = {
     "priority-utilization": "priority",
     "fair": "fair",
 }
+_LABELS = "accessible-node-labels."
 # What is said of queues that are made at submissions.
 _MADE = "auto-queue-creation-v2."
-_WEIGHT = re.compile(r"(\d+(?:\.\d+)?)\s*w")
-_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%?")
-_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z][\w.-]*)|([A-Za-z][\w.-]*)\s*=\s*(\d+)")
 _NAMES = {
     "memory": "memory_mb",
     "memory-mb": "memory_mb",
@@ -33,10 +44,15 @@ _NAMES = {
 
 
 def capacity_queues(
-    given: Mapping[str, str], left_out: dict[str, str], total: Mapping[str, float]
+    given: Mapping[str, str], left_out: dict[str, str], nodes: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return capacity-scheduler.xml's queue tree, root's own settings and what lies below."""
-    return _Capacity(given, left_out).queue("root", 1.0, {"": 1.0}, total, ((), ()))
+    """Return capacity-scheduler.xml's queue tree, root's own settings and what lies below.
+
+    `nodes` are groups of nodes as a cluster file has them.
+    """
+    reader = _Capacity(given, left_out, _totals(nodes))
+    parts = {label: whole(total) for label, total in reader.totals.items()}
+    return reader.queue("root", parts, ((), ()), {})
 
 
 # Who may submit and who may administer, as the queues above have it.
@@ -46,28 +62,44 @@ Lists = tuple[tuple[str, ...], tuple[str, ...]]
 class _Capacity:
     """Reads queues one by one; each property that it asks for is taken."""
 
-    def __init__(self, given: Mapping[str, str], left_out: dict[str, str]) -> None:
+    def __init__(
+        self,
+        given: Mapping[str, str],
+        left_out: dict[str, str],
+        totals: Mapping[str, Mapping[str, float]],
+    ) -> None:
+        """Read from properties; `totals` is what the nodes of each label have, by type."""
         self.given = given
         self.left_out = left_out
+        self.totals = {"": {}, **totals}
+        self._known = {name: 0.0 for total in totals.values() for name in total}
+        calculator = given.get(CAPACITY + "resource-calculator", "")
+        legacy = given.get(CAPACITY + "legacy-queue-mode.enabled", "true")
+        zero = ".allow-zero-capacity-sum"
+        self._modes = Modes(
+            self._known,
+            dominant=calculator.endswith("DominantResourceCalculator"),
+            mixed=legacy.lower() == "false",
+            zero_sums=[
+                name.removeprefix(CAPACITY).removesuffix(zero)
+                for name in given
+                if name.endswith(zero) and given[name].lower() == "true"
+            ],
+        )
 
     def queue(
-        self,
-        path: str,
-        capacity: float,
-        absolute: Mapping[str, float],
-        amounts: Mapping[str, float],
-        above: Lists,
+        self, path: str, parts: Mapping[str, Part], above: Lists, weights: Mapping[str, float]
     ) -> dict[str, Any]:
-        """Return a queue and all below it; `absolute` its part of the cluster by label."""
+        """Return a queue and all below it; `parts` is what it has of the nodes of each label.
+
+        `above` and `weights` are who may do what and users' weights, as the queue above has them.
+        """
         check_depth(path)
         prefix = f"{CAPACITY}{path}."
         made: dict[str, Any] = {}
         if path != "root":
-            made["capacity"] = round(capacity, 9)
-            most = self.given.get(f"{prefix}maximum-capacity", "100")
-            most_part = max(_share(most, f"{prefix}maximum-capacity", amounts), capacity)
-            made["max_capacity"] = round(most_part, 9)
-            made |= self._labels(prefix)
+            made |= self._of_nodes(prefix, parts)
+        weights = {**weights, **self._weights(prefix)}
         if largest := self._most(prefix):
             made["max_allocation"] = largest
         if self._makes(path):
@@ -90,35 +122,69 @@ class _Capacity:
             made["priority"] = priority
         if order := self._order(prefix):
             made["order"] = order
-        within = {name: each * capacity for name, each in amounts.items()}
-        children = self._below(path, absolute, within, lists)
+        children = self._below(path, parts, lists, weights)
         if children or path == "root" or "creates" in made:
             return made | children
-        return made | self._leaf(prefix, absolute)
+        return made | self._leaf(prefix, parts, weights)
+
+    def _of_nodes(self, prefix: str, parts: Mapping[str, Part]) -> dict[str, Any]:
+        """Return what a queue has of the nodes of each label, and the label that it asks for."""
+        made: dict[str, Any] = {}
+        for label, part in parts.items():
+            entry = {
+                "capacity": round(part.capacity, 9),
+                "max_capacity": round(part.max_capacity, 9),
+            }
+            if label:
+                made.setdefault("labels", {})[label] = entry
+            else:
+                made |= entry
+            if part.said.kind == AMOUNTS:
+                said = {"min": dict(part.said.amounts), "max": dict(part.said_most)}
+                made.setdefault("absolute", {})[label] = {k: v for k, v in said.items() if v}
+        if usual := self.given.get(f"{prefix}default-node-label-expression", "").strip():
+            made["default_label"] = usual
+        return made
 
     def _below(
-        self, path: str, absolute: Mapping[str, float], amounts: Mapping[str, float], above: Lists
+        self, path: str, parts: Mapping[str, Part], above: Lists, weights: Mapping[str, float]
     ) -> dict[str, Any]:
         names = [n.strip() for n in self.given.get(f"{CAPACITY}{path}.queues", "").split(",")]
         names = [name for name in names if name]
         if len(set(names)) != len(names):
             raise InputError(f"{CAPACITY}{path}.queues", "a queue occurs twice")
-        parts = {name: _part(self.given, f"{path}.{name}", amounts) for name in names}
-        weights = sum(amount for kind, amount in parts.values() if kind == "w")
-        left = max(0.0, 1.0 - sum(amount for kind, amount in parts.values() if kind == "%"))
-        # Where all weights are 0, each queue's part is, too.
-        weights = weights or 1.0
-        found: dict[str, Any] = {}
-        for name, (kind, amount) in parts.items():
-            part = left * amount / weights if kind == "w" else amount
-            own = {"": absolute[""] * part}
-            labels = self._labels(f"{CAPACITY}{path}.{name}.").get("labels", {})
-            for label, entry in labels.items():
-                own[label] = absolute.get(label, float(path == "root")) * entry["capacity"]
-            found[name] = self.queue(f"{path}.{name}", part, own, amounts, above)
-            if kind == "w" and self._makes(path):
-                found[name]["weight"] = amount
-        return found
+        said: dict[str, dict[str, Said]] = {}
+        own: dict[str, dict[str, Part]] = {name: {} for name in names}
+        labels = {name: ["", *self.labels(f"{CAPACITY}{path}.{name}.")] for name in names}
+        for label in dict.fromkeys(label for each in labels.values() for label in each):
+            having = [name for name in names if label in labels[name]]
+            prefix = f"{CAPACITY}{path}.{{}}." + (f"{_LABELS}{label}." if label else "")
+            said[label] = {name: self._said(prefix.format(name), label) for name in having}
+            most = {
+                name: self.given.get(prefix.format(name) + "maximum-capacity", "100")
+                for name in having
+            }
+            total = self.totals.get(label, {})
+            of = parts.get(label) or replace(whole(total), absolute=float(path == "root"))
+            both = {name: (said[label][name], most[name]) for name in having}
+            found = self._modes.parts(total, of, both, prefix + "maximum-capacity")
+            for name, part in found.items():
+                own[name][label] = part
+        self._modes.check(path, parts, said, f"{CAPACITY}{path}.queues")
+        made: dict[str, Any] = {}
+        for name in names:
+            made[name] = self.queue(f"{path}.{name}", own[name], above, weights)
+            capacity = own[name][""].said
+            if capacity.kind == WEIGHT and self._makes(path):
+                made[name]["weight"] = capacity.number
+        return made
+
+    def _said(self, prefix: str, label: str) -> Said:
+        place = f"{prefix}capacity"
+        text = self.given.get(place, "0" if label else "")
+        if not text:
+            raise InputError(place, "is missing")
+        return read_capacity(text, place, self._known)
 
     def _most(self, prefix: str) -> dict[str, float]:
         """Return the most that a container may have (QueueAllocationSettings)."""
@@ -174,9 +240,9 @@ class _Capacity:
                     own.setdefault(name.removeprefix(start), self.given[name])
         prefix = f"{CAPACITY}root.made."
         said = {prefix + key: value for key, value in own.items()}
-        weight = _WEIGHT.fullmatch(own.get("capacity", "1w"))
-        if weight is None:
-            place = f"{CAPACITY}{path}.{_MADE}template.capacity"
+        place = f"{CAPACITY}{path}.{_MADE}template.capacity"
+        capacity = read_capacity(own.get("capacity", "1w"), place, {})
+        if capacity.kind != WEIGHT:
             raise InputError(place, f"expected a weight, got {own['capacity']!r}")
         if kind == "leaf-template.":
             said = {
@@ -187,7 +253,14 @@ class _Capacity:
         usual = {name: value for name, value in self.given.items() if "root" not in name}
         sub = Noted(usual | said)
         sub.get(f"{prefix}capacity")
-        made = _Capacity(sub, self.left_out).queue("root.made", 0.0, {"": 0.0}, {}, ((), ()))
+        reader = _Capacity(sub, self.left_out, {})
+        made_parts = {"": reader.made_part(prefix, capacity)}
+        for label in reader.labels(prefix):
+            own_prefix = f"{prefix}{_LABELS}{label}."
+            text = sub.get(f"{own_prefix}capacity", "0")
+            said_of = read_capacity(text, f"{own_prefix}capacity", {})
+            made_parts[label] = reader.made_part(own_prefix, said_of)
+        made = reader.queue("root.made", made_parts, ((), ()), {})
         for name in sub.unread():
             if (key := name.removeprefix(prefix)) in own:
                 place = f"{CAPACITY}{path}.{_MADE}template.{key}"
@@ -198,15 +271,23 @@ class _Capacity:
             made.pop("max_user_applications", None)
         elif not int(said[f"{prefix}maximum-applications"]):
             made.pop("max_user_applications", None)
-        made["weight"] = read_number(weight[1], f"{path}.capacity")
+        made["weight"] = capacity.number
         return made
 
-    def _leaf(self, prefix: str, absolute: Mapping[str, float]) -> dict[str, Any]:
+    def made_part(self, prefix: str, said: Said) -> Part:
+        """Return what a queue that is made has of nodes; its part by weight is found when it is."""
+        place = f"{prefix}maximum-capacity"
+        most = read_maximum(self.given.get(place, "100"), place)
+        return Part(said.number if said.kind == PERCENT else 0.0, most, 0.0, {}, {}, said)
+
+    def _leaf(
+        self, prefix: str, parts: Mapping[str, Part], weights: Mapping[str, float]
+    ) -> dict[str, Any]:
         made: dict[str, Any] = {}
         percent = self._number(prefix, "minimum-user-limit-percent", 100.0)
         made["user_limit"] = min(percent, 100.0) / 100
         factor = self._number(prefix, "user-limit-factor", 1.0)
-        # A factor of -1 means that there is none.
+        # A factor of -1 means that there is none; one of 0 or less lets nobody submit.
         if factor > 0:
             made["user_limit_factor"] = factor
         own = f"{prefix}maximum-applications"
@@ -215,17 +296,24 @@ class _Capacity:
         else:
             whole = CAPACITY + "maximum-applications"
             most = read_number(self.given.get(whole, CLUSTER_APPLICATIONS_MAX), whole)
-            made["max_applications"] = int(most * max(absolute.values()) + 1e-6)
+            absolute = max(part.absolute for part in parts.values())
+            made["max_applications"] = int(most * absolute + 1e-6)
         applications = made["max_applications"]
-        if factor > 0:
+        if factor != -1:
             each = int(applications * percent / 100 * factor + 1e-6)
-            made["max_user_applications"] = min(applications, each)
+            made["max_user_applications"] = max(0, min(applications, each))
         # Here an absent number stands for any number, so none is written as 0.
         if not applications:
             made["max_user_applications"] = 0
         made["max_am_share"] = min(self._number(prefix, "maximum-am-resource-percent", 0.1), 1.0)
-        if weights := self._weights(prefix):
-            made["user_weights"] = weights
+        for user, weight in weights.items():
+            most_weight = 100 / percent if percent > 0 else math.inf
+            if not 0 <= weight <= most_weight:
+                name = f"{prefix}user-settings.{user}.weight"
+                text = f"a weight is from 0 to {most_weight:g} here, got {weight:g}"
+                raise InputError(name, text)
+        if weights:
+            made["user_weights"] = dict(weights)
         return made
 
     def _number(self, prefix: str, key: str, usual: float) -> float:
@@ -242,27 +330,13 @@ class _Capacity:
         found = _ORDERS.get(order.lower(), "")
         return "weighted" if found == "fair" and sized else found
 
-    def _labels(self, prefix: str) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+    def labels(self, prefix: str) -> list[str]:
+        """Return the labels that a queue names."""
         named = self.given.get(f"{prefix}accessible-node-labels", "")
         labels = [label.strip() for label in named.split(",") if label.strip() not in ("", "*")]
-        own = re.compile(
-            re.escape(f"{prefix}accessible-node-labels.") + r"([^.]+)\.(?:maximum-)?capacity"
-        )
+        own = re.compile(re.escape(f"{prefix}{_LABELS}") + r"([^.]+)\.(?:maximum-)?capacity")
         labels += [found[1] for name in self.given if (found := own.fullmatch(name))]
-        for label in dict.fromkeys(labels):
-            place = f"{prefix}accessible-node-labels.{label}."
-            least, most = (
-                read_number(self.given.get(place + key, usual).rstrip("%"), place + key) / 100
-                for key, usual in (("capacity", "0"), ("maximum-capacity", "100"))
-            )
-            entry = {
-                "capacity": round(min(least, 1.0), 9),
-                "max_capacity": round(min(most, 1.0), 9),
-            }
-            made.setdefault("labels", {})[label] = entry
-        usual = self.given.get(f"{prefix}default-node-label-expression", "").strip()
-        return made | ({"default_label": usual} if usual else {})
+        return list(dict.fromkeys(labels))
 
     def _lists(self, prefix: str, made: dict[str, Any], above: Lists) -> Lists:
         """Set who may do what; as in YARN, who may in a queue may in those below it."""
@@ -306,34 +380,15 @@ def check_depth(path: str) -> None:
         raise InputError(place, f"lies more than {DEPTH_MAX} queues below root")
 
 
-def _part(given: Mapping[str, str], path: str, amounts: Mapping[str, float]) -> tuple[str, float]:
-    """Return a queue's capacity: ("w", weight) or ("%", fraction of its parent)."""
-    place = f"{CAPACITY}{path}.capacity"
-    text = given.get(place, "")
-    if not text:
-        raise InputError(place, "is missing")
-    weight = _WEIGHT.fullmatch(text)
-    if text.strip().startswith("-"):
-        raise InputError(place, f"expected a percentage, a weight or amounts, got {text!r}")
-    return ("w", read_number(weight[1], place)) if weight else ("%", _share(text, place, amounts))
-
-
-def _share(text: str, place: str, amounts: Mapping[str, float]) -> float:
-    """Return a fraction of the parent: a percentage, or amounts as `[memory=1024,vcores=2]`."""
-    if text.strip().startswith("-"):
-        return 1.0
-    percent = _PERCENT.fullmatch(text.strip())
-    if percent:
-        return min(float(percent[1]) / 100, 1.0)
-    shares = []
-    for found in _AMOUNT.finditer(text):
-        name = _NAMES.get((found[2] or found[3]).lower(), found[2] or found[3])
-        if not amounts.get(name):
-            raise InputError(place, f"{text!r} is an amount of {name}, and no node offers any")
-        shares.append(float(found[1] or found[4]) / amounts[name])
-    if not shares:
-        raise InputError(place, f"expected a percentage, a weight or amounts, got {text!r}")
-    return min(max(shares), 1.0)
+def _totals(nodes: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return what the nodes of each label have, by type; "": those without a label."""
+    totals: dict[str, dict[str, float]] = {"": {}}
+    for node in nodes:
+        for label in node.get("labels") or [""]:
+            total = totals.setdefault(label, {})
+            for name, amount in node["capacity"].items():
+                total[name] = total.get(name, 0.0) + amount * node.get("count", 1)
+    return totals
 
 
 def read_switch(value: str, place: str) -> bool:

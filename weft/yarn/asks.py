@@ -96,10 +96,13 @@ class RequestTable:
         self._next_ask = 1
         self._expected_by_priority: Mapping[int, Expected] = {}
 
-    def take(self, messages: Any) -> list[Ask]:
-        """Take a master's requests; returns the asks that they change; raises HadoopError."""
-        touched: dict[Key, Request] = {}
-        places: dict[Key, list[tuple[str, bool]]] = {}
+    def take(self, messages: Any, most: Mapping[str, float]) -> list[Ask]:
+        """Take a master's requests; returns the asks that they change.
+
+        `most` is what the largest node has of each resource (nothing: none is known). Raises
+        HadoopError, and takes none of them, where one is of no meaning or larger than that.
+        """
+        checked = []
         for one in messages:
             amounts = translate.demand(one.capability, self._names())
             key = Key(
@@ -108,7 +111,11 @@ class RequestTable:
                 one.node_label_expression.strip(),
                 tuple(sorted(amounts.items())),
             )
-            _check(one, key)
+            _check(one, key, most)
+            checked.append((one, key))
+        touched: dict[Key, Request] = {}
+        places: dict[Key, list[tuple[str, bool]]] = {}
+        for one, key in checked:
             request = touched[key] = self._request(key)
             request.execution = one.execution_type.execution_type
             if one.resource_name in ("*", ""):
@@ -234,7 +241,7 @@ def _differ(old: Expected | None, new: Expected | None) -> bool:
     return any(abs(a - b) > 0.25 * max(a, b) for a, b in zip(old, new, strict=True))
 
 
-def _check(one: Any, key: Key) -> None:
+def _check(one: Any, key: Key, most: Mapping[str, float]) -> None:
     """Raise HadoopError for a request that the Resource Manager would not take."""
     for what, text in (("label", key.label), ("place", one.resource_name)):
         if problem := name_problem(text):
@@ -243,6 +250,12 @@ def _check(one: Any, key: Key) -> None:
         if amount > RESOURCE_AMOUNT_MAX:
             raise invalid_resource_request(
                 f"{amount:g} of {name} are more than {RESOURCE_AMOUNT_MAX:g}"
+            )
+        if one.num_containers > 0 and amount > most.get(name, 0.0) > 0:
+            raise invalid_resource_request(
+                "Invalid resource request! Cannot allocate containers as requested resource is"
+                f" greater than maximum allowed allocation. Requested resource type=[{name}],"
+                f" {amount:g} of {most[name]:g}, which the largest node has"
             )
     if one.num_containers > CONTAINERS_MAX:
         raise invalid_resource_request(

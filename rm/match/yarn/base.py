@@ -46,8 +46,11 @@ class BooksMatcher(BaseMatcher):
 
     reserves = True
 
-    def __init__(self, sizes: Sizes, *, memory_only: bool, shared: str = "") -> None:
+    def __init__(
+        self, sizes: Sizes, *, memory_only: bool, shared: str = "", master_label: str = ""
+    ) -> None:
         self._sizes = sizes
+        self._master_label = master_label
         self.memory_only = memory_only
         self._stopped = False
         self._shared = {one for one in shared.split(",") if one}
@@ -227,6 +230,13 @@ class BooksMatcher(BaseMatcher):
         if known is not None:
             state.close_app(known)
 
+    def app_over(self, view: View, app: int) -> None:
+        """Let an application take part no longer, as YARN does when its attempt is removed."""
+        state = self._ready(view)
+        known = state.apps.get(app)
+        if known is not None:
+            state.end_app(known)
+
     def app_changed(self, view: View, app: int) -> None:
         """Move an application to another queue or place in the line."""
         state = self._ready(view)
@@ -271,7 +281,8 @@ class BooksMatcher(BaseMatcher):
         known = state.apps[app]
         if demand is not None:
             known.master = state.rules.normalised(self._amount(view.types, demand))
-            known.master_partition = state.partition(label).at
+            own = label or self._master_label or _default_label(view, known.leaf)
+            known.master_partition = state.partition(own).at
         if not known.active:
             state.start(known)
         if demand is not None and not runs:
@@ -389,7 +400,7 @@ class BooksMatcher(BaseMatcher):
     def _write(self, view: View, state: State, request: Request, entry: AskEntry) -> None:
         # A row that is closed was served or withdrawn, whatever the ask still counts.
         ask, pending = entry.ask, 0 if entry.ask.gang or entry.row < 0 else entry.pending
-        label = ask.label or view.queues.specs[request.app.leaf.slot][1].default_label
+        label = ask.label or _default_label(view, request.app.leaf)
         if pending == request.count and (not pending or request.written is ask):
             return
         amount = self._amount(view.types, tuple(entry.demand.tolist()))
@@ -414,7 +425,7 @@ class BooksMatcher(BaseMatcher):
         key, asked = (-2.0, 0), app.master_partition
         if one.entry is not None:
             ask = one.entry.ask
-            label = ask.label or view.queues.specs[app.leaf.slot][1].default_label
+            label = ask.label or _default_label(view, app.leaf)
             key, asked = (-ask.pri_score, ask.ask_id), state.partition(label).at
         made = app.made[-one.nth] if 0 < one.nth <= len(app.made) else -one.nth
         amount = self._amount(view.types, one.demand)
@@ -429,15 +440,32 @@ class BooksMatcher(BaseMatcher):
     # -- inside ------------------------------------------------------------------------------------
 
     def _queues(self, view: View, rules: Rules, labels: list[str]) -> list[Queue]:
-        """Return the queues of the view, each with the most that a container of it may have."""
+        """Return the queues of the view, each with the amounts that it says.
+
+        Those are the most that a container of it may have, and what it has of nodes by label.
+        """
         queues = queues_of(view.queues, rules, labels)
         for queue in queues:
+            absolute = view.queues.specs[queue.slot][1].absolute
+            for at, label in enumerate(("", *labels)):
+                if (amounts := absolute.get(label)) is not None:
+                    least = self._named(view, rules, amounts.min)
+                    most = self._named(view, rules, amounts.max) if amounts.max else None
+                    queue.by[at].said = least, most
+                    above = queue.parent.by[at].said if queue.parent is not None else None
+                    if most is None and amounts.min and above is not None:
+                        queue.by[at].said = least, above[1]
             said = view.queues.max_allocation[queue.slot]
             if isinstance(queue, Leaf) and said:
                 whole = {**self._sizes.most, **said}
                 row = tuple([round(whole.get(name, _UNLIMITED)) for name in view.types.names])
                 queue.most_asked = row[self._memory_at(view.types)] if self.memory_only else row
         return queues
+
+    def _named(self, view: View, rules: Rules, amounts: Mapping[str, float]) -> Amount:
+        row = tuple([amounts.get(name, 0.0) for name in view.types.names])
+        at = self._memory_at(view.types)
+        return round(row[at]) if self.memory_only else rules.calculator.of(row)
 
     def _amount(self, types: ResourceTypes, vector: Vector) -> Amount:
         if self.memory_only:
@@ -529,6 +557,10 @@ def numbers_of(text: str) -> dict[str, int]:
 
 def _weight_of(view: View, leaf: Leaf, user: str) -> float:
     return view.queues.specs[leaf.slot][1].user_weights.get(user, 1.0)
+
+
+def _default_label(view: View, leaf: Leaf) -> str:
+    return view.queues.specs[leaf.slot][1].default_label
 
 
 _NOTHING = Match([], settled=False)

@@ -30,7 +30,9 @@ class Partition:
 class InPartition:
     """A queue in a partition.
 
-    `used_share` is over what is guaranteed, `of_total` over the partition.
+    `used_share` is over what is guaranteed, `of_total` over the partition. `said` are the amounts
+    that it is to be guaranteed and may hold at most (None: the queue above's); None: it has
+    fractions instead.
     """
 
     __slots__ = (
@@ -45,6 +47,7 @@ class InPartition:
         "of_total",
         "pending",
         "reserved",
+        "said",
         "used",
         "used_share",
     )
@@ -55,6 +58,7 @@ class InPartition:
         self.capacity = capacity
         self.capacity_most = most
         self.absolute = self.absolute_most = 0.0
+        self.said: tuple[Amount, Amount | None] | None = None
         self.guaranteed: Amount = none
         self.most: Amount = none
         self.used: Amount = none
@@ -154,7 +158,7 @@ class Request:
 
 
 class Application:
-    """An application; it takes part once its master may start (`active`).
+    """An application; it takes part once its master may start (`active`), until it is `over`.
 
     `banned` are slots of nodes, `partitions` are those ever asked for, `requests` those with
     something pending, in order. `made` numbers its containers in the order in which they were
@@ -171,6 +175,7 @@ class Application:
         "master_partition",
         "number",
         "ordered_by",
+        "over",
         "partitions",
         "pending",
         "priority",
@@ -190,7 +195,7 @@ class Application:
         self.user = user
         self.priority = 0
         self.number = 0
-        self.active = False
+        self.active = self.over = False
         self.master: Amount = none
         self.master_partition = 0
         self.wants_master = False

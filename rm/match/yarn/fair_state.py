@@ -313,7 +313,7 @@ class FairState(State):
         share = self.parts.get(app.slot)
         if share is None or share.runs or share in share.leaf.waits:
             return
-        if self.apps.get(app.slot) is not app:
+        if app.over:
             # It ends, and never ran.
             return
         if self.runners.waits(app):
@@ -338,15 +338,21 @@ class FairState(State):
         super().let_run(app)
 
     def close_app(self, app: Application) -> None:
-        """Forget an application, and let those run that waited for it."""
+        """Forget an application that holds nothing any more."""
+        super().close_app(app)
+        del self.parts[app.slot]
+        self.levels = {one: at for one, at in self.levels.items() if one.app is not app}
+
+    def end_app(self, app: Application) -> None:
+        """Let an application take part no longer, and those run that waited for it."""
+        if app.over:
+            return
         share = self.parts[app.slot]
         for line in (share.leaf.parts, share.leaf.waits):
             if share in line:
                 line.remove(share)
         self.master_ends(share)
-        super().close_app(app)
-        del self.parts[app.slot]
-        self.levels = {one: at for one, at in self.levels.items() if one.app is not app}
+        super().end_app(app)
 
     def master_runs(self, share: AppShare, amount: Amount) -> None:
         """Count a master as running in its queue."""

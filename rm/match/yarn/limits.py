@@ -2,9 +2,57 @@
 
 import math
 
-from rm.match.yarn.amounts import Amount, single
+from rm.match.yarn.amounts import Amount, Calculator, single
 from rm.match.yarn.books import Application, InPartition, Leaf, Partition, Queue, User
 from rm.match.yarn.rules import Rules
+
+
+def size(rules: Rules, queue: Queue, partition: Partition, cluster: Amount) -> None:
+    """Set what a queue is guaranteed and may hold at most (updateEffectiveResources).
+
+    The queue above has its own already.
+    """
+    calc, part = rules.calculator, queue.by[partition.at]
+    above = None if queue.parent is None else queue.parent.by[partition.at]
+    if above is not None and part.said is not None:
+        least, most = part.said
+        part.guaranteed = _scaled(calc, least, queue.parent, partition, cluster)
+        bound = above.said[1] if above.said is not None and above.said[1] is not None else None
+        bound = above.most if bound is None else bound
+        part.most = bound
+        if most is not None and calc.compare(partition.total, most, bound) <= 0:
+            part.most = most
+        part.capacity = _finite(calc.divide(cluster, part.guaranteed, above.guaranteed))
+        part.capacity_most = _finite(calc.divide(cluster, part.most, above.most))
+    part.absolute = single(part.capacity * (1.0 if above is None else above.absolute))
+    upper = 1.0 if above is None else above.absolute_most
+    part.absolute_most = single(part.capacity_most * upper)
+    if above is None or part.said is None:
+        part.guaranteed = calc.share(partition.total, part.absolute)
+        part.most = calc.share(partition.total, part.absolute_most)
+
+
+def _scaled(
+    calc: Calculator, least: Amount, above: Queue | None, partition: Partition, cluster: Amount
+) -> Amount:
+    """Return an amount to be guaranteed, scaled down where all of them are more than there is."""
+    assert above is not None
+    asked, at = calc.none, partition.at
+    for child in above.children:
+        if (said := child.by[at].said) is not None:
+            asked = calc.add(asked, said[0])
+    has = partition.total if above.parent is None else above.by[at].guaranteed
+    # YARN does not scale while root's partition is empty.
+    if above.parent is None and not calc.positive(has):
+        return least
+    if calc.compare(cluster, has, asked) >= 0:
+        return least
+    rows = zip(calc.parts(least), calc.parts(has), calc.parts(asked), strict=True)
+    return calc.of(tuple([int(single(single(a) * single(h / s))) if s else a for a, h, s in rows]))
+
+
+def _finite(ratio: float) -> float:
+    return 0.0 if math.isinf(ratio) else single(ratio)
 
 
 def use_share(rules: Rules, part: InPartition, partition: Partition) -> None:

@@ -36,6 +36,7 @@ class YarnMatcher(BooksMatcher):
         maximum_container_assignments: int = 100,
         reservations_continue_look_all_nodes: bool = True,
         am_non_exclusive: bool = False,
+        am_default_label: str = "",
         shared_labels: str = "",
         user_max_running: int = -1,
         users_max_running: str = "",
@@ -54,7 +55,12 @@ class YarnMatcher(BooksMatcher):
                 "vcores": increment_allocation_vcores or minimum_allocation_vcores,
             },
         )
-        super().__init__(sizes, memory_only=resource_calculator == "memory", shared=shared_labels)
+        super().__init__(
+            sizes,
+            memory_only=resource_calculator == "memory",
+            shared=shared_labels,
+            master_label=am_default_label,
+        )
         self._settings = {
             "node_locality_delay": node_locality_delay,
             "rack_locality_additional_delay": rack_locality_additional_delay,

@@ -86,6 +86,8 @@ class State:
         before, self.runners = self.runners, self._make_runners(queues)
         waiting: list[Application] = []
         for app in sorted(self.apps.values(), key=lambda one: one.number):
+            if app.over:
+                continue
             if not before.waits(app):
                 self.runners.count(app, 1)
                 continue
@@ -169,17 +171,10 @@ class State:
 
     def _spread(self) -> None:
         """Bring what depends on the cluster's size up to date (updateClusterResource)."""
-        rules, calc = self.rules, self.rules.calculator
-        root = self.queues[0]
+        rules, root = self.rules, self.queues[0]
         for queue in self.queues:
             for partition in self.partitions:
-                part = queue.by[partition.at]
-                above = None if queue.parent is None else queue.parent.by[partition.at]
-                part.absolute = single(part.capacity * (1.0 if above is None else above.absolute))
-                most = 1.0 if above is None else above.absolute_most
-                part.absolute_most = single(part.capacity_most * most)
-                part.guaranteed = calc.share(partition.total, part.absolute)
-                part.most = calc.share(partition.total, part.absolute_most)
+                limits.size(rules, queue, partition, self.cluster)
         self._spread_limits(root, self.cluster)
         for queue in self.queues:
             if isinstance(queue, Leaf):
@@ -267,7 +262,15 @@ class State:
         return app in app.leaf.active or app in app.leaf.waiting or self.runners.waits(app)
 
     def close_app(self, app: Application) -> None:
-        """Forget an application that holds nothing any more, and what it asked for."""
+        """Forget an application that holds nothing any more."""
+        self.end_app(app)
+        del self.apps[app.slot]
+
+    def end_app(self, app: Application) -> None:
+        """Let an application take part no longer; nodes still have containers that it held."""
+        if app.over:
+            return
+        app.over = True
         for machine in list(self.machines.values()):
             kept = machine.reservation
             if kept is not None and kept.request.app is app:
@@ -286,7 +289,6 @@ class State:
         if not user.active_apps and not user.pending_apps and user.name in leaf.users:
             del leaf.users[user.name]
             self._weigh(leaf)
-        del self.apps[app.slot]
         for serial in [serial for serial, one in self.of_ask.items() if one.app is app]:
             del self.of_ask[serial]
         self._activate(leaf)
