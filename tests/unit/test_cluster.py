@@ -86,7 +86,7 @@ def test_queues_that_say_no_capacity_share_the_rest() -> None:
             "queues.root",
         ),
         (
-            {"nodes": NODES, "queues": {"root": {"a": {"capacity": 0.7, "max_capacity": 0.5}}}},
+            {"nodes": NODES, "queues": {"root": {"a": {"capacity": 0.7, "max_capacity": 1.5}}}},
             "queues.root.a.max_capacity",
         ),
         ({"nodes": NODES, "queues": {"root": {"a": {"speed": 3}}}}, "queues.root.a.speed"),
