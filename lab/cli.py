@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from weft.client.interrupts import InterruptedWait
+from weft.client.interrupts import Interrupted
 from weft.client.numeric_options import finite
 from weft.client.text import safe
 from weft.model.errors import InputError, PolicyError, WeftError
@@ -205,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     except InputError as error:
         _fail(str(error), 2)
-    except InterruptedWait as error:
+    except Interrupted as error:
         _fail(str(error), 130)
     except (WeftError, PolicyError) as error:
         _fail(str(error), 1)

@@ -22,10 +22,11 @@ def in_terminal(
     columns: int = 80,
     environment: Mapping[str, str] | None = None,
     interrupt_at: str = "",
+    times: int = 1,
 ) -> tuple[int, str]:
     """Run `weft` with a terminal; returns its exit code and all that the terminal was sent.
 
-    `interrupt_at`: press Ctrl-C once when this text has come.
+    `interrupt_at`: press Ctrl-C when this text has come, so many `times`.
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -56,7 +57,7 @@ def in_terminal(
             sent += data
             if interrupt_at and interrupt_at.encode() in sent:
                 interrupt_at = ""
-                os.write(ours, b"\x03")
+                os.write(ours, b"\x03" * times)
         return process.wait(timeout=PATIENCE_S), sent.decode("utf-8", "replace")
     finally:
         process.kill()

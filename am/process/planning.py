@@ -22,7 +22,7 @@ from am.plan.reuse import PlanShelf, structure_key
 from weft.model.dag import Dag, Machines, dag_of_job
 from weft.model.errors import WeftError
 from weft.protocol.effects import MakePlan, PlanReady
-from weft.runtime.other_process import OtherProcess
+from weft.runtime.other_process import end_with
 
 _IMPROVED = frozenset({"graphene", "graphene_plus"})
 # The plan of a job with more tasks is made by a process of its own.
@@ -186,21 +186,9 @@ class Planning:
 
 def _processes(count: int) -> Executor:
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(count, context, _follow_parent, (os.getpid(),))
+    return ProcessPoolExecutor(count, context, end_with, (os.getpid(),))
 
 
 def _end(executor: Executor) -> None:
     with contextlib.suppress(OSError):
         executor.shutdown(wait=True, cancel_futures=True)
-
-
-def _follow_parent(parent: int) -> None:
-    """End this worker process with its parent, even one that was killed before this was asked."""
-
-    def watch() -> None:
-        other = OtherProcess(parent)
-        while not other.ended:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

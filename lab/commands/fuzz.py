@@ -4,13 +4,13 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import yaml
 
+from lab.worker_pool import WorkerPool
 from weft.client.show import echo_json
 from weft.model.errors import InputError, WeftError
 from weft.policies.presets import preset
@@ -119,7 +119,7 @@ def _search(seeds: range, given: Given, workers: int) -> Iterator[Found]:
         for batch in batches:
             yield from _batch(batch, given)
         return
-    with ProcessPoolExecutor(several) as pool:
+    with WorkerPool(several) as pool:
         for found in pool.map(_batch, batches, [given] * len(batches)):
             yield from found
 

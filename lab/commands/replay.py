@@ -1,11 +1,9 @@
 """`weft replay`: tapes of a live run through fresh cores, which must decide the same."""
 
 import math
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 import click
 
+from lab.worker_pool import WorkerPool
 from sim.replay.whatif import Jct
 from sim.settings import SimSettings
 from weft.client import show
@@ -104,8 +103,7 @@ def _all_replayed(
     ):
         return [_replayed(tape, until_s, options) for tape in tapes]
     order = sorted(range(len(tapes)), key=lambda i: -sizes[i])
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(tapes)), context) as pool:
+    with WorkerPool(min(workers, len(tapes))) as pool:
         found = {i: pool.submit(_replayed, tapes[i], until_s, options) for i in order}
         try:
             return [found[i].result() for i in range(len(tapes))]

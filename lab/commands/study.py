@@ -45,7 +45,12 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
     with bars(console, transient=True) as shown:
         task = shown.add_task("runs", total=None, state="")
 
-        def told(done: int, total: int, row: dict[str, Any]) -> None:
+        def told(done: int, total: int, row: dict[str, Any] | None) -> None:
+            if row is None:
+                shown.update(task, completed=done, total=total)
+                if done:
+                    click.echo(f"{done} of {total} rows are there already in {out}", err=True)
+                return
             text = f"{row['scheduler']} seed {row['seed']}"
             shown.update(task, completed=done, total=total, state=text)
             if not console.is_terminal:

@@ -8,7 +8,6 @@ on kinds of jobs that it has not seen.
 
 import argparse
 import time
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from lab.functions import cluster_of
 from lab.learning.gym import CLUSTER, Scheduling, quietly, synthetic
 from lab.learning.learned import Network, load, save
 from lab.studies.trials import interval
+from lab.worker_pool import WorkerPool
 from sim.cluster import Simulation
 from sim.results import jct_s
 from weft.model.dag import Floats
@@ -56,7 +56,7 @@ def train(
     mean, spread = np.zeros(Network.size()), np.full(Network.size(), FIRST_DEVIATION)
     told: list[float] = []
     until = time.monotonic() + 60 * minutes
-    with ProcessPoolExecutor(processes) as pool:
+    with WorkerPool(processes) as pool:
         while time.monotonic() < until:
             drawn = mean + spread * rng.standard_normal((DRAWN, len(mean)))
             drawn[0] = mean

@@ -9,16 +9,17 @@ import concurrent.futures
 import hashlib
 import itertools
 import json
-import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from lab.worker_pool import WorkerPool
 from sim.process.command import main_simulate, simulated
 from sim.process.outputs import SERIES
 from sim.process.provenance import KEYS
 from sim.request import Request
+from weft.client.interrupts import Interrupted
 from weft.model.cluster import cluster_from_text
 from weft.model.errors import InputError, WeftError
 from weft.model.extras import require
@@ -151,29 +152,35 @@ def run_study(
     folder: Path,
     workers: int = 2,
     dask: str = "",
-    told: Callable[[int, int, dict[str, Any]], None] = lambda done, total, row: None,
+    told: Callable[[int, int, dict[str, Any] | None], None] = lambda done, total, row: None,
 ) -> list[dict[str, Any]]:
     """Run what is missing and return all rows in the grid's order; `told` hears of each new row.
 
+    Before, it hears how many are there already, with None for a row.
+
     `dask` is the address of a Dask scheduler; else a pool of `workers` processes is used. Raises
-    WeftError when a run fails; rows that were written stay.
+    WeftError when a run fails, Interrupted at a Ctrl-C; rows that were written stay.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "rows.jsonl"
-    known = {row["key"]: row for row in read_rows(path)}
-    requests = list(grid.requests())
-    keys = [key_of(request) for request in requests]
-    missing = {k: r for k, r in zip(keys, requests, strict=True) if k not in known}
-    if not dask:
-        load_kernels(missing.values())
+    requests = {key_of(request): request for request in grid.requests()}
+    known = {row["key"]: row for row in read_rows(path) if row["key"] in requests}
+    missing = {key: request for key, request in requests.items() if key not in known}
+    told(len(known), len(requests), None)
     run = _on_dask(dask) if dask else _on_pool(workers)
-    with path.open("a", encoding="utf-8") as file:
-        for row in run(list(missing.values())):
-            known[row["key"]] = row
-            file.write(json.dumps(row, sort_keys=True) + "\n")
-            file.flush()
-            told(len(known), len(requests), row)
-    return [known[key] for key in keys]
+    try:
+        if not dask:
+            load_kernels(missing.values())
+        with path.open("a", encoding="utf-8") as file:
+            for row in run(list(missing.values())):
+                known[row["key"]] = row
+                file.write(json.dumps(row, sort_keys=True) + "\n")
+                file.flush()
+                told(len(known), len(requests), row)
+    except KeyboardInterrupt:
+        kept = f"{len(known)} of {len(requests)} rows are kept in {folder}"
+        raise Interrupted(f"{kept}; the same command goes on") from None
+    return [known[key] for key in requests]
 
 
 def load_kernels(requests: Iterable[Request]) -> None:
@@ -198,15 +205,10 @@ def _on_pool(workers: int) -> Runner:
         if workers <= 1 or len(requests) <= 1:
             yield from map(run_one, requests)
             return
-        context = multiprocessing.get_context("spawn")
-        with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
+        with WorkerPool(workers) as pool:
             futures = [pool.submit(run_one, request) for request in requests]
-            try:
-                for future in concurrent.futures.as_completed(futures):
-                    yield future.result()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+            for future in concurrent.futures.as_completed(futures):
+                yield future.result()
 
     return run
 

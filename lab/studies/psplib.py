@@ -9,9 +9,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ import numpy as np
 from am.plan.bounds.bounds import bounds_of
 from am.plan.registry import PlanRequest, planner
 from am.plan.validate import violations
+from lab.worker_pool import WorkerPool
 from weft.model.dag import Dag, Machines, dag_of_job
 from weft.model.errors import InputError
 from weft.model.resources import ResourceType, ResourceTypes, guess_kind
@@ -61,7 +60,7 @@ class Outcome:
 def run(folder: Path, quick: bool = False, cores: int | None = None) -> list[dict[str, Any]]:
     """Return a row for each set and contestant; `quick` takes every tenth instance."""
     cases = list(_cases(folder))[:: 10 if quick else 1]
-    with ProcessPoolExecutor(cores or len(os.sched_getaffinity(0)), get_context("spawn")) as pool:
+    with WorkerPool(cores or len(os.sched_getaffinity(0))) as pool:
         outcomes = list(pool.map(_outcome, cases, chunksize=4))
     rows = []
     for group in dict.fromkeys(outcome.group for outcome in outcomes):

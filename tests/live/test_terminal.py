@@ -101,3 +101,22 @@ def test_a_cluster_that_cannot_start_says_why(folder: Path) -> None:
     started = weft(folder, "up", "--detach", "--scheduler", "nix")
     assert started.returncode == 1
     assert "unknown scheduler 'nix'" in started.stderr
+
+
+@pytest.mark.parametrize("at", ["0/40", "2/40"])
+def test_ctrl_c_ends_a_study_at_once_and_says_what_is_kept(folder: Path, at: str) -> None:
+    """While its workers start and while they work, also where somebody presses twice."""
+    many = {**JOB, "stages": [{**JOB["stages"][0], "tasks": 3_000}]}
+    (folder / "jobs.json").write_text(json.dumps(many))
+    grid = {**GRID, "schedulers": ["fifo"], "seeds": list(range(40))}
+    (folder / "grid.json").write_text(json.dumps(grid))
+    code, sent = in_terminal(LONG["study"], folder, columns=100, interrupt_at=at, times=2)
+    assert code == 130, sent
+    assert "Traceback" not in sent
+    kept = folder / "rows/rows.jsonl"
+    rows = kept.read_text().splitlines() if kept.is_file() else []
+    assert f"{len(rows)} of 40 rows are kept in rows; the same command goes on" in sent
+    assert len(rows) < 12, "nothing that was handed in is run to its end"
+    if rows:
+        again = in_terminal(LONG["study"], folder, columns=100, interrupt_at="already")
+        assert f"{len(rows)} of 40 rows are there already in rows" in again[1]

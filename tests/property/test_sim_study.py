@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import distributed
 import numpy as np
@@ -43,10 +44,16 @@ def test_a_study_is_the_same_on_one_and_two_workers_and_after_a_stop(tmp_path: P
     rows = (tmp_path / "one/rows.jsonl").read_text().splitlines()
     (tmp_path / "half").mkdir()
     (tmp_path / "half/rows.jsonl").write_text(rows[2] + "\n" + rows[1][: len(rows[1]) // 2])
-    heard: list[int] = []
-    again = run_study(grid, tmp_path / "half", 1, told=lambda done, total, row: heard.append(done))
+    heard: list[tuple[int, bool]] = []
+
+    def told(done: int, total: int, row: dict[str, Any] | None) -> None:
+        heard.append((done, row is not None))
+
+    again = run_study(grid, tmp_path / "half", 1, told=told)
     assert [row["digest"] for row in again] == [row["digest"] for row in alone]
-    assert len(heard) == 3, "the run whose row was whole is not run again"
+    assert heard == [(1, False), (2, True), (3, True), (4, True)], (
+        "the run whose row was whole is not run again"
+    )
 
 
 HEAD = "workloads: [a]\nclusters: [b]\n"
