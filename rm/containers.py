@@ -42,6 +42,7 @@ _ALLOCATED: Final = AttemptState.ALLOCATED
 _MASTERLESS: Final = (AttemptState.FAILED, AttemptState.SCHEDULED)
 ALLOCATED: Final = CONTAINER.next(RmContainerState.NEW, ContainerEvent.START)
 _ACQUIRED: Final = RmContainerState.ACQUIRED
+_STOPPING: Final = RmContainerState.STOPPING
 # Most containers take this step.
 _COMPLETED: Final = CONTAINER.next(_ACQUIRED, _ENDED)
 
@@ -119,7 +120,7 @@ def close_done(books: Books, run: Holding, end: ContainerEnd) -> App:
     first, count, node, attempt = run.container_id, run.count, run.node, run.attempt
     assert attempt is not None
     app, demand, now = attempt.app, run.demand, books.now
-    if run.state is RmContainerState.STOPPING:
+    if run.state is _STOPPING:
         books.matcher.stopped_ends()
     run.state = _COMPLETED if run.state is _ACQUIRED else CONTAINER.next(run.state, _ENDED)
     if count == 1:
@@ -177,7 +178,7 @@ def close_done(books: Books, run: Holding, end: ContainerEnd) -> App:
 
 def order_stop(books: Books, holding: Holding) -> None:
     """Order the node to stop a container; its end frees it."""
-    if holding.state is RmContainerState.STOPPING:
+    if holding.state is _STOPPING:
         return
     holding.state = CONTAINER.next(holding.state, ContainerEvent.STOP_ORDERED)
     holding.node.outbox.put(holding.container_id, holding.container_id)
@@ -211,7 +212,7 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
         outcome = Outcome.LOST if end.outcome is Outcome.RELEASED else Outcome.KILLED
         code = NODE_ENDED if holding.ended_node and outcome is Outcome.LOST else end.exit_code
         end = changed(end, outcome=outcome, message=holding.stop_reason, exit_code=code)
-    if holding.state is RmContainerState.STOPPING and attempt is not None:
+    if holding.state is _STOPPING and attempt is not None:
         books.matcher.stopped_ends()
     holding.state = CONTAINER.next(holding.state, _HOW.get(end.outcome, _ENDED))
     del books.holdings.by_id[number], node.holdings.by_id[number]

@@ -105,12 +105,16 @@ def _crowd(books: Books) -> list[int]:
     bound, ledger = books.settings.node_containers_max, books.ledger
     if bound < _CROWD_BOUND_MIN:
         return []
+    may_hold, queues = bound * sum(books.classes.values()), ledger.by_queue
+    if queues.containers.item(0) * queues.apps.item(0) <= may_hold:
+        # All of them together hold no more than the part of one.
+        return []
     apps, n, rows = ledger.apps, ledger.app_slots, books.rows
     asking = apps.active[:n] & (apps.pending[:n] > 0)
     count = int(np.count_nonzero(asking))
     if count < 2:
         return []
-    part = bound * sum(books.classes.values()) / count
+    part = may_hold / count
     over = asking & (apps.containers[:n] > part)
     if not over.any():
         return []
@@ -206,14 +210,17 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
         # The grant itself changes them.
         scores = every_term(books.matcher, books.view, placement)
     books.ledger.grant(node.slot, entry.app, entry.demand, count, limit, now)
-    if books.queues.user_limit[app.queue] < 1.0 and not books.ledger.user_waits(entry.app):
+    queues = books.queues
+    shared = queues.limited and queues.user_limit.item(app.queue) < 1.0
+    if shared and not books.ledger.user_waits(entry.app):
         books.matching.eased()
     first = next_ids(books, attempt, count)
     demand, node_id = ask.demand, node.node_id
-    raised = books.raises or not any(demand)
-    vector: Vector = tuple(entry.demand.tolist()) if raised else demand
-    demand = vector if books.raises else demand
-    queue, out = books.queues.paths[app.queue], books.out
+    vector: Vector = demand
+    if books.raises or not any(demand):
+        vector = tuple(entry.demand.tolist())
+        demand = vector if books.raises else demand
+    queue, out = queues.paths[app.queue], books.out
     stage, end_s = ask.stage, now + ask.duration_s
     # A master of its own kind knows no runs.
     alone = count > 1 and app.job.master is not None
