@@ -18,7 +18,7 @@ from am.plan.bounds.bounds import bounds_of
 from am.plan.registry import PlanRequest, planner
 from am.plan.validate import violations
 from rm.ledger.view import View
-from rm.match.protocol import Match, Matcher
+from rm.match.protocol import Match, Matcher, every_term
 from sim.cluster import Simulation
 from sim.process.gang_walk import gang_walk
 from sim.process.walk import jobs_of, walk
@@ -84,6 +84,20 @@ def test_a_matcher_gives_the_same_answer_twice(matcher: str, seed: int) -> None:
     assert any(twice.asked for twice in layers), "the matcher was never asked"
 
 
+def test_a_matcher_names_in_pairs_what_its_order_goes_by(matcher: str, seed: int) -> None:
+    """`terms` returns (name, number) pairs: what `weft explain` and decisions show."""
+    simulation = _simulation(choose(matcher=matcher), _jobs(seed), LIMITED, seed)
+    layers: list[_Explained] = []
+
+    def layer(policy: Matcher) -> Matcher:
+        layers.append(_Explained(policy))
+        return cast(Matcher, layers[-1])
+
+    simulation.manager.wrap_matcher(layer)
+    simulation.run()
+    assert any(one.asked for one in layers), "the matcher placed nothing"
+
+
 def test_a_matcher_decides_the_same_in_every_run(matcher: str, seed: int) -> None:
     """No clock and no chance of its own: the same seed gives the same run."""
     assert _answer(choose(matcher=matcher), seed) == _answer(choose(matcher=matcher), seed)
@@ -120,6 +134,27 @@ class _AskedTwice:
         first, second = self._inner.match(view, node, now), self._inner.match(view, node, now)
         assert first == second, f"node {node} at {now:g} s: first {first}, then {second}"
         return first
+
+
+class _Explained:
+    """A matcher whose terms are asked for with everything that it places."""
+
+    def __init__(self, inner: Matcher) -> None:
+        self._inner = inner
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def match(self, view: View, node: int, now: float) -> Match:
+        """Return the answer, after a look at the terms."""
+        answer = self._inner.match(view, node, now)
+        for placement in answer.placements:
+            self.asked += 1
+            for name, value in every_term(self._inner, view, placement):
+                assert isinstance(name, str), f"terms: the name {name!r} is no text"
+                assert np.isfinite(value), f"terms: {name} is {value}"
+        return answer
 
 
 def _simulation(

@@ -25,7 +25,7 @@ from rm.report import explain, reports
 from rm.state.books import Books
 from rm.state.lifecycle import AppEvent, RmNodeState, reported
 from rm.state.records import App, Node
-from weft.model.errors import InputError
+from weft.model.errors import InputError, PolicyError
 from weft.model.ids import AppId, NodeId
 from weft.model.jobfile import job_to_dict
 from weft.protocol.access import Caller
@@ -103,6 +103,11 @@ def _answer(books: Books, request: ClientRequest, caller: Caller) -> ClientAnswe
         return Refused("invalid_argument", error.place, error.problem)
     except NotFoundError as error:
         return Refused("not_found", error.place, str(error))
+    except PolicyError as error:
+        if type(request) not in READS:
+            raise
+        books.note(Remark("warning", str(error)))
+        return Refused("internal", "", str(error))
     except Exception as error:
         if type(request) not in READS:
             # The books may be wrong: the journal brings the manager back.

@@ -6,8 +6,11 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import cast
 
-from rm.match.protocol import Matcher
-from weft.model.errors import InputError
+import numpy as np
+
+from rm.ledger.view import View
+from rm.match.protocol import Matcher, Scores
+from weft.model.errors import InputError, PolicyError
 from weft.model.json_types import Arguments, Options
 from weft.policies import plugins
 from weft.policies.parameters import known_parameters
@@ -285,11 +288,32 @@ def make_matcher(name: str, parameters: Options | None = None) -> Matcher:
     around = {key: values.pop(key) for key in CARBON if key in values and key not in row.parameters}
     if not row.factory:
         own = plugins.build(plugins.MATCHERS, name, values, "match", "granted", "shares", "slack")
-        made = plugins.Contained(plugins.MATCHERS, name, own)
+        made = _Outside(plugins.MATCHERS, name, own)
     else:
         module, _, attribute = row.factory.partition(":")
         made = getattr(import_module(module), attribute)(**values)
     return _around(cast(Matcher, made), around) if around else cast(Matcher, made)
+
+
+class _Outside(plugins.Contained):
+    """A matcher of another package, whose terms are looked at before anybody adds them up."""
+
+    def terms(self, view: View, row: int) -> Scores:
+        """Return its terms; raises PolicyError with the line where they are no pairs."""
+        own = getattr(self._policy, "terms", None)
+        found = () if own is None else self.answer(own, view, row)
+        if not isinstance(found, tuple | list) or not all(map(_is_score, found)):
+            code = getattr(own, "__code__", None)
+            where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+            problem = f"terms returns {found!r}, expected pairs of a name and a number"
+            raise PolicyError(f"matcher {self._name!r}: {problem}{where}")
+        return tuple(found)
+
+
+def _is_score(pair: object) -> bool:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        return False
+    return isinstance(pair[0], str) and isinstance(pair[1], int | float | np.number)
 
 
 def _around(inner: Matcher, told: Arguments) -> Matcher:

@@ -160,7 +160,11 @@ def test_the_shared_tests_find_a_matcher_that_breaks_the_rules(tmp_path):
         check=False,
     )
     assert ran.returncode == 1
-    for name in ("keeps_the_limits_of_queues", "gives_the_same_answer_twice"):
+    for name in (
+        "keeps_the_limits_of_queues",
+        "gives_the_same_answer_twice",
+        "names_in_pairs_what_its_order_goes_by",
+    ):
         assert any("FAILED" in line and name in line for line in ran.stdout.splitlines()), name
 
 
@@ -183,6 +187,9 @@ class Greedy(BaseMatcher):
         if not len(rows):
             return Match([])
         return Match([Placement(int(rows[0]), 1, (("calls", float(self.calls)),))], settled=False)
+
+    def terms(self, view, row):
+        return {"age_s": 1.0}
 '''
 
 

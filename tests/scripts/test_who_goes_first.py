@@ -1,11 +1,13 @@
 """Who goes first is the matcher's own order, with terms that can be added up by hand."""
 
+from fnmatch import fnmatch
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rm.match.protocol import BaseMatcher, Match, Matcher, Placement, Scores
-from rm.match.registry import MATCHERS
+from rm.match.registry import MATCHERS, make_matcher
 from rm.report.turns import RANKED_MAX
 from rm.settings import ManagerSettings
 from testkit.builders import FakeMaster, ask, job, noted, stage, succeeded
@@ -15,7 +17,7 @@ from weft.model.ids import attempt_id
 from weft.model.queues import DEFAULT_QUEUES, QueueSpec
 from weft.protocol.access import TRUSTED, Caller
 from weft.protocol.facts import Placed
-from weft.protocol.requests import Explain, Explanation, SetPriority, Turn
+from weft.protocol.requests import Explain, Explanation, Refused, SetPriority, Turn
 
 FREE = ManagerSettings(master_demand={"vcores": 0.0})
 TWO = QueueSpec("root", children=(QueueSpec("a", 0.75), QueueSpec("b", 0.25)))
@@ -267,3 +269,35 @@ def test_asks_of_one_stage_are_one_row() -> None:
     mine = turn(rig, 3)
     assert (mine.asks, mine.containers) == (1, 6)
     assert [(one.app_id, one.pending) for one in mine.first] == [(2, 6)]
+
+
+WRONG_TERMS = """
+from rm.match.fifo import FifoMatcher
+
+class Table(FifoMatcher):
+    def terms(self, view, row):
+        return {"age_s": 12.5, "level": 2.0, "width": 3.0}
+
+class Raises(FifoMatcher):
+    def terms(self, view, row):
+        return 1 / 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("Table", "terms returns {'age_s': 12.5*expected pairs of a name and a number (*s.py:5)"),
+        ("Raises", "ZeroDivisionError: division by zero (*wrong_terms.py:10)"),
+    ],
+)
+def test_terms_that_are_none_are_told_as_the_fault_of_their_matcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, says: str
+) -> None:
+    """The manager goes on, and says where to look."""
+    (tmp_path / "wrong_terms.py").write_text(WRONG_TERMS)
+    monkeypatch.syspath_prepend(tmp_path)
+    rig = full(make_matcher(f"wrong_terms:{kind}"))
+    answer = rig.ask_manager(Explain(2), TRUSTED)
+    assert isinstance(answer, Refused)
+    assert fnmatch(answer.problem, f"matcher 'wrong_terms:{kind}': {says.replace('[', '[[]')}")

@@ -126,6 +126,10 @@ class Contained:
             found = self.__dict__[attribute] = contained(self._group, self._name, found)
         return found
 
+    def answer(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Call a function of the policy; whatever it raises is a PolicyError with the line."""
+        return _told(self._group, self._name, function)(*arguments, **named)
+
 
 def kind_of(policy: object) -> type:
     """Return the class of a policy, contained or not."""
