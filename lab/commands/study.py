@@ -38,6 +38,7 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
         require("matplotlib", "plot", "--plot")
     from rich.console import Console
 
+    from lab.report.comparing import varied
     from lab.studies.grid import read_grid, run_study
     from weft.client.progress import bars
 
@@ -64,10 +65,17 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
     if as_json:
         echo_json(rows)
         return
+    # What a grid varies beside these is what tells its rows apart.
+    more = [
+        key
+        for key in ("cluster", "arrivals", "estimate_error", "options")
+        if len({str(row[key]) for row in rows}) > 1
+    ]
     table(
         (
             "workload",
             "scheduler",
+            *more,
             "seed",
             "load",
             "JCT mean s",
@@ -81,6 +89,7 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
             (
                 Path(row["workload"]).name,
                 row["scheduler"],
+                *(varied(row[key]) for key in more),
                 row["seed"],
                 row["load"],
                 row["jct_s"]["mean"],

@@ -116,3 +116,10 @@ def gains(first: Compared, other: Compared, common: bool = False) -> dict[str, A
         at = min(len(values) - 1, math.floor(len(values) * p / 100))
         found[f"p{p}"] = values[at] if values else None
     return found
+
+
+def varied(value: object) -> str:
+    """Return a value of a grid in one word: a table of options as `key=value`, none as `-`."""
+    if isinstance(value, dict):
+        return ",".join(f"{key}={one}" for key, one in value.items()) or "-"
+    return str(value)

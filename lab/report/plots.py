@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from lab.report.comparing import Compared, differs
+from lab.report.comparing import Compared, differs, varied
 from weft.model.errors import InputError, WeftError
 
 COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f")
 CONFIDENCE_LEVEL = 0.95
+# So many bars stand side by side.
+STANDING_MAX = 6
 
 
 def plot_compare(runs: Sequence[Compared], path: Path) -> None:
@@ -48,13 +50,22 @@ def plot_study(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault(_label(row, rows), []).append(row)
-    figure, axes = _figure(2)
+    # Beyond some bars, their names are only read beside them.
+    lying = len(groups) > STANDING_MAX
+    figure, axes = _figure(2, max(4.2, 0.3 * len(groups) + 1) if lying else 4.2)
     places = np.arange(len(groups))
     for axis, name in ((axes[0], "mean completion time, s"), (axes[1], "makespan, s")):
         values = [np.array([_of(row, name) for row in group]) for group in groups.values()]
         means = np.array([value.mean() for value in values])
         spans = np.array([interval(value) for value in values])
-        axis.bar(places, means, 0.6, yerr=spans, capsize=4, color=_colours(len(groups)))
+        colours = _colours(len(groups))
+        if lying:
+            axis.barh(places, means, 0.6, xerr=spans, capsize=3, color=colours)
+            axis.set_yticks(places, list(groups) if axis is axes[0] else [])
+            axis.invert_yaxis()
+            axis.set(xlabel=name, xlim=(0, None))
+            continue
+        axis.bar(places, means, 0.6, yerr=spans, capsize=4, color=colours)
         axis.set_xticks(places, list(groups), rotation=30, ha="right")
         axis.set(ylabel=name, ylim=(0, None))
     seeds = max(len(group) for group in groups.values())
@@ -91,7 +102,8 @@ def _label(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     parts = [str(row["scheduler"])]
     for key in ("workload", "cluster", "load", "arrivals", "estimate_error", "options"):
         if len({str(other[key]) for other in rows}) > 1:
-            parts.append(Path(str(row[key])).name if key == "workload" else f"{key} {row[key]}")
+            own = row[key]
+            parts.append(Path(str(own)).name if key == "workload" else f"{key} {varied(own)}")
     return ", ".join(parts)
 
 
@@ -109,10 +121,10 @@ def _colours(count: int) -> list[str]:
     return [COLOURS[i % len(COLOURS)] for i in range(count)]
 
 
-def _figure(count: int) -> tuple[Any, Any]:
+def _figure(count: int, height: float = 4.2) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6 * count, 4.2), layout="constrained")
+    figure = Figure(figsize=(6 * count, height), layout="constrained")
     return figure, figure.subplots(1, count)
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from click.testing import CliRunner, Result
 from lab.cli import weft
 from lab.report.comparing import gains, read_run
 from lab.report.html import write_report
-from lab.report.plots import interval
+from lab.report.plots import STANDING_MAX, interval, plot_study
 from sim.process.command import main_simulate
 from sim.request import Request
 
@@ -212,7 +213,8 @@ def test_plots_of_compare_and_of_a_study(tmp_path: Path) -> None:
                 "workloads": [str(jobs)],
                 "clusters": [CLUSTER],
                 "schedulers": ["fifo", "fair"],
-                "seeds": [1, 2, 3],
+                "seeds": [1, 2],
+                "options": [{}, {"manager.heartbeat_s": 2}],
             }
         )
     )
@@ -220,9 +222,25 @@ def test_plots_of_compare_and_of_a_study(tmp_path: Path) -> None:
     done = run("study", grid, "--out", tmp_path / "rows", "--workers", 1, "--plot", study)
     assert done.exit_code == 0, done.output
     assert study.read_bytes().startswith(b"\x89PNG")
+    assert re.search(r"scheduler +options +seed", done.output)
+    assert len(re.findall(r"fair +manager.heartbeat_s=2 +\d", done.output)) == 2
     row = json.loads((tmp_path / "rows" / "rows.jsonl").read_text().splitlines()[0])
     assert row["cluster"] == CLUSTER
     assert row["run"]["workload"]["files"][0]["sha256"]
+
+
+@pytest.mark.parametrize("bars", [STANDING_MAX, STANDING_MAX + 1])
+def test_the_bars_of_a_study_have_whole_names(tmp_path: Path, bars: int) -> None:
+    same = {"workload": "w.jsonl", "cluster": CLUSTER, "load": 1.0, "arrivals": "file"}
+    rows = [
+        same
+        | {"scheduler": "tez", "estimate_error": None, "options": {"matcher.slack": str(number)}}
+        | {"jct_s": {"mean": 9.0}, "makespan_s": 20.0}
+        for number in range(bars)
+    ]
+    plot_study(rows, tmp_path / "s.svg")
+    text = (tmp_path / "s.svg").read_text()
+    assert all(f"<!-- tez, options matcher.slack={number} -->" in text for number in range(bars))
 
 
 def test_an_interval_is_students() -> None:

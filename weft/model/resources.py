@@ -66,7 +66,9 @@ class ResourceTypes:
         for name in amounts:
             if name not in names:
                 raise InputError(
-                    f"{place}.{name}", f"unknown resource; the cluster has {', '.join(names)}"
+                    f"{place}.{name}",
+                    f"unknown resource; the cluster has {', '.join(names)}: its nodes name theirs"
+                    f" (in short 4x8vcores,100{name})",
                 )
         return tuple([float(amounts.get(name, 0.0)) for name in names])
 

@@ -56,8 +56,11 @@ async function show() {
   document.title = `${page.title} · Weft`;
   const under = { app: "apps", stage: "apps", node: "nodes" }[name] ?? name;
   for (const link of document.querySelectorAll("#nav a")) {
-    if (link.dataset.page === under) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    if (link.dataset.page === under) {
+      link.setAttribute("aria-current", "page");
+      // On a narrow screen the menu scrolls, and who is here sees where.
+      link.scrollIntoView({ block: "nearest", inline: "nearest" });
+    } else link.removeAttribute("aria-current");
   }
   main.replaceChildren(page.element);
 

@@ -1,7 +1,7 @@
 // Why stages wait: reasons counted over nodes.
 
 import { figure, folded, label, meaning } from "./terms.js";
-import { count, duration, h, meter, plural, scrolling } from "./util.js";
+import { count, duration, h, meter, plural, scrolling, shortName } from "./util.js";
 
 const WHY_MAX = 12;
 const NAMES_MAX = 20;
@@ -81,8 +81,10 @@ export function inHours(table) {
 const classAt = (i) => (i > 0 ? "num rank2" : "num");
 
 /** A contender by its number too: many jobs may have one name. */
-const named = (one) =>
-  one.app_id ? `${String(one.app_id).padStart(4, "0")} ${one.name}` : one.name || "another user’s";
+const named = (one, short = (text) => text) =>
+  one.app_id
+    ? `${String(one.app_id).padStart(4, "0")} ${short(one.name)}`
+    : one.name || "another user’s";
 
 /** Where a stage stands in the matcher's order: who is ahead, by what, and when it starts. */
 function whoGoesFirst({ stage, pending, turn }) {
@@ -118,9 +120,9 @@ function whoGoesFirst({ stage, pending, turn }) {
             h(
               "tr",
               null,
-              ["Turn", "Application", "Stage", "Tasks"].map((name) => h("th", { scope: "col" }, name)),
+              ["Turn", "Application", "Stage", "Tasks"].map((name) => h("th", { scope: "col" }, h("span", null, name))),
               terms.map((name, i) =>
-                h("th", { scope: "col", class: classAt(i), title: meaning(name) }, label(name)),
+                h("th", { scope: "col", class: classAt(i), title: meaning(name) }, h("span", null, label(name))),
               ),
             ),
           ),
@@ -132,8 +134,8 @@ function whoGoesFirst({ stage, pending, turn }) {
                 "tr",
                 { class: one === own ? "own" : "" },
                 h("td", null, String(place)),
-                h("td", null, named(one)),
-                h("td", null, one.stage || "–"),
+                h("td", { title: named(one) }, named(one, (name) => shortName(name, 220, 64))),
+                h("td", { title: one.stage }, shortName(one.stage, 160) || "–"),
                 h("td", { class: "num" }, count(one.pending)),
                 terms.map((name, i) =>
                   h("td", { class: classAt(i) }, one.scores[name] === undefined ? "–" : figure(one.scores[name])),
