@@ -87,7 +87,7 @@ def new_attempt(books: Books, app: App, number: int) -> Attempt:
     attempt.seed = int(books.rng.integers(2**31))
     attempt.created_s = attempt.seen_s = books.now
     attempt.avoid = frozenset(one.failed_on for one in app.attempts if one.failed_on)
-    app.attempt = attempt
+    app.attempt, app.last_number = attempt, number
     app.attempts.append(attempt)
     return attempt
 
@@ -110,6 +110,13 @@ def schedule_attempt(books: Books, app: App) -> None:
         spec = app.job.master
         label = "" if spec is None else spec.label
         books.matcher.attempt_added(books.view, app.slot, attempt.vector, label)
+
+
+def begin(books: Books, app: App) -> None:
+    """Keep when the first master of an application came, also over restarts of the manager."""
+    if app.started_s == 0.0:
+        app.started_s = books.now
+        books.persist({"kind": "started", "app": app.app_id, "started_s": books.now})
 
 
 def persist_attempt(books: Books, attempt: Attempt, node: NodeId) -> None:
@@ -232,6 +239,12 @@ def end_app(books: Books, app: App, event: AppEvent, status: str, diagnostics: s
     if app.expires_s < inf:
         app.expires_s = inf
         books.out.append(SetTimer(None, ("lifetime", app.app_id)))
+    more: Json = {}
+    if any(app.failed):
+        more["failed_tasks"] = [[stage, n] for stage, n in enumerate(app.failed) if n]
+    if app.preempted:
+        more["preempted"] = app.preempted
+        more["preempted_amounts"] = books.types.mapping(app.preempted_amounts)
     books.persist(
         {
             "kind": "final",
@@ -245,6 +258,7 @@ def end_app(books: Books, app: App, event: AppEvent, status: str, diagnostics: s
             "progress": app.progress,
             "held_s": books.types.mapping(held_until_now(books, app)),
             "attempt": 0 if app.attempt is None else app.attempt.attempt_id,
+            **more,
         }
     )
 

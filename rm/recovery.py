@@ -48,6 +48,7 @@ KINDS = frozenset(
         "move",
         "priority",
         "expiry",
+        "started",
         "final",
         "node",
         "next",
@@ -151,7 +152,12 @@ def compact(records: Iterable[Record], apps_max: int = 10_000) -> list[Record]:
     return out
 
 
-_FIELD = {"move": "queue", "priority": "priority", "expiry": "expires_s"}
+_FIELD = {
+    "move": "queue",
+    "priority": "priority",
+    "expiry": "expires_s",
+    "started": "started_s",
+}
 
 
 def _records_of(number: int, known: Table, small: bool) -> Iterable[Record]:
@@ -163,7 +169,10 @@ def _records_of(number: int, known: Table, small: bool) -> Iterable[Record]:
         pairs = [[stage, count] for stage, count in sorted(done.items())]
         if small:
             pairs = [[0, sum(done.values())]]
-        yield {**known["final"], "finished": pairs}
+        final = {**known["final"], "finished": pairs}
+        if small and "failed_tasks" in final:
+            final["failed_tasks"] = [[0, sum(count for _, count in final["failed_tasks"])]]
+        yield final
         return
     yield from known["failed"].values()
     if "attempt" in known:
@@ -214,6 +223,7 @@ def _recover_app(books: Books, number: int, found: list[Record]) -> None:
     app = App(number, job, submission_id, queue, at_s, len(books.types))
     app.priority = int(first["priority"])
     app.wished_s = float(first.get("expires_s", 0.0))
+    app.started_s = float(first.get("started_s", 0.0))
     books.apps[number] = app
     if app.submission_id:
         books.submissions[app.submission_id] = number
@@ -224,6 +234,8 @@ def _recover_app(books: Books, number: int, found: list[Record]) -> None:
     for stage, task, run_s in by_kind.get("tasks", {"tasks": ()})["tasks"]:
         app.finished[int(stage)][int(task)] = float(run_s)
         app.finished_by_stage[int(stage)] += 1
+    # Those of an open job are not known.
+    app.progress = sum(app.finished_by_stage) / max(1, app.job.task_count)
     app.held_s = np.array(_held_by_finished(books, app))
     move_app(books, app, AppEvent.SUBMIT)
     open_app(books, app)
@@ -300,8 +312,13 @@ def _recover_ended(books: Books, app: App, record: Record, queue: str) -> None:
         app.finished_by_stage[int(stage)] = int(count)
     if app.final_status == "SUCCEEDED":
         app.finished_by_stage = [one.tasks for one in app.job.stages]
-    held_s = record.get("held_s", {})
+    for stage, count in record.get("failed_tasks", ()):
+        app.failed[int(stage)] = int(count)
+    held_s, taken = record.get("held_s", {}), record.get("preempted_amounts", {})
     app.held_s = np.array([float(held_s.get(name, 0.0)) for name in books.types.names])
+    app.preempted = int(record.get("preempted", 0))
+    app.preempted_amounts = [float(taken.get(name, 0.0)) for name in books.types.names]
+    app.last_number = number_of_attempt(int(record["attempt"]))
     move_app(books, app, _FINAL[str(record["state"])], str(record["diagnostics"]))
     remember(books, app)
 

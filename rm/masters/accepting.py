@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from rm.applications import hands_over, move_app, move_attempt, stop_earlier, withdraw
+from rm.applications import begin, hands_over, move_app, move_attempt, stop_earlier, withdraw
 from rm.containers import relay_lost
 from rm.masters.asking import current, machines_of
 from rm.placing.feasible import nodes_may_come
@@ -61,7 +61,7 @@ def register(books: Books, event: AttemptRegistered) -> None:
         app.tracking_url = event.tracking_url
         move_attempt(books, attempt, AttemptEvent.REGISTERED)
         move_app(books, app, AppEvent.ATTEMPT_REGISTERED)
-        app.started_s = app.started_s or books.now
+        begin(books, app)
     if attempt.recovered:
         # Whenever it registers it says what it holds: a late copy of before may have come first.
         _wait_for_held(books, attempt, event.held)

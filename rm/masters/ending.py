@@ -1,6 +1,13 @@
 """Masters whose job is done, and those that are not heard of any more."""
 
-from rm.applications import fail_attempt, finish_attempt, move_app, move_attempt, stop_earlier
+from rm.applications import (
+    begin,
+    fail_attempt,
+    finish_attempt,
+    move_app,
+    move_attempt,
+    stop_earlier,
+)
 from rm.containers import order_stop
 from rm.state.books import Books
 from rm.state.lifecycle import AppEvent, AttemptEvent, AttemptState
@@ -19,7 +26,7 @@ def finished(books: Books, event: AttemptFinished) -> None:
             # The manager restarted meanwhile.
             move_attempt(books, attempt, AttemptEvent.REGISTERED)
             move_app(books, attempt.app, AppEvent.ATTEMPT_REGISTERED)
-            attempt.app.started_s = attempt.app.started_s or books.now
+            begin(books, attempt.app)
         if attempt.state is AttemptState.RUNNING:
             attempt.seen_s = books.now
             attempt.app.tracking_url = event.tracking_url or attempt.app.tracking_url

@@ -36,8 +36,12 @@ class NoRoomError(InputError):
 
 def nodes_may_come(books: Books) -> bool:
     """Return whether nodes may still come back to a manager that started anew."""
-    wait_s = min(books.settings.return_wait_s, books.settings.node_expiry_s)
-    return books.epoch > 0 and books.now - books.started_s < wait_s
+    return books.epoch > 0 and books.now - books.started_s < return_wait_s(books)
+
+
+def return_wait_s(books: Books) -> float:
+    """Return for how long a manager that started anew waits for nodes to come back."""
+    return min(books.settings.return_wait_s, books.settings.node_expiry_s)
 
 
 def blocked(books: Books, entry: AskEntry, amounts: Floats, serial: int = 0) -> tuple[Ints, Ints]:

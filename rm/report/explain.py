@@ -17,6 +17,7 @@ from rm.placing.feasible import blocked
 from rm.placing.gang_room import capacity_of, free_of, most_of, pack
 from rm.placing.gangs import planner_of
 from rm.placing.hosting import full_of_masters
+from rm.report.reports import returning
 from rm.report.turns import Line, line, next_node, next_releases, starts_s, work_of
 from rm.report.turns import Turn as Placed
 from rm.state.books import Books
@@ -178,7 +179,7 @@ def _of_master(books: Books, app: App) -> str:
     attempt = app.attempt
     if attempt is not None and attempt.state is AttemptState.ALLOCATED:
         where = attempt.master.node.node_id if attempt.master else "its node"
-        return f"waiting for its master on {where} to register"
+        return returning(books, app) or f"waiting for its master on {where} to register"
     if not books.classes:
         return "waiting for a container for its master: no node is in service"
     full = -1 if attempt is None else full_of_masters(books, attempt)

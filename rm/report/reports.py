@@ -17,12 +17,13 @@ import numpy as np
 
 from rm.access import sees
 from rm.applications import attempts_max, held_until_now
+from rm.placing.feasible import return_wait_s
 from rm.report.pages import number_of, page
 from rm.state.books import Books
-from rm.state.lifecycle import AppState, reported
+from rm.state.lifecycle import AppState, AttemptState, reported
 from rm.state.records import ENDED_SHOWN_MAX, App, Holding, Node
 from weft.model.dag import Floats
-from weft.model.ids import ContainerId
+from weft.model.ids import ContainerId, attempt_id
 from weft.model.queues import RUNNING, STOPPED
 from weft.protocol.access import TRUSTED, Caller
 from weft.protocol.messages import ContainerEnd, ends_of
@@ -43,6 +44,21 @@ from weft.protocol.requests import (
 HELD, ENDED = "h", "e"
 
 
+def returning(books: Books, app: App) -> str:
+    """Return what an application waits for whose master has not told the manager of its new life.
+
+    "" where none is awaited.
+    """
+    attempt = app.attempt
+    if attempt is None or not attempt.recovered or attempt.state is not AttemptState.ALLOCATED:
+        return ""
+    ago_s, wait_s = books.now - books.started_s, return_wait_s(books)
+    return (
+        f"the manager was started anew {ago_s:.0f} s ago and waits for this master to register; "
+        f"it waits up to {wait_s:g} s for nodes to come back (manager.return_wait_s)"
+    )
+
+
 def application(books: Books, app: App, *, stages: bool = False) -> ApplicationReport:
     """Return the report of one application."""
     attempt, ledger = app.attempt, books.ledger
@@ -58,7 +74,7 @@ def application(books: Books, app: App, *, stages: bool = False) -> ApplicationR
         state=reported(app.state),
         final_status=app.final_status,
         progress=app.progress,
-        attempt_id=0 if attempt is None else attempt.attempt_id,
+        attempt_id=attempt_id(app.app_id, app.last_number) if app.last_number else 0,
         master_node=(attempt.master.node.node_id if attempt is not None and attempt.master else ""),
         submitted_s=app.submitted_s,
         started_s=app.started_s,
@@ -68,7 +84,7 @@ def application(books: Books, app: App, *, stages: bool = False) -> ApplicationR
         running_containers=int(ledger.apps.containers[app.slot]) if held else 0,
         pending_containers=int(ledger.apps.pending[app.slot]) if held else 0,
         allocated=books.types.mapping(amounts),
-        diagnostics=app.diagnostics,
+        diagnostics=app.diagnostics or returning(books, app),
         stages=_stages(app) if stages else (),
         held_s=books.types.mapping(held_until_now(books, app)),
         kind=app.job.kind,

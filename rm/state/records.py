@@ -321,6 +321,7 @@ class App:
         "held_on",
         "held_s",
         "job",
+        "last_number",
         "left_queue",
         "nodes",
         "preempted",
@@ -358,6 +359,8 @@ class App:
         self.slot = -1
         self.attempt: Attempt | None = None
         self.attempts: list[Attempt] = []
+        # That of its last attempt stays when those of an ended application are forgotten.
+        self.last_number = 0
         self.submitted_s = now
         self.expires_s = inf
         self.wished_s = 0.0

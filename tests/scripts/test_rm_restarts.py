@@ -1,5 +1,6 @@
 """What a restarted Resource Manager hears late, twice or not at all costs no job its end."""
 
+from rm.recovery import compact
 from rm.settings import ManagerSettings
 from testkit.builders import ask, job, node_registered, sent, stage, succeeded
 from testkit.manager import Rig
@@ -7,6 +8,7 @@ from weft.model.ids import attempt_id, container_id
 from weft.protocol.effects import ReportsWaited, Send, TimerFired
 from weft.protocol.messages import (
     AttemptAccepted,
+    AttemptFinished,
     AttemptRegistered,
     ContainerEnd,
     ContainersAsked,
@@ -18,7 +20,7 @@ from weft.protocol.messages import (
     Outcome,
     RunningContainer,
 )
-from weft.protocol.requests import SubmitApplication
+from weft.protocol.requests import Explain, GetApplication, SubmitApplication
 
 FREE = ManagerSettings(master_demand={})
 
@@ -276,3 +278,55 @@ def test_what_a_master_that_registered_does_not_hold_is_stopped_and_it_is_told()
     assert again.manager.books.holdings[unknown].attempt is None
     assert wait(again, 2, master.attempt_id) == [unknown]
     assert again.nodes[away].stops == [unknown]
+
+
+def test_times_and_tries_of_a_job_stay_over_restarts() -> None:
+    """When its first master came, while it runs and once it ended, and what failed before."""
+    rig = Rig(settings=FREE)
+    rig.add_node("n1")
+    rig.now = 5.0
+    master = rig.start(job("j", stage("w", 3)))
+    rig.allocate(master, ask(1, 3))
+    rig.beat()
+    rig.allocate(master)
+    rig.beat("n1", ContainerEnd(min(master.containers), Outcome.FAILED, 1, 0, 0, 0, 1.0))
+    (app,) = rig.manager.books.apps.values()
+    before = rig.ask_manager(GetApplication(app.app_id))
+    assert before.started_s == 5.0
+    assert before.stages[0].failed_attempts == 1
+
+    again = restarted(rig)
+    again.now = 50.0
+    told = again.ask_manager(GetApplication(app.app_id))
+    assert told.started_s == 5.0
+    assert "started anew" in told.diagnostics
+    assert "up to 10 s for nodes to come back (manager.return_wait_s)" in told.diagnostics
+    assert again.ask_manager(Explain(app.app_id)).text == told.diagnostics
+    again.add_node("n2")
+    again.tell(AttemptRegistered(master.attempt_id))
+    told = again.ask_manager(GetApplication(app.app_id))
+    assert (told.started_s, told.diagnostics) == (5.0, "")
+
+    rig.now = 60.0
+    rig.tell(AttemptFinished(master.attempt_id, True))
+    ended = rig.ask_manager(GetApplication(app.app_id))
+    records = compact(rig.records)
+    for known in (rig.records, records, compact(records)):
+        last = Rig(settings=FREE, records=known)
+        last.now = 100.0
+        told = last.ask_manager(GetApplication(app.app_id))
+        assert told.started_s == 5.0
+        assert told.attempt_id == ended.attempt_id > 0
+        assert told.stages[0].failed_attempts == 1
+
+
+def test_what_was_finished_is_progress_before_the_master_is_back() -> None:
+    rig = Rig(settings=FREE)
+    rig.add_node("n1")
+    master = rig.start(job("j", stage("w", 4)))
+    rig.allocate(master, ask(1, 4))
+    rig.beat()
+    rig.allocate(master)
+    rig.beat("n1", succeeded(min(master.containers)))
+    (app,) = rig.manager.books.apps
+    assert restarted(rig).ask_manager(GetApplication(app)).progress == 0.25
