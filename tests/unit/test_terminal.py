@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from weft.client.tables import Column, table
 from weft.model.errors import InputError
 from weft.protocol.requests import (
     ApplicationReport,
+    ContainerReport,
     Contender,
     Explanation,
     NodeReport,
@@ -223,13 +225,34 @@ def test_who_goes_first_is_told_with_the_scores_and_the_start(lines: Any) -> Non
     """
     told = " ".join(" ".join(lines(200, show.show_explanation, WHY)).split())
     before = "6 stages go first (120 containers, 0.33 core h, 2 GB h)"
-    starts = "its first container starts in about 35 s, in room that they leave"
+    starts = "its first container starts in at most about 35 s, in room that they leave"
     assert f"{before}; {starts} (order on n1)" in told
     assert "perf 0.4375, pri 0.7" in told
     assert re.search(
         r" 7 this one \S+ 7 perf 0.3125, pri 0.5 perf: .* pri: preferred order: ", told
     )
     assert f" 1 0002 {LONG[:8]}" in told
+
+
+def test_a_stage_that_has_begun_waits_for_its_next_container(lines: Any) -> None:
+    """What comes next is told at once, what waits for others at most, as each grant moves them."""
+    (stage,) = WHY.stages
+    first = replace(stage.turns[0], asks=0, containers=0, first=(), scores={"used of root.a": 0.5})
+    why = replace(WHY, stages=(replace(stage, turns=(first,)),))
+    told = " ".join(" ".join(lines(200, show.show_explanation, why, {stage.stage})).split())
+    assert "it is next; its next container starts in about 35 s" in told
+    assert "used of QUEUE: of what it is guaranteed: least goes first, before" in told
+
+
+def test_tasks_that_a_table_of_containers_leaves_out_are_counted(lines: Any) -> None:
+    ended = [
+        ContainerReport(number, "n1", "a", number, 0, "SUCCEEDED", 1.0, 2.0, "", 0, 1.0, "")
+        for number in range(3)
+    ]
+    some = replace(report(), finished_tasks=44)
+    (told,) = lines(200, show.show_unlisted, some, ended)
+    assert told.startswith("41 more finished tasks are not listed: ")
+    assert not any(lines(200, show.show_unlisted, replace(some, finished_tasks=3), ended))
 
 
 def test_work_is_told_in_one_unit() -> None:
@@ -245,6 +268,7 @@ def test_commands_and_pages_say_the_same_of_terms() -> None:
     page = (Path(terms.__file__).parents[1] / "web/static/terms.js").read_text("utf-8")
     said = re.findall(r'^  (\w+): \["[^"]+", "([^"]+)"\],$', page, re.MULTILINE)
     assert dict(said) == terms.TERMS
+    assert f'const USED = "{terms.USED}";' in page
 
 
 def test_at_80_columns_the_words_that_matter_are_whole(lines: Any) -> None:

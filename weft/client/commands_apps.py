@@ -330,6 +330,7 @@ def app(app: str, containers: bool, address: str, as_json: bool) -> None:
         if containers:
             click.echo()
             show.show_containers(held, report.submitted_s, now_s)
+            show.show_unlisted(report, held)
 
 
 @click.command()
@@ -342,11 +343,14 @@ def explain(app: str, address: str, as_json: bool) -> None:
     APP is an id, its number, a job's name (the newest of that name), or - for the newest of all.
     """
     with connected(address) as client:
-        explanation = client.explain(find_app(client, app))
+        number = find_app(client, app)
+        explanation = client.explain(number)
         if as_json:
             show.echo_json(explanation)
-        else:
-            show.show_explanation(explanation)
+            return
+        stages = client.application(number).stages
+        begun = {one.name for one in stages if one.running or one.finished or one.failed_attempts}
+        show.show_explanation(explanation, begun)
 
 
 @click.command()

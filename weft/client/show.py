@@ -3,14 +3,14 @@
 import dataclasses
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import click
 
 from weft.client.tables import Column, say, table
-from weft.client.terms import TERMS
+from weft.client.terms import TERMS, USED
 from weft.client.text import (
     amounts,
     cut,
@@ -387,8 +387,8 @@ def bar(share: float, width: int = BAR_COLUMNS) -> str:
     return f"{'#' * round(min(1.0, max(0.0, share)) * width):<{width}}"
 
 
-def show_explanation(explanation: Explanation) -> None:
-    """Print why an application's stages are pending."""
+def show_explanation(explanation: Explanation, started: Collection[str] = ()) -> None:
+    """Print why an application's stages are pending; tasks of the `started` ones ran or run."""
     say(f"{explanation.state}: {safe(explanation.text)}")
     rows: list[tuple[object, ...]] = []
     for stage in explanation.stages:
@@ -414,20 +414,25 @@ def show_explanation(explanation: Explanation) -> None:
     # One unit for all of them, as they are compared.
     hours = any(is_long(turn.work) for _, turn in turns)
     for stage, turn in turns:
-        _show_turn(stage, turn, explanation.now_s, hours)
+        _show_turn(stage, turn, explanation.now_s, hours, stage.stage in started)
     names = dict.fromkeys(
         name
         for _, turn in turns
         for scores in (turn.scores, *(one.scores for one in turn.first))
         for name in scores
     )
-    if told := [f"{name}: {TERMS[name]}" for name in names if name in TERMS]:
+    # Queues are compared before what is in them.
+    meant = {"used of QUEUE": USED} if any(name.startswith("used of ") for name in names) else {}
+    meant |= {name: TERMS[name] for name in names if name in TERMS}
+    if told := [f"{name}: {meaning}" for name, meaning in meant.items()]:
         click.echo()
         for line in told:
             say(line, dim=True)
 
 
-def _show_turn(stage: StageExplanation, turn: Turn, now_s: float, hours: bool) -> None:
+def _show_turn(
+    stage: StageExplanation, turn: Turn, now_s: float, hours: bool, started: bool
+) -> None:
     """Print who goes before a stage, by what, and when its turn comes."""
     click.echo()
     least = "at least " if turn.beyond else ""
@@ -440,7 +445,11 @@ def _show_turn(stage: StageExplanation, turn: Turn, now_s: float, hours: bool) -
     starts = "when it starts is not foreseen"
     if turn.start_s > 0:
         room = ", in room that they leave" if turn.asks else ""
-        starts = f"its first container starts in about {duration(turn.start_s - now_s)}{room}"
+        # The order of now is followed to its end, while each grant brings others forward.
+        about = "at most about" if turn.asks else "about"
+        which = "first" if not started else "next"
+        wait = duration(turn.start_s - now_s)
+        starts = f"its {which} container starts in {about} {wait}{room}"
     say(f"{safe(stage.stage)}: {before}; {starts} (order on {safe(turn.node_id)})")
     rows: list[tuple[object, ...]] = [
         (place, _named(one), one.stage or "-", one.pending, _terms(one.scores))
@@ -468,6 +477,18 @@ def _named(one: Contender) -> str:
 def _terms(scores: Mapping[str, float]) -> str:
     """Return the terms of a place in the order, with so many digits that they can be checked."""
     return ", ".join(f"{name} {value:.4g}" for name, value in scores.items()) or "-"
+
+
+def show_unlisted(report: ApplicationReport, listed: Sequence[ContainerReport]) -> None:
+    """Say how many finished tasks a table of containers leaves out, if any."""
+    finished = {(one.stage, one.index) for one in listed if one.stage and one.state == "SUCCEEDED"}
+    if (left := report.finished_tasks - len(finished)) > 0:
+        tasks = "finished task is" if left == 1 else "finished tasks are"
+        say(
+            f"{left:,} more {tasks} not listed: the manager lists what ended last, since its own "
+            "start; the job's page has all that it was told",
+            dim=True,
+        )
 
 
 def show_containers(reports: Sequence[ContainerReport], began_s: float, now_s: float) -> None:

@@ -1,5 +1,8 @@
 """What the terms of each matcher mean, as the pages say it (`weft/web/static/terms.js`)."""
 
+# Of `used of QUEUE`, a term for each queue on the way.
+USED = "of what it is guaranteed: least goes first, before all that is said of jobs"
+
 TERMS = {
     "perf": "the score that decides: pri × packing (or overbook) − work left",
     "pri": "preferred order: the place of the stage in its job's plan, 1 is first",

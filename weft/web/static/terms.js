@@ -19,6 +19,7 @@ const TERMS = {
 };
 
 const QUEUE = "its queue uses";
+const USED = "of what it is guaranteed: least goes first, before all that is said of jobs";
 
 /** Terms with one column for what each stage's own queue uses, whichever queue that is. */
 export function folded(scores) {
@@ -33,7 +34,7 @@ export function folded(scores) {
 export const known = (name) => Object.hasOwn(TERMS, name);
 export const label = (name) => TERMS[name]?.[0] ?? name.replaceAll("_", " ");
 export const meaning = (name) =>
-  TERMS[name]?.[1] ?? (name === QUEUE ? "of what it is guaranteed: least goes first" : name);
+  TERMS[name]?.[1] ?? (name === QUEUE ? USED : name);
 
 export const figure = (value) =>
   value === 0 ? "0" : Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3);
