@@ -1,5 +1,6 @@
 """What a simulation is told."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -9,7 +10,7 @@ from rm.settings import ManagerSettings
 from sim.faults import NO_FAULTS, Faults
 from weft.model.errors import InputError
 from weft.model.json_types import Arguments, Options, Table
-from weft.policies.parameters import read_parameters
+from weft.policies.parameters import read_parameter, read_parameters
 from weft.policies.presets import Preset, preset
 
 
@@ -68,6 +69,8 @@ ELSEWHERE = {
     "master": ("planner", "planner_options", "history", "address", "buggify", "lossless"),
     "node": ("mode", "launch", "buggify", "lossless"),
 }
+# A setting of a live manager: the resource of `master_demand` that it is.
+OF_MASTER = {"master_vcores": "vcores", "master_memory_mb": "memory_mb"}
 _ABOVE_ZERO = (
     "heartbeat_s",
     "master_heartbeat_s",
@@ -91,7 +94,17 @@ def role_settings(role: str, given: Options, resources: tuple[str, ...]) -> Argu
             raise InputError(
                 f"--set {role}.{key}", "is not set here: it follows from other options"
             )
-    read = read_parameters(_ROLES[role], given, f"--set {role}")
+    texts = dict(given)
+    # A live manager has the parts of `master_demand` as settings of their own.
+    master = {
+        resource: _amount(texts.pop(name), f"--set {role}.{name}")
+        for name, resource in OF_MASTER.items()
+        if role == "manager" and name in texts
+    }
+    read = read_parameters(_ROLES[role], texts, f"--set {role}")
+    if master:
+        before = read.get("master_demand", ManagerSettings().master_demand)
+        read["master_demand"] = {**before, **master}
     for name, value in read.items():
         place = f"--set {role}.{name}"
         if name in _ABOVE_ZERO and not value > 0:
@@ -111,3 +124,11 @@ def role_settings(role: str, given: Options, resources: tuple[str, ...]) -> Argu
                 known = ", ".join(resources)
                 raise InputError(f"{place}.{unknown}", f"unknown resource; the cluster has {known}")
     return read
+
+
+def _amount(value: object, place: str) -> float:
+    amount = read_parameter("", 0.0, value, place)
+    assert isinstance(amount, float)
+    if not 0 <= amount < math.inf:
+        raise InputError(place, f"expected a number from 0, got {value!r}")
+    return amount

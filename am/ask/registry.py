@@ -68,7 +68,7 @@ def asker(name: str, options: Options | None = None) -> Asker | HoldAsker:
     factory = _factory(name)
     if name in ASKERS:
         return cast(
-            Asker | HoldAsker, factory(**read_parameters(factory, options or {}, f"asker.{name}"))
+            Asker | HoldAsker, factory(**read_parameters(factory, options or {}, "asker", name))
         )
     made = plugins.Contained(
         plugins.ASKERS, name, plugins.build(plugins.ASKERS, name, options or {})
@@ -82,7 +82,7 @@ def asker_parameters(name: str, options: Options) -> Arguments:
     """Return every parameter of an asker with its value; raises InputError for an unknown one."""
     asker(name, options)
     factory = _factory(name)
-    return known_parameters(factory) | read_parameters(factory, options, f"asker.{name}")
+    return known_parameters(factory) | read_parameters(factory, options, "asker", name)
 
 
 def _factory(name: str) -> Callable[..., object]:

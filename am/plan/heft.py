@@ -188,8 +188,8 @@ def _plan_of(planner: str, dag: Dag, machine: Ints, start_s: Floats, end_s: Floa
 def _options(given: Options) -> HeftOptions:
     for name in given:
         if name != "transfer_s":
-            raise InputError(f"planner.heft.{name}", "unknown parameter; known: transfer_s")
+            raise InputError(f"planner.{name}", "unknown parameter of heft; known: transfer_s")
     seconds = read_value("transfer_s", given.get("transfer_s", 0.0), float)
     if not 0 <= seconds < float("inf"):
-        raise InputError("planner.heft.transfer_s", f"expected a time from 0, got {seconds:g} s")
+        raise InputError("planner.transfer_s", f"expected a time from 0, got {seconds:g} s")
     return HeftOptions(seconds)

@@ -122,5 +122,5 @@ def planner_parameters(name: str, options: Options) -> Arguments:
     if read is not None:
         return dict(read(options))
     for key in options:
-        raise InputError(f"planner.{name}.{key}", "unknown parameter; known: none")
+        raise InputError(f"planner.{key}", f"unknown parameter of {name}; known: none")
     return {}

@@ -44,7 +44,7 @@ class FifoMatcher(BaseMatcher):
         # Compiled, an attribute of a protocol's type has no default from the class above.
         self.planner = None
         if self.promises and (whole or fill != "none"):
-            raise InputError("matcher.fifo.backfill", "goes with fill=none and whole=false only")
+            raise InputError("matcher.backfill", "goes with fill=none and whole=false only")
         self.fill = FILLED_BY[fill]
         self.whole = whole
         self.strict = self.fill == NOTHING_FILLS and not self.promises

@@ -343,13 +343,13 @@ def matcher_parameters(
     if any(key in CARBON and key not in taken for key in given):
         taken = CARBON | taken
         if not given.get("carbon"):
-            raise InputError(f"matcher.{name}.carbon", "its parameters need a trace: carbon=...")
+            raise InputError("matcher.carbon", "its parameters need a trace: carbon=...")
     values = {key: known.default for key, known in taken.items()}
     for key, value in given.items():
-        place = f"matcher.{name}.{key}"
+        place = f"matcher.{key}"
         if key not in taken:
             known_names = ", ".join(row.parameters) or "none"
-            raise InputError(place, f"unknown parameter; known: {known_names}")
+            raise InputError(place, f"unknown parameter of {name}; known: {known_names}")
         values[key] = _read(value, taken[key], place)
     return values
 

@@ -64,7 +64,7 @@ def check_queues(policy: Matcher, tree: QueueTree) -> None:
         what = "limits of queues or users" if tree.limited else "several leaf queues"
         if makes:
             what = "queues that are made at submissions"
-        raise InputError("matcher.fifo.backfill", f"plans one line; the cluster has {what}")
+        raise InputError("matcher.backfill", f"plans one line; the cluster has {what}")
 
 
 class Promise(NamedTuple):

@@ -51,13 +51,11 @@ class RemoteMatcher(BaseMatcher):
 
     def __init__(self, address: str = "", timeout_s: float = 0.5, otherwise: str = "order") -> None:
         if not address:
-            raise InputError("matcher.remote.address", "expected HOST:PORT or unix:/PATH")
+            raise InputError("matcher.address", "expected HOST:PORT or unix:/PATH")
         if not 0 < timeout_s <= 60:
-            raise InputError("matcher.remote.timeout_s", f"expected s up to 60, got {timeout_s:g}")
+            raise InputError("matcher.timeout_s", f"expected s up to 60, got {timeout_s:g}")
         if otherwise not in ("order", "fail"):
-            raise InputError(
-                "matcher.remote.otherwise", f"expected order or fail, got {otherwise!r}"
-            )
+            raise InputError("matcher.otherwise", f"expected order or fail, got {otherwise!r}")
         self.address = address
         self.otherwise = otherwise
         self._unanswered = self._refused = 0

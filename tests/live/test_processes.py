@@ -36,7 +36,7 @@ def test_a_port_in_use_is_one_line_and_exit_1(cluster: Cluster, role: str) -> No
     [
         (["rm", "--scheduler=best"], "unknown scheduler 'best'"),
         (["rm", "--matcher=best"], "unknown matcher 'best'"),
-        (["rm", "--set=matcher.eta=1"], "matcher.capacity.eta"),
+        (["rm", "--set=matcher.eta=1"], "matcher.eta"),
         (["rm", "--cluster=16"], "cluster"),
         (["nm", "--cluster=3x16vcores", "--nodes=4"], "--nodes"),
         (["nm", "--mode=process", "--nodes=2"], "--nodes"),

@@ -81,12 +81,26 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "unknown master setting": ([*SIMULATE, "--set", "master.foo=1"], "unknown parameter; known:"),
     "unknown node setting": ([*SIMULATE, "--set", "node.foo=1"], "unknown parameter; known:"),
     "unknown matcher parameter": ([*SIMULATE, "--set", "matcher.foo=1"], "unknown parameter"),
-    "unknown planner parameter": ([*SIMULATE, "--set", "planner.foo=1"], "planner.bfs.foo"),
+    "an unknown parameter as it was typed": (
+        [*SIMULATE, "--matcher", "fifo", "--set", "matcher.pul=3"],
+        "matcher.pul: unknown parameter of fifo; known: fill",
+    ),
+    "masters of less than nothing": (
+        [*SIMULATE, "--set", "manager.master_vcores=-1"],
+        "--set manager.master_vcores: expected a number from 0",
+    ),
+    "unknown planner parameter": (
+        [*SIMULATE, "--set", "planner.foo=1"],
+        "planner.foo: unknown parameter of bfs",
+    ),
     "unknown parameter of graphene": (
         [*SIMULATE, "--planner", "graphene", "--set", "planner.foo=1"],
         "unknown option; known:",
     ),
-    "unknown asker parameter": ([*SIMULATE, "--set", "asker.foo=1"], "asker.all_ready.foo"),
+    "unknown asker parameter": (
+        [*SIMULATE, "--set", "asker.foo=1"],
+        "asker.foo: unknown parameter of all_ready",
+    ),
     "unknown parameter of cobra": (
         [*SIMULATE, "--scheduler", "cobra", "--set", "asker.foo=1"],
         "known: container, rho",

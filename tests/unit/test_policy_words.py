@@ -181,7 +181,7 @@ def test_queues_have_no_lifetimes_unless_one_is_set_and_never_more_than_those_ab
 def test_options_after_a_planner_s_own_are_read_as_well() -> None:
     read = planner_parameters("graphene_plus", {"iterations": 3, "rule": "cp", "thresholds": 2})
     assert (read["iterations"], read["rule"], read["thresholds"]) == (3, "cp", 2)
-    with pytest.raises(InputError, match="unknown parameter; known: none"):
+    with pytest.raises(InputError, match="unknown parameter of bfs; known: none"):
         planner_parameters("bfs", {"rule": "cp"})
 
 

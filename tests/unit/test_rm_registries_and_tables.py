@@ -25,7 +25,7 @@ def test_every_matcher_is_built_by_its_name_and_says_it(name: str) -> None:
     ("name", "parameters", "place", "problem"),
     [
         ("nope", {}, "matcher", "unknown matcher 'nope'; known: fifo, capacity"),
-        ("fifo", {"x": 1}, "matcher.fifo.x", "unknown parameter; known: fill, whole"),
+        ("fifo", {"x": 1}, "matcher.x", "unknown parameter of fifo; known: fill, whole"),
         ("capacity", {"node_locality_delay": "many"}, "", "expected a number"),
         ("capacity", {"node_locality_delay": -1}, "", "from 0"),
         ("capacity", {"node_locality_delay": 1.5}, "", "expected a whole number"),
@@ -38,7 +38,7 @@ def test_a_bad_parameter_is_named(
     with pytest.raises(InputError) as caught:
         make_matcher(name, parameters)
     assert problem in caught.value.problem
-    assert caught.value.place.startswith(place or f"matcher.{name}.")
+    assert caught.value.place.startswith(place or "matcher.node_locality_delay")
 
 
 def test_parameters_may_be_texts() -> None:

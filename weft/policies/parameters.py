@@ -32,11 +32,13 @@ def known_parameters(target: Callable[..., object]) -> Arguments:
     }
 
 
-def read_parameters(target: Callable[..., object], given: Options, place: str) -> Arguments:
+def read_parameters(
+    target: Callable[..., object], given: Options, place: str, owner: str = ""
+) -> Arguments:
     """Read the given parameters; raises InputError for an unknown name or a wrong value.
 
-    `place` is what the parameters belong to, as `asker.cobra`. A part of a structured parameter is
-    named with a dot: `lots.levels_per_job`, `master_demand.vcores`.
+    `place` is before their names where they are told, as `asker`, `owner` is who has them. A part
+    of a structured parameter is named with a dot: `lots.levels_per_job`, `master_demand.vcores`.
     """
     if not given:
         return {}
@@ -47,7 +49,7 @@ def read_parameters(target: Callable[..., object], given: Options, place: str) -
         where = f"{place}.{key}"
         if name not in known:
             names = ", ".join(known) or "none"
-            raise InputError(where, f"unknown parameter; known: {names}")
+            raise InputError(where, f"unknown parameter{owner and f' of {owner}'}; known: {names}")
         before = read.get(name, known[name])
         if not dot:
             read[name] = read_parameter(name, known[name], value, where)

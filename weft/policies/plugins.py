@@ -100,7 +100,7 @@ def build(group: str, name: str, options: Options, *needs: str) -> object:
 
     def make() -> tuple[object, list[str]]:
         try:
-            made = factory(**read_parameters(factory, options, place))
+            made = factory(**read_parameters(factory, options, _KINDS[group], name))
             return made, [need for need in needs if not hasattr(made, need)]
         except TypeError as error:
             raise InputError(place, str(error)) from error
