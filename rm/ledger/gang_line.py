@@ -67,12 +67,16 @@ class GangKind:
 
 
 class GangLine:
-    """All waiting gangs; what of them changed is brought up to date by `put` and `drop`."""
+    """All waiting gangs; what of them changed is brought up to date by `put` and `drop`.
 
-    __slots__ = ("_kind_of", "kinds")
+    `serials` has the number that each gang's reservation goes by: that of one of its asks.
+    """
+
+    __slots__ = ("_kind_of", "kinds", "serials")
 
     def __init__(self) -> None:
         self.kinds: dict[Hashable, GangKind] = {}
+        self.serials: dict[GangKey, int] = {}
         self._kind_of: dict[GangKey, Hashable] = {}
 
     def drop(self, key: GangKey) -> None:
@@ -92,6 +96,14 @@ class GangLine:
         if known is not kind:
             known.put(key, entries, order)
         self._kind_of[key] = name
+
+    def name(self, key: GangKey, serials: set[int]) -> None:
+        """Give a gang the number of one of its asks: the one that it has, while that ask waits.
+
+        An ask of it that waits again, as one of its tasks failed, changes nothing.
+        """
+        if self.serials.get(key) not in serials:
+            self.serials[key] = min(serials)
 
     def kind_of(self, key: GangKey) -> GangKind:
         """Return the kind of a waiting gang."""

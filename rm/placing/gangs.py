@@ -29,15 +29,14 @@ _TRIED_KINDS_MAX = 16
 
 
 class Gang(NamedTuple):
-    """The pending asks of one gang stage of one attempt; `app` is the application's slot."""
+    """The pending asks of one gang stage of one attempt.
+
+    `app` is the application's slot, `serial` the number that its reservation goes by.
+    """
 
     app: int
     entries: tuple[AskEntry, ...]
-
-    @property
-    def serial(self) -> int:
-        """Return the number that its reservation goes by."""
-        return min(entry.serial for entry in self.entries)
+    serial: int
 
 
 # -- starting --------------------------------------------------------------------------------------
@@ -109,7 +108,7 @@ class _Look:
     def _try(self, kind: GangKind, key: GangKey) -> Found | None:
         """Return where a gang of a kind may start; else note that none of the kind may."""
         books = self._books
-        gang = Gang(key[0], kind.entries[key])
+        gang = _gang(books, kind, key)
         if not within_limits(books, gang.app, kind.total):
             self._drop(kind)
             return None
@@ -216,7 +215,9 @@ def line_of(books: Books) -> GangLine:
         entries = tuple(e for e in parts.values() if e.row >= 0 and e.ask.stage == stage)
         if not entries:
             rows.gang_parts.pop(key, None)
+            line.serials.pop(key, None)
             continue
+        line.name(key, {entry.serial for entry in entries})
         total = np.sum([entry.pending * entry.demand for entry in entries], axis=0)
         places = _places(books, app, entries)
         kind = GangKind(total, places, -int(apps.priority[app]))
@@ -237,13 +238,17 @@ def _places(books: Books, app: int, entries: tuple[AskEntry, ...]) -> Hashable:
 def waiting(books: Books) -> list[Gang]:
     """Return the gang of each kind that stands first, by the line."""
     kinds = sorted(line_of(books).kinds.values(), key=lambda kind: kind.place)
-    return [Gang(kind.first[0], kind.entries[kind.first]) for kind in kinds]
+    return [_gang(books, kind, kind.first) for kind in kinds]
 
 
 def of_entry(books: Books, entry: AskEntry) -> Gang:
     """Return the gang that a pending ask belongs to."""
     key = (entry.app, entry.ask.stage)
-    return Gang(entry.app, line_of(books).kind_of(key).entries[key])
+    return _gang(books, line_of(books).kind_of(key), key)
+
+
+def _gang(books: Books, kind: GangKind, key: GangKey) -> Gang:
+    return Gang(key[0], kind.entries[key], books.matching.gang_line.serials[key])
 
 
 def need_of(books: Books, gang: Gang) -> Need:

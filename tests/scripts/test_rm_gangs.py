@@ -261,3 +261,23 @@ def test_one_gang_at_a_time_has_nodes_kept() -> None:
         rig.beat(later_s=1.0)
     assert len(rig.manager.books.matching.reserved) == 1
     assert gangs.reservations(rig.manager.books) == 1
+
+
+def test_a_gang_whose_earlier_ask_waits_again_keeps_its_nodes() -> None:
+    """A task failed: its ask is older than the one by which the nodes are kept."""
+    rig = rig_of(4, reserve_after_s=5.0, gang_nodes_max=1.0)
+    gang = rig.start(job("gang", stage(tasks=8, gang=True)))
+    small, _ = fill(rig, 16)
+    rig.allocate(gang, ask(7, 1, gang=True), ask(8, 7, gang=True))
+    rig.allocate(gang, ask(7, 0, gang=True))
+    (first, *_) = small.containers.values()
+    rig.beat(first.node_id, succeeded(first.container_id), later_s=1.0)
+    for _ in range(20):
+        rig.beat(later_s=1.0)
+    before = dict(rig.manager.books.matching.reserved)
+    assert len(before) == 1
+
+    rig.allocate(gang, ask(7, 1, gang=True))
+    for _ in range(4):
+        rig.beat(later_s=1.0)
+    assert rig.manager.books.matching.reserved.keys() == before.keys()
