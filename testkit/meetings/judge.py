@@ -31,6 +31,8 @@ WAIT_HEARTBEATS_MAX = 2.0
 IDLE_MAX_S = 45.0
 # A wait in which later asks got so many grants is starvation.
 STARVING_GRANTS = 10
+# A queue may be taken from by so much below its guarantee where another one gets its first.
+DEAD_ZONE = 0.1
 # policies that owe the head of their line nothing but a node in the end
 BY_WORK = ("sjf", "tetris", "graphene", "carbyne", "fair", "drf")
 _BEFORE_MASTER = ("NEW", "SUBMITTED", "ACCEPTED")
@@ -48,6 +50,8 @@ class Judge(Holdings):
         super().__init__(seen)
         self.kept: Mapping[NodeId, AppId] = {}
         self.kept_before: Mapping[NodeId, AppId] = {}
+        # Where a container ends at this moment, whether its end was told before or is told after.
+        self.ending: set[NodeId] = set()
         # When something was granted last.
         self.granted_s = -1.0
         self.idle_s = 0.0
@@ -68,7 +72,11 @@ class Judge(Holdings):
         """Yield problems in the order of time, the same kind once."""
         for now, group in groupby(self.seen.events, key=itemgetter(0)):
             yield from self._over_time(now)
-            for _, event in group:
+            events = [event for _, event in group]
+            every = {**self.masters, **self.placed}
+            ended = (event.container for event in events if isinstance(event, Closed))
+            self.ending = {every[container][0] for container in ended if container in every}
+            for event in events:
                 yield from self._take(now, event)
             self._mark(now)
         yield from self._at_the_end()
@@ -243,10 +251,12 @@ class Judge(Holdings):
         above, below = self.share[mine][0], self.share[theirs][0]
         if self.dominant(mine) <= above + SLACK:
             return False
-        # Under H-DRF a queue counts as its child that holds the least of its guarantee.
-        own = self.dominant(event.queue) - self.share[event.queue][0]
-        if self.seen.matcher in BY_HDRF and mine != event.queue and own <= SLACK:
-            return False
+        # A queue goes first for the sake of one below it, too.
+        path = event.queue
+        while path != mine:
+            if self.dominant(path) <= self.share[path][0] + SLACK:
+                return False
+            path = path.rpartition(".")[0]
         if self.dominant(theirs, other.ask.demand) > below - SLACK:
             return False
         # The fair matcher counts containers.
@@ -293,6 +303,8 @@ class Judge(Holdings):
             return False
         if self.granted_s <= row.waits_s or not self.may_hold(row):
             return False
+        if any(self.able(row, name) for name in self.ending):
+            return False
         return not any(self.is_open(row, name) for name in self.nodes)
 
     def _overtakes(self, now: float, event: Placed, app: AppId) -> None:
@@ -303,7 +315,7 @@ class Judge(Holdings):
                 row.waits_s, row.overtaken = now, 0
             elif self._large_and_first(row):
                 later = self._order(app) > self._order(row.app)
-                row.overtaken += self.seen.matcher != "fifo" or later
+                row.overtaken += self.seen.matcher not in IN_LINE or later
             elif self.seen.matcher not in BY_WORK and self.leaf(row) == event.queue:
                 row.overtaken += self._order(app) > self._order(row.app) and self._is_head(row)
 
@@ -383,12 +395,22 @@ class Judge(Holdings):
                 _, app, demand = self.placed.get(container, ("", 0, ()))
                 if self.queue.get(app) == event.queue:
                     held = [h - d for h, d in zip(held, demand, strict=True)]
-            guarantee = self.share[event.queue][0]
-            if all(h <= guarantee * c * (1 + SLACK) for h, c in zip(held, self.total, strict=True)):
+            least = self.share[event.queue][0]
+            if self._first_passes_guarantee(event.queue):
+                least *= 1.0 - DEAD_ZONE
+            if all(h <= least * c * (1 + SLACK) for h, c in zip(held, self.total, strict=True)):
                 yield f"a container is taken from a queue within its guarantee [{event.queue}]"
             if not any(state in _BEFORE_MASTER for state in self.live_app_states.values()):
                 yield from self._taken_for_nobody(event)
         self.chosen[1].add(event.container)
+
+    def _first_passes_guarantee(self, giver: str) -> bool:
+        """Whether another queue asks for one container that is more than it is guaranteed."""
+        return any(
+            self.leaf(row) != giver and self.over(list(need), self.share[self.leaf(row)][0], need)
+            for row in self.pending_rows.values()
+            if any(need := row.ask.demand)
+        )
 
     def _taken_for_nobody(self, event: PreemptionChosen) -> Iterator[str]:
         """Yield whose container goes though all whose queues may claim something have room."""

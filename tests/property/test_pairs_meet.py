@@ -5,8 +5,9 @@ from itertools import combinations, product
 import pytest
 
 from testkit.meetings.covering import covering
+from testkit.meetings.drawn import draw
 from testkit.meetings.features import DIMENSIONS, FAULTS, row_of, rows, text_of
-from testkit.meetings.search import search
+from testkit.meetings.search import problems, search
 
 pytestmark = pytest.mark.slow
 
@@ -30,6 +31,48 @@ def test_where_two_features_meet_every_promise_holds(part: int) -> None:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_where_a_fault_meets_a_feature_nothing_is_left_over(part: int) -> None:
     assert not _problems(part, faults=True)
+
+
+@pytest.mark.parametrize(
+    ("seed", "row"),
+    [
+        # Where a node gets free at the moment in which another is kept, nobody starves.
+        (
+            18,
+            "asker=cobra planner=optimal line=crowd sizes=large gang=one place=node maximum=queue "
+            "preemption=users lifetime=far speed=mixed overbook=network estimates=wrong",
+        ),
+        # A queue goes first for the sake of a leaf below it, under `fifo`, too.
+        (
+            24,
+            "matcher=fifo asker=static planner=graphene pace=prompt line=backlog sizes=large "
+            "nodes=unlike masters=foreign gang=wide label=one place=prefer black=failing "
+            "tree=deep priority=mixed preemption=queues lifetime=far overbook=network",
+        ),
+        # In a line nobody is owed a node before an earlier application.
+        (
+            25,
+            "asker=reuse line=crowd sizes=mixed nodes=unlike masters=many gang=few label=half "
+            "place=prefer weights=zero users=factor maximum=queue lifetime=near estimates=wrong",
+        ),
+        # A queue's first container may be taken from within the dead zone below a guarantee.
+        (
+            37,
+            "asker=static planner=heft line=stream sizes=mixed masters=foreign place=rack "
+            "tree=deep weights=skewed maximum=queue preemption=queues overbook=network "
+            "estimates=wrong",
+        ),
+        # A task of a gang that nodes are kept for fails and asks again.
+        (
+            51,
+            "matcher=fair asker=carbyne planner=graphene pace=prompt line=stream sizes=large "
+            "gang=few place=rack black=failing weights=zero maximum=queue priority=mixed "
+            "preemption=users",
+        ),
+    ],
+)
+def test_rows_of_three_that_were_found_wanting_hold(seed: int, row: str) -> None:
+    assert not list(problems(draw(row_of(row.split()), seed), relations_max=0))
 
 
 @pytest.mark.parametrize("strength", [2, 3])
