@@ -36,7 +36,7 @@ class Relation(NamedTuple):
 
 def compare(name: str, one: Evidence, other: Evidence) -> str:
     """Return how a relation is broken; empty: it holds."""
-    if RELATIONS[name].same:
+    if name == TOGETHER or RELATIONS[name].same:
         return _first_difference(one, other)
     if name == USELESS_NODE and _overbooked(one) >= OFTEN and not _overbooked(other):
         return f"nothing is overbooked any more [{_overbooked(one)} were]"
@@ -206,15 +206,17 @@ def _single_child(cluster: ClusterSpec) -> ClusterSpec:
 def _limits_of_all(cluster: ClusterSpec) -> ClusterSpec:
     """Limits of 100 %, spelled out: what a queue may hold anyway."""
 
-    def own(queue: QueueSpec) -> QueueSpec:
+    def own(queue: QueueSpec, above: float) -> QueueSpec:
+        # However large a part of no guarantee at all is nothing.
+        guarantee = above * queue.capacity
         return replace(
             queue,
-            user_limit_factor=min(queue.user_limit_factor, 1e9 if queue.capacity else math.inf),
+            user_limit_factor=min(queue.user_limit_factor, 1e9 if guarantee else math.inf),
             max_applications=queue.max_applications or 100_000,
-            children=tuple(map(own, queue.children)),
+            children=tuple(own(child, guarantee) for child in queue.children),
         )
 
-    return replace(cluster, queues=own(cluster.queues))
+    return replace(cluster, queues=own(cluster.queues, 1.0))
 
 
 def _labelled(meeting: Meeting) -> Meeting | None:
@@ -286,9 +288,11 @@ def _idle_preemption(meeting: Meeting) -> Meeting | None:
 
 
 USELESS_NODE = "there is a node that nobody may use"
+TOGETHER = "all is done at once that changes nothing"
+_UNITS = ("cores are counted in other units", "memory is counted in other units")
 RELATIONS: dict[str, Relation] = {
-    "cores are counted in other units": Relation(_scaled("vcores")),
-    "memory is counted in other units": Relation(_scaled("memory_mb")),
+    _UNITS[0]: Relation(_scaled("vcores")),
+    _UNITS[1]: Relation(_scaled("memory_mb")),
     "everything has another name": Relation(_renamed),
     "queues have a single child": Relation(_with_cluster(_single_child)),
     "limits of 100 % are spelled out": Relation(_with_cluster(_limits_of_all)),
@@ -305,24 +309,37 @@ RELATIONS: dict[str, Relation] = {
 
 
 def others(meeting: Meeting, most: int) -> list[tuple[str, Meeting]]:
-    """Return the other meeting of `most` relations that apply, of others for another seed.
+    """Return the other meetings of `most` relations; of all that apply where `most` is as many.
 
-    Those whose topic the row has come first, beside them.
+    Of fewer, every second meeting is the one of all relations at once that change nothing, the
+    others are of one in turn that makes nobody wait much longer. Those whose topic the row has
+    come beside them.
     """
     row, found = meeting.row, []
-    if row["faults"] != "none":
+    if row["faults"] != "none" or most < 1:
         return []
     for name, relation in RELATIONS.items():
         other = relation.other(meeting)
         if other is not None:
             found.append((name, other))
+    together = (TOGETHER, _together(meeting))
     if len(found) <= most:
-        return found
+        return [*found, together]
 
     def on_topic(name: str) -> bool:
         topic = RELATIONS[name].topic
         return bool(topic) and all(row[key] == value for key, value in topic.items())
 
-    turn = meeting.seed % len(found)
-    chosen = [*found[turn:], *found[:turn]][:most]
+    longer = [one for one in found if not RELATIONS[one[0]].same]
+    turn = meeting.seed // 2 % len(longer)
+    chosen = [together] if meeting.seed % 2 else [longer[turn]]
     return [one for one in found if on_topic(one[0]) and one not in chosen] + chosen
+
+
+def _together(meeting: Meeting) -> Meeting:
+    """Return what all relations make of a meeting that change nothing; of units one is another."""
+    units = _UNITS[meeting.seed // 2 % len(_UNITS)]
+    for name, relation in RELATIONS.items():
+        if relation.same and (name == units or name not in _UNITS):
+            meeting = relation.other(meeting) or meeting
+    return meeting
