@@ -29,6 +29,16 @@ SAME_HASHES = ("-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2")
 JVM = ("java", "-Xmx2g", "-XX:+UseSerialGC")
 
 
+def jars(pom: str, into: Path) -> str:
+    """Fetch what a pom of this folder names, once; return its classpath."""
+    listed = (into / "jars").resolve()
+    if not listed.exists():
+        into.mkdir(parents=True, exist_ok=True)
+        goal = ["dependency:build-classpath", f"-Dmdep.outputFile={listed}"]
+        subprocess.run(["mvn", "-q", "-B", "-f", str(HERE / pom), *goal], check=True)
+    return listed.read_text(encoding="utf-8").strip()
+
+
 def class_path() -> str:
     """Fetch and compile what the driver needs, once for each version; return its classpath."""
     sources = [HERE / "pom.xml", HERE / "Driver.java"]
@@ -36,11 +46,7 @@ def class_path() -> str:
     out = BUILD / f"driver-{made_of}"
     listed = out / "classpath"
     if not listed.exists():
-        out.mkdir(parents=True, exist_ok=True)
-        jars = (out / "jars").resolve()
-        goal = ["dependency:build-classpath", f"-Dmdep.outputFile={jars}"]
-        subprocess.run(["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), *goal], check=True)
-        found = jars.read_text(encoding="utf-8").strip()
+        found = jars("pom.xml", out)
         compile_it = ["javac", "-nowarn", "-cp", found, "-d", str(out), str(HERE / "Driver.java")]
         subprocess.run(compile_it, check=True)
         listed.write_text(f"{out}:{found}", encoding="utf-8")

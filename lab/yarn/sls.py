@@ -23,8 +23,8 @@ import numpy as np
 
 import weft
 from lab.yarn.cases import case_of
+from lab.yarn.compare import jars
 
-HERE = Path(__file__).parent
 BUILD = Path("build/yarn/sls")
 # SLS's libraries reach into the JDK in ways that Java 17 no longer allows by itself.
 OPEN = ("java.base/java.lang=ALL-UNNAMED", "java.base/java.util=ALL-UNNAMED")
@@ -127,16 +127,6 @@ def allocations() -> str:
 # -- SLS -------------------------------------------------------------------------------------------
 
 
-def class_path() -> str:
-    """Fetch SLS by Maven, once; return its classpath."""
-    jars = (BUILD / "jars").resolve()
-    if not jars.exists():
-        jars.parent.mkdir(parents=True, exist_ok=True)
-        goal = ["dependency:build-classpath", f"-Dmdep.outputFile={jars}"]
-        subprocess.run(["mvn", "-q", "-B", "-f", str(HERE / "sls-pom.xml"), *goal], check=True)
-    return jars.read_text(encoding="utf-8").strip()
-
-
 def _xml(path: Path, given: Mapping[str, object]) -> None:
     rows = [
         f"<property><name>{key}</name><value>{value}</value></property>"
@@ -187,7 +177,12 @@ def by_sls(folder: Path, jobs: list[Table], scheduler: str) -> Outcome:
     written = folder / "trace.json"
     written.write_text("\n".join(json.dumps(job) for job in jobs), encoding="utf-8")
     out, log = folder / "out", folder / "sls.log"
-    command = ["java", *[f"--add-opens={one}" for one in OPEN], "-cp", f"{folder}:{class_path()}"]
+    command = [
+        "java",
+        *[f"--add-opens={one}" for one in OPEN],
+        "-cp",
+        f"{folder}:{jars('sls-pom.xml', BUILD)}",
+    ]
     command += ["org.apache.hadoop.yarn.sls.SLSRunner", "--tracetype=SLS", f"--output={out}"]
     command += [f"--tracelocation={written}", f"--nodes={folder / 'nodes.json'}"]
     with log.open("w", encoding="utf-8") as told:

@@ -63,7 +63,7 @@ class Answer:
     queues: list[Row] = field(default_factory=list)
 
 
-class WatchedMatcher(YarnMatcher):
+class _Watched(BooksMatcher):
     """Decides as it does, and tells of what it preempts."""
 
     loop: "Loop"
@@ -81,22 +81,12 @@ class WatchedMatcher(YarnMatcher):
         return told, killed
 
 
-class WatchedFairMatcher(YarnFairMatcher):
-    """The same for the Fair Scheduler's."""
+class WatchedMatcher(_Watched, YarnMatcher):
+    """The Capacity Scheduler's."""
 
-    loop: "Loop"
 
-    def preempt(
-        self,
-        view: View,
-        held: Callable[[int], Iterable[Held]],
-        terms: PreemptionTerms,
-        now: float,
-    ) -> tuple[list[int], list[int]]:
-        """Choose, and tell."""
-        told, killed = super().preempt(view, held, terms, now)
-        self.loop.preempted(told, killed)
-        return told, killed
+class WatchedFairMatcher(_Watched, YarnFairMatcher):
+    """The Fair Scheduler's."""
 
 
 class Loop:
