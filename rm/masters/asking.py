@@ -245,11 +245,12 @@ def current(books: Books, number: AttemptId) -> Attempt | None:
 
 def _ask(books: Books, attempt: Attempt, ask: Ask, request_id: int) -> None:
     """Bring an ask up to date; an older message than the last one about it is dropped."""
+    too_large = _too_large(books, attempt, ask)
     if len(ask.demand) == len(books.types):
         fit = books.matcher.normalised(books.types, ask.demand)
         ask = ask if fit == ask.demand else changed(ask, demand=fit)
     entry = attempt.entries.get(ask.ask_id)
-    problem = _problem_of(books, attempt, ask, entry)
+    problem = too_large or _problem_of(books, attempt, ask, entry)
     if problem:
         text = f"refused ask {ask.ask_id}: {problem}"
         books.note(Remark("warning", text, (("attempt", str(attempt.attempt_id)),)))
@@ -279,17 +280,22 @@ def _ask(books: Books, attempt: Attempt, ask: Ask, request_id: int) -> None:
     books.matching.changed()
 
 
-def _problem_of(books: Books, attempt: Attempt, ask: Ask, entry: AskEntry | None) -> str:
-    """Return what is wrong with an ask, seen with its job; empty: nothing.
-
-    What is pending is at most a container for each task of the job and one more copy of each.
-    """
+def _too_large(books: Books, attempt: Attempt, ask: Ask) -> str:
+    """Return why an ask is larger than a container of its queue may be; empty: it is not."""
     if len(ask.demand) != len(books.types):
         return f"{len(ask.demand)} resources, not {len(books.types)}"
     for name, most in books.queues.max_allocation[attempt.app.queue].items():
         amount = ask.demand[books.types.names.index(name)] if name in books.types.names else 0.0
         if amount > most * (1 + TOLERANCE):
             return f"more {name} than the {most:g} of a container in its queue"
+    return ""
+
+
+def _problem_of(books: Books, attempt: Attempt, ask: Ask, entry: AskEntry | None) -> str:
+    """Return what is wrong with an ask, seen with its job; empty: nothing.
+
+    What is pending is at most a container for each task of the job and one more copy of each.
+    """
     job = attempt.app.job
     stages = len(attempt.app.running)
     if ask.stage >= stages:

@@ -78,6 +78,8 @@ def test_a_queue_tree_with_yarns_defaults(read):
         "max_am_share": 0.1,
     }
     assert found.queues == {
+        "max_allocation": {"memory_mb": 8192, "vcores": 4},
+        "max_applications": 10_000,
         "prod": {
             "capacity": 0.7,
             "max_capacity": 0.9,
@@ -156,6 +158,22 @@ def leaf(**more: object) -> dict[str, object]:
 def test_a_factor_of_nothing_lets_nobody_submit_and_minus_one_everybody(read, factor):
     assert read(xml(**leaf(user_limit_factor=factor))).queues["a"]["max_user_applications"] == 0
     assert "max_user_applications" not in read(xml(**leaf(user_limit_factor=-1))).queues["a"]
+
+
+def test_the_largest_allocation_and_the_number_of_applications_are_roots(read):
+    given = leaf() | {
+        "yarn.scheduler.maximum-allocation-vcores": 6,
+        P + "maximum-applications": 30,
+        P + "global-queue-max-application": 7,
+    }
+    queues = read(xml(**given)).queues
+    assert queues["max_allocation"] == {"memory_mb": 8192, "vcores": 6}
+    assert (queues["max_applications"], queues["a"]["max_applications"]) == (30, 7)
+
+
+def test_an_order_may_be_said_by_its_class(read):
+    name = "org.apache.hadoop.yarn.server.resourcemanager.scheduler.policy.FairOrderingPolicy"
+    assert read(xml(**leaf(ordering_policy=name))).queues["a"]["order"] == "fair"
 
 
 def test_a_maximum_below_the_capacity_stays(read):
@@ -324,6 +342,7 @@ def test_queues_of_the_fair_scheduler(read):
     fair = {"weight": 3.0, "min_resources": {"memory_mb": 1024.0, "vcores": 1.0}}
     fair["max_resources"] = {"vcores": 7.0}
     assert found.queues == {
+        "max_allocation": {"memory_mb": 8192, "vcores": 4},
         "a": {"capacity": 0.5, "max_capacity": 0.5, "fair": fair},
         "b": {"capacity": 0.25, "c": {"capacity": 1.0}},
         # As YARN has it where the file says no policy; one without a user is none of YARN's.
@@ -423,7 +442,9 @@ def test_limits_of_the_fair_scheduler(read):
     assert (a["fair"]["max_running_apps"], "max_am_share" in a["fair"]) == (3, False)
     assert a["b"]["fair"]["policy"] == "fifo"
     assert a["b"]["fair"]["max_am_share"] == -1.0
-    assert a["b"]["fair"]["max_parts"] == {"memory_mb": 0.5, "vcores": 0.5}
+    # What queues below may have at most is of those that submissions make.
+    assert "max_parts" not in a["b"]["fair"]
+    assert found.left_out["root.a.maxChildResources"] == "no queue is made below this one"
 
 
 def test_orders_that_are_others_are_named(read):
@@ -474,6 +495,7 @@ VALUES = {
     "overrides": "ann=dev",
     "maximum-allocation": "memory-mb=1024",
     "maximum-allocation-mb": "8192",
+    "increment-allocation": "512",
     "capacity": "100",
     "user-as-default-queue": "true",
     "allow-undeclared-pools": "true",
@@ -629,6 +651,8 @@ def test_the_sample_configuration_of_the_load_simulator(tmp_path):
             lists / "nodes-with-resources.json",
         ]
     )
+    assert capacity.queues.pop("max_allocation") == {"memory_mb": 8192, "vcores": 4}
+    capacity.queues.pop("max_applications")
     assert {name: queue["capacity"] for name, queue in capacity.queues.items()} == {
         "sls_queue_1": 0.25,
         "sls_queue_2": 0.25,
@@ -638,7 +662,7 @@ def test_the_sample_configuration_of_the_load_simulator(tmp_path):
     assert capacity.manager == {"preemption": True} | rounds
     assert capacity.scheduler == "yarn_fair", "what its yarn-site.xml chooses"
     fair = read_yarn([conf / "fair-scheduler.xml", lists / "nodes.json"])
-    parts = [queue["capacity"] for name, queue in fair.queues.items() if name != "placement"]
+    parts = [queue["capacity"] for name, queue in fair.queues.items() if "sls" in name]
     assert parts == [0.25, 0.25, 0.5]
     assert fair.queues["sls_queue_1"]["fair"]["min_share_timeout_s"] >= 0
     for found in (capacity, fair):

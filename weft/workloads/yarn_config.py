@@ -57,6 +57,8 @@ _FAIR_NUMBERS: Mapping[str, str] = {
     "yarn.scheduler.maximum-allocation-vcores": "maximum_allocation_vcores",
     "yarn.scheduler.increment-allocation-mb": "increment_allocation_mb",
     "yarn.scheduler.increment-allocation-vcores": "increment_allocation_vcores",
+    "yarn.resource-types.memory-mb.increment-allocation": "increment_allocation_mb",
+    "yarn.resource-types.vcores.increment-allocation": "increment_allocation_vcores",
     FAIR + "locality.threshold.node": "node_locality_threshold",
     FAIR + "locality.threshold.rack": "rack_locality_threshold",
     FAIR + "max.assign": "max_assign",
@@ -198,7 +200,9 @@ def _take(given: Noted, fair: list[tuple[Path, ElementTree.Element]], found: Yar
         root = ElementTree.Element("allocations")
         found.queues = {"placement": fair_placement(root, given, found.left_out), "creates": {}}
     if found.scheduler in ("yarn", "yarn_fair"):
-        _check_allocations(given, zero=found.scheduler == "yarn_fair")
+        most = _largest_allocation(given, zero=found.scheduler == "yarn_fair")
+        if found.queues:
+            found.queues["max_allocation"] = most | found.queues.get("max_allocation", {})
     if found.scheduler == "yarn":
         _read_matcher(given, found)
     elif found.scheduler == "yarn_fair":
@@ -377,8 +381,12 @@ def _read_settings(given: Mapping[str, str], into: YarnConfig) -> None:
         into.manager["preemption_intra_queue"] = _is_on(given, _INTRA) and preempts
 
 
-def _check_allocations(given: Mapping[str, str], *, zero: bool) -> None:
-    """Raise InputError where the schedulers would not start; the Fair Scheduler takes a `zero`."""
+def _largest_allocation(given: Mapping[str, str], *, zero: bool) -> dict[str, int]:
+    """Return the most that a container may have, by type.
+
+    Raises InputError where the schedulers would not start; the Fair Scheduler takes a `zero`.
+    """
+    found = {}
     for what, least_usual, most_usual in (("mb", 1024, 8192), ("vcores", 1, 4)):
         names = [f"yarn.scheduler.{end}-allocation-{what}" for end in ("minimum", "maximum")]
         usual = zip(names, (least_usual, most_usual), strict=True)
@@ -387,6 +395,8 @@ def _check_allocations(given: Mapping[str, str], *, zero: bool) -> None:
             raise InputError(names[0], f"expected an amount above 0, got {least}")
         if least > most:
             raise InputError(names[0], f"{least} are more than the maximum allocation, {most}")
+        found["memory_mb" if what == "mb" else what] = most
+    return found
 
 
 def _read_matcher(given: Mapping[str, str], into: YarnConfig) -> None:

@@ -79,9 +79,9 @@ def fair_limits(root: Element) -> dict[str, Any]:
     found: dict[str, Any] = {}
     usual = root.findtext("userMaxAppsDefault")
     if usual is not None:
-        found["user_max_running"] = int(read_number(usual, "userMaxAppsDefault"))
+        found["user_max_running"] = max(0, int(read_number(usual, "userMaxAppsDefault")))
     users = [
-        f"{user.get('name', '').strip()}={int(read_number(most, 'maxRunningApps'))}"
+        f"{user.get('name', '').strip()}={max(0, int(read_number(most, 'maxRunningApps')))}"
         for user in root.iter("user")
         if (most := user.findtext("maxRunningApps")) is not None
     ]
@@ -154,7 +154,7 @@ class _Reader:
         for name, child, weight in zip(names, rows, weights, strict=True):
             where = f"{path}.{name}"
             part = weight / sum(weights) if any(weights) else 0.0
-            entry = self.terms(child, where, item.findtext("maxChildResources"))
+            entry = self.terms(child, where)
             most = self._cap(entry.get("fair", {}), above)
             # A cap below a queue's share is all that it gets.
             entry["capacity"] = round(min(part, most), 9)
@@ -166,7 +166,10 @@ class _Reader:
             mine = self.lists(child, where, entry, lists)
             parts = {kind: each * part for kind, each in above.items()}
             if child.get("type", "").lower() == "parent":
-                entry["creates"] = {}
+                entry["creates"] = self._created(child, where)
+            elif child.findtext("maxChildResources") is not None:
+                # They are of queues that submissions make.
+                self.left_out[f"{where}.maxChildResources"] = "no queue is made below this one"
             made[name] = entry | self.below(child, where, parts, mine)
             self.name_unknown(child, where)
         return made
@@ -186,8 +189,16 @@ class _Reader:
         shares = [part / above[name] for name, part in said.items() if above.get(name)]
         return min(max(shares, default=1.0), 1.0)
 
-    def terms(self, item: Element, path: str, inherited: str | None = None) -> dict[str, Any]:
-        """Return what a queue says for the Fair Scheduler; `inherited` is the most that it has."""
+    def _created(self, item: Element, path: str) -> dict[str, Any]:
+        """Return what queues are like that submissions make below one."""
+        most = item.findtext("maxChildResources")
+        if most is None:
+            return {}
+        parts, amounts = read_amounts(most, f"{path}.maxChildResources")
+        return {"leaf": {"fair": _named(max_parts=parts, max_resources=amounts)}}
+
+    def terms(self, item: Element, path: str) -> dict[str, Any]:
+        """Return what a queue says for the Fair Scheduler."""
         root, leaf = self.root, not any(child.tag in _QUEUES for child in item)
         fair: dict[str, Any] = {}
         if (weight := item.findtext("weight")) is not None:
@@ -195,13 +206,14 @@ class _Reader:
         if (least := item.findtext("minResources")) is not None:
             fair |= _named(min_resources=read_amounts(least, f"{path}.minResources")[1])
         most = item.findtext("maxResources")
-        usual = inherited or root.findtext("queueMaxResourcesDefault")
+        usual = root.findtext("queueMaxResourcesDefault")
         if most is not None or usual is not None:
             parts, amounts = read_amounts(most or usual or "", f"{path}.maxResources")
             fair |= _named(max_parts=parts, max_resources=amounts)
         running = item.findtext("maxRunningApps", root.findtext("queueMaxAppsDefault"))
         if running is not None:
-            fair["max_running_apps"] = int(read_number(running, f"{path}.maxRunningApps"))
+            most_running = int(read_number(running, f"{path}.maxRunningApps"))
+            fair["max_running_apps"] = max(0, most_running)
         share = item.findtext("maxAMShare", root.findtext("queueMaxAMShareDefault"))
         if share is not None and leaf:
             fair["max_am_share"] = min(read_number(share, f"{path}.maxAMShare"), 1.0)

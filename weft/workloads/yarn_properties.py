@@ -36,7 +36,6 @@ class Property:
         return re.fullmatch(pattern, name) is not None
 
 
-_NO_ROUND = "the Capacity Scheduler rounds to the minimum allocation"
 _ASYNC = "decisions are made at nodes' heartbeats"
 _AUTO = "left behind by auto-queue-creation-v2, which is honoured"
 _NO_TEMPLATE = "no setting of a queue that is made at a submission here"
@@ -64,7 +63,8 @@ PROPERTIES: tuple[Property, ...] = (
     Property(QUEUE + "accessible-node-labels.<label>.maximum-capacity", "labels"),
     Property(QUEUE + "default-node-label-expression", "default_label"),
     Property(QUEUE + "state", "RUNNING; a queue that is STOPPED takes no user's applications"),
-    Property(CAPACITY + "maximum-applications", "max_applications, by guarantee"),
+    Property(CAPACITY + "maximum-applications", "max_applications of root; of queues by guarantee"),
+    Property(CAPACITY + "global-queue-max-application", "max_applications of queues"),
     Property(CAPACITY + "maximum-am-resource-percent", "max_am_share of each queue"),
     Property(CAPACITY + "minimum-user-limit-percent", "user_limit of queues that say none"),
     Property(CAPACITY + "user-limit-factor", "user_limit_factor of queues that say none"),
@@ -90,8 +90,8 @@ PROPERTIES: tuple[Property, ...] = (
     ),
     Property("yarn.scheduler.minimum-allocation-mb", "matcher.minimum_allocation_mb"),
     Property("yarn.scheduler.minimum-allocation-vcores", "matcher.minimum_allocation_vcores"),
-    Property("yarn.scheduler.maximum-allocation-mb", "matcher.maximum_allocation_mb"),
-    Property("yarn.scheduler.maximum-allocation-vcores", "matcher.maximum_allocation_vcores"),
+    Property("yarn.scheduler.maximum-allocation-mb", "max_allocation of root"),
+    Property("yarn.scheduler.maximum-allocation-vcores", "max_allocation of root"),
     Property(
         "yarn.resourcemanager.node-labels.am.allow-non-exclusive-allocation",
         "matcher.am_non_exclusive",
@@ -172,7 +172,7 @@ PROPERTIES: tuple[Property, ...] = (
     # -- left out, each with the reason ------------------------------------------------------------
     Property(QUEUE + "acl_application_max_priority", why="priorities are not limited by user"),
     Property(QUEUE + "default-application-priority", why="a job without priority has 0"),
-    Property("yarn.cluster.max-application-priority", why="priorities have no maximum"),
+    Property("yarn.cluster.max-application-priority", why="priorities have no maximum (0 in YARN)"),
     Property(
         QUEUE + "accessible-node-labels.<label>.maximum-am-resource-percent",
         why="one share of masters for all labels",
@@ -216,11 +216,27 @@ PROPERTIES: tuple[Property, ...] = (
     Property(QUEUE + "multi-node-sorting.policy", why=_MULTI),
     Property(CAPACITY + "skip-allocate-on-nodes-with-reserved-containers", why=_MULTI),
     Property(CAPACITY + "application.fail-fast", why="a queue that is gone ends no manager"),
-    Property("yarn.resource-types.*increment-allocation", why=_NO_ROUND),
-    Property("yarn.scheduler.increment-allocation-*", why=_NO_ROUND),
     Property("yarn.scheduler.configuration.*", why="queues are changed by `weft queues --apply`"),
     Property("yarn.webservice.mutation-api.*", why="queues are changed by `weft queues --apply`"),
     # -- of the Fair Scheduler ---------------------------------------------------------------------
+    Property(
+        "yarn.scheduler.increment-allocation-mb", "matcher.increment_allocation_mb", fair=True
+    ),
+    Property(
+        "yarn.scheduler.increment-allocation-vcores",
+        "matcher.increment_allocation_vcores",
+        fair=True,
+    ),
+    Property(
+        "yarn.resource-types.memory-mb.increment-allocation",
+        "matcher.increment_allocation_mb",
+        fair=True,
+    ),
+    Property(
+        "yarn.resource-types.vcores.increment-allocation",
+        "matcher.increment_allocation_vcores",
+        fair=True,
+    ),
     Property(FAIR + "assignmultiple", "matcher.assign_multiple", fair=True),
     Property(FAIR + "dynamic.max.assign", "matcher.dynamic_max_assign", fair=True),
     Property(FAIR + "max.assign", "matcher.max_assign", fair=True),

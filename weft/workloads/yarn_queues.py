@@ -30,6 +30,10 @@ _ORDERS = {
     "utilization": "utilization",
     "priority-utilization": "priority",
     "fair": "fair",
+    "fifo-with-partitions": "",
+    "fifo-for-pending-apps": "",
+    "fifoorderingpolicy": "",
+    "fairorderingpolicy": "fair",
 }
 _LABELS = "accessible-node-labels."
 # What is said of queues that are made at submissions.
@@ -97,7 +101,9 @@ class _Capacity:
         check_depth(path)
         prefix = f"{CAPACITY}{path}."
         made: dict[str, Any] = {}
-        if path != "root":
+        if path == "root":
+            made["max_applications"] = int(self._applications_most())
+        else:
             made |= self._of_nodes(prefix, parts)
         weights = {**weights, **self._weights(prefix)}
         if largest := self._most(prefix):
@@ -294,10 +300,11 @@ class _Capacity:
         if own in self.given:
             made["max_applications"] = int(read_number(self.given[own], own))
         else:
-            whole = CAPACITY + "maximum-applications"
-            most = read_number(self.given.get(whole, CLUSTER_APPLICATIONS_MAX), whole)
+            name = CAPACITY + "global-queue-max-application"
+            each_queue = int(read_number(self.given.get(name, -1), name))
             absolute = max(part.absolute for part in parts.values())
-            made["max_applications"] = int(most * absolute + 1e-6)
+            by_part = int(self._applications_most() * absolute + 1e-6)
+            made["max_applications"] = each_queue if each_queue > 0 else by_part
         applications = made["max_applications"]
         if factor != -1:
             each = int(applications * percent / 100 * factor + 1e-6)
@@ -316,6 +323,10 @@ class _Capacity:
             made["user_weights"] = dict(weights)
         return made
 
+    def _applications_most(self) -> float:
+        name = CAPACITY + "maximum-applications"
+        return read_number(self.given.get(name, CLUSTER_APPLICATIONS_MAX), name)
+
     def _number(self, prefix: str, key: str, usual: float) -> float:
         """Return a queue's own number, or else that of all queues."""
         whole = read_number(self.given.get(CAPACITY + key, usual), CAPACITY + key)
@@ -324,10 +335,12 @@ class _Capacity:
     def _order(self, prefix: str) -> str:
         name = f"{prefix}ordering-policy"
         order = self.given.get(name, "fifo")
+        # A policy of YARN's may be said by its class.
+        short = order.rpartition(".")[2].lower()
         sized = self.given.get(f"{name}.fair.enable-size-based-weight", "false").lower() == "true"
-        if order.lower() not in _ORDERS:
+        if short not in _ORDERS:
             self.left_out[name] = f"the order {order} is not known"
-        found = _ORDERS.get(order.lower(), "")
+        found = _ORDERS.get(short, "")
         return "weighted" if found == "fair" and sized else found
 
     def labels(self, prefix: str) -> list[str]:
