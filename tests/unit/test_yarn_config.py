@@ -232,6 +232,14 @@ def test_what_yarn_does_not_start_with_is_refused_by_the_propertys_name(read, gi
         read(xml(**given), NODES)
 
 
+def test_queues_below_one_have_nothing_only_where_that_is_allowed(read):
+    given = leaf(queues="b") | {P + "root.a.b.capacity": 0}
+    with pytest.raises(InputError, match="and no queue below it has"):
+        read(xml(**given), NODES)
+    allowed = given | {P + "root.a.allow-zero-capacity-sum": "true"}
+    assert read(xml(**allowed), NODES).queues["a"]["b"]["capacity"] == 0.0
+
+
 def test_capacities_of_several_kinds_are_taken_out_of_legacy_mode(read):
     given = MIXED | {P + "root.b.capacity": 50, P + "legacy-queue-mode.enabled": "false"}
     queues = read(xml(**given)).queues
@@ -497,21 +505,43 @@ VALUES = {
     "maximum-allocation-mb": "8192",
     "increment-allocation": "512",
     "capacity": "100",
-    "user-as-default-queue": "true",
-    "allow-undeclared-pools": "true",
+    "user-as-default-queue": "false",
+    "allow-undeclared-pools": "false",
     "yarn.scheduler.fair.reservable-nodes": "0.1",
     "yarn.scheduler.fair.dynamic.max.assign": "true",
-    "yarn.scheduler.fair.am.preemption.root.a": "true",
+    "yarn.scheduler.fair.am.preemption.root.a": "false",
+    "yarn.scheduler.fair.am.preemption": "false",
     "queues": "",
-    "state": "RUNNING",
-    "ordering-policy": "fifo",
+    "state": "STOPPED",
+    "ordering-policy": "fair",
+    "user-limit-factor": "2",
     "accessible-node-labels": "gpu",
     "default-node-label-expression": "gpu",
     "resource-calculator": "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator",
-    "class": "org.apache.hadoop.yarn.CapacityScheduler",
-    "policies": "org.example.ProportionalCapacityPreemptionPolicy",
+    "class": "org.apache.hadoop.yarn.FifoScheduler",
+    "policies": "org.example.Other",
     "acl_submit_applications": "ann",
     "acl_administer_queue": "ann",
+}
+MONITOR = "yarn.resourcemanager.scheduler.monitor."
+# What else has to be said for a property to mean anything.
+BESIDE = {
+    "observe_only": {MONITOR + "enable": "true"},
+    "policies": {MONITOR + "enable": "true"},
+    "enable-size-based-weight": {P + "root.a.ordering-policy": "fair"},
+    "overrides": {P + "queue-mappings": "g:dev:a"},
+    "queue-expiration-time": {MONITOR + "policies": "org.example.AutoCreatedQueueDeletionPolicy"},
+}
+# These mean something beside other queues or files alone, and have tests of their own.
+ALONE = {
+    P + "root.a.capacity",
+    P + "root.a.queues",
+    P + "root.a.allow-zero-capacity-sum",
+    P + "legacy-queue-mode.enabled",
+    P + "mapping-rule-format",
+    "yarn.scheduler.queue-placement-rules",
+    "yarn.sls.nm.memory.mb",
+    "yarn.sls.nm.vcores",
 }
 TRUTHS = (
     "enabled",
@@ -551,10 +581,17 @@ def test_every_property_is_taken_or_named_with_the_reason(read, known):
     if known.fair:
         config = {"yarn.resourcemanager.scheduler.class": "org.apache.hadoop.FairScheduler"}
         config["yarn.scheduler.fair.preemption"] = "true"
-    texts = [xml(**config | {name: value})]
-    texts += ["<allocations><queue name='a'/></allocations>"] if "am.preemption" in name else []
-    left_out = read(*texts, nodes=1).left_out
-    assert left_out == ({name: known.why} if known.why else {})
+    config |= BESIDE.get(last, {})
+    more = ["<allocations><queue name='a'/></allocations>"] if "am.preemption" in name else []
+    found = read(xml(**config | {name: value}), *more, nodes=1)
+    found.left_out.pop("groups of users", "")
+    assert found.left_out == ({name: known.why} if known.why else {})
+    without = {key: one for key, one in config.items() if key != name}
+    if known.to and name not in ALONE:
+        found.left_out = {}
+        plain = read(xml(**without), *more, nodes=1)
+        plain.left_out = {}
+        assert found != plain, "it is read, and changes nothing"
 
 
 def test_a_queue_that_is_not_there_is_named(read):
