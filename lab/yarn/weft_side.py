@@ -351,13 +351,16 @@ class Loop:
                 )
             )
         attempt = self._attempts[told["id"]]
-        # A call fails as a whole in which one request is too large.
-        if asks and not any(self._is_too_large(attempt, ask) for ask in asks):
+        # A call fails as a whole in which one request is too large or of a label that is barred.
+        if asks and not any(self._is_refused(attempt, ask) for ask in asks):
             self._hear(self._tell(self._call(attempt, tuple(asks))))
 
-    def _is_too_large(self, attempt: AttemptId, ask: Ask) -> bool:
+    def _is_refused(self, attempt: AttemptId, ask: Ask) -> bool:
         books = self.manager.books
-        most = books.queues.max_allocation[books.apps[app_of_attempt(attempt)].queue]
+        queue = books.apps[app_of_attempt(attempt)].queue
+        if books.queues.specs[queue][1].labels.get(ask.label) == (0.0, 0.0):
+            return True
+        most = books.queues.max_allocation[queue]
         named = zip(books.types.names, ask.demand, strict=True)
         return any(amount > most.get(name, amount) for name, amount in named)
 

@@ -41,6 +41,18 @@ def test_weft_decides_as_yarn_did(yarn: dict[str, Any]) -> None:
     assert weft["preemptions"] == sorted(yarn.get("preemptions", []))
 
 
+HAND_MADE = [
+    json.loads(line) for line in FILE.with_name("hand_made.jsonl").read_text().splitlines()
+]
+
+
+@pytest.mark.parametrize("kept", HAND_MADE, ids=lambda kept: kept["scenario"]["name"])
+def test_weft_decides_as_yarn_did_where_no_seed_leads(kept: dict[str, Any]) -> None:
+    """Amounts that are nearly equal or scaled down, labels that a queue may use and may not."""
+    answer = Loop(case_of(kept["scenario"]["name"], kept["scenario"])).run()
+    assert [list(row) for row in answer.grants] == kept["grants"]
+
+
 def test_weft_does_what_yarn_did_where_its_documentation_predicts() -> None:
     kept = json.loads(Path(__file__).with_name("documented.json").read_text())
     assert {one.name: documented.by_weft(one) for one in documented.SCENARIOS} == kept

@@ -176,6 +176,8 @@ class _Capacity:
             found = self._modes.parts(total, of, both, prefix + "maximum-capacity")
             for name, part in found.items():
                 own[name][label] = part
+                if label and not self._may_use(f"{CAPACITY}{path}.{name}.", label):
+                    own[name][label] = Part(0.0, 0.0, 0.0, {}, {}, Said(PERCENT))
         self._modes.check(path, parts, said, f"{CAPACITY}{path}.queues")
         made: dict[str, Any] = {}
         for name in names:
@@ -350,6 +352,12 @@ class _Capacity:
         own = re.compile(re.escape(f"{prefix}{_LABELS}") + r"([^.]+)\.(?:maximum-)?capacity")
         labels += [found[1] for name in self.given if (found := own.fullmatch(name))]
         return list(dict.fromkeys(labels))
+
+    def _may_use(self, prefix: str, label: str) -> bool:
+        """Return whether a queue that says which labels it may use names this one."""
+        said = self.given.get(f"{prefix}accessible-node-labels")
+        named = label if said is None else said
+        return bool({"*", label} & {one.strip() for one in named.split(",")})
 
     def _lists(self, prefix: str, made: dict[str, Any], above: Lists) -> Lists:
         """Set who may do what; as in YARN, who may in a queue may in those below it."""

@@ -452,6 +452,8 @@ class BooksMatcher(BaseMatcher):
                     least = self._named(view, rules, amounts.min)
                     most = self._named(view, rules, amounts.max) if amounts.max else None
                     queue.by[at].said = least, most
+                    said = amounts.min
+                    queue.by[at].first = -said.get("memory_mb", 0.0), -said.get("vcores", 0.0)
                     above = queue.parent.by[at].said if queue.parent is not None else None
                     if most is None and amounts.min and above is not None:
                         queue.by[at].said = least, above[1]

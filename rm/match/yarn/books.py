@@ -32,7 +32,8 @@ class InPartition:
 
     `used_share` is over what is guaranteed, `of_total` over the partition. `said` are the amounts
     that it is to be guaranteed and may hold at most (None: the queue above's); None: it has
-    fractions instead.
+    fractions instead. `first` is the same amount below 0 (memory, vcores): by it queues of equal
+    use go, before their fractions.
     """
 
     __slots__ = (
@@ -42,6 +43,7 @@ class InPartition:
         "am_used",
         "capacity",
         "capacity_most",
+        "first",
         "guaranteed",
         "most",
         "of_total",
@@ -59,6 +61,7 @@ class InPartition:
         self.capacity_most = most
         self.absolute = self.absolute_most = 0.0
         self.said: tuple[Amount, Amount | None] | None = None
+        self.first = (0.0, 0.0)
         self.guaranteed: Amount = none
         self.most: Amount = none
         self.used: Amount = none

@@ -183,7 +183,7 @@ class Walk:
             return p > q
         if mine_used != others_used:
             return mine_used < others_used
-        return a.absolute > b.absolute
+        return (a.first, -a.absolute) < (b.first, -b.absolute)
 
     def _names(self, queue: Queue, partition: Partition) -> bool:
         return queue.labels is None or partition.label in queue.labels
@@ -455,8 +455,8 @@ class Walk:
         self.state.set_count(request, request.count - 1)
 
 
-def _by_use(queue: Queue) -> tuple[bool, float, float]:
+def _by_use(queue: Queue) -> tuple[bool, float, tuple[float, float], float]:
     part = queue.by[0]
     if part.absolute > 0:
-        return False, part.used_share, -part.absolute
-    return True, part.of_total, 0.0
+        return False, part.used_share, part.first, -part.absolute
+    return True, part.of_total, part.first, 0.0
