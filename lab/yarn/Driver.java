@@ -292,8 +292,17 @@ public final class Driver {
       return;
     }
     context.getRMApps().put(job.app, job.record);
-    int priority = told.path("priority").asInt(0);
     String user = told.path("user").asText("u");
+    int priority;
+    try {
+      // RMAppManager does so: by default, no priority is above 0
+      priority = scheduler.checkAndGetApplicationPriority(job.submission.getPriority(),
+          org.apache.hadoop.security.UserGroupInformation.createRemoteUser(user), job.submission.getQueue(), job.app)
+          .getPriority();
+      job.submission.setPriority(Priority.newInstance(priority));
+    } catch (org.apache.hadoop.yarn.exceptions.YarnException refused) {
+      throw new IllegalStateException(refused);
+    }
     ApplicationPlacementContext place =
         fair ? new ApplicationPlacementContext(job.submission.getQueue()) : null;
     if (scenario.path("places").asBoolean()) {

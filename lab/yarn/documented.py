@@ -129,7 +129,9 @@ SCENARIOS = (
         "an application with a larger number goes first",
         {"u": 0, "v": 32},
         [_app("a", "u"), _app("a", "v", priority=5)],
-        _queues(a=100) | {"root.a.user-limit-factor": 9, "root.a.minimum-user-limit-percent": 100},
+        _queues(a=100)
+        | {"root.a.user-limit-factor": 9, "root.a.minimum-user-limit-percent": 100}
+        | {"yarn.cluster.max-application-priority": 10},
         by="user",
     ),
     Documented(

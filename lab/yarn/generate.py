@@ -96,6 +96,7 @@ class _Draw:
     def settings(self) -> None:
         """Draw the scheduler's settings."""
         given, largest = self.configuration, self.one(8192, 16384)
+        given["yarn.cluster.max-application-priority"] = 10
         given["yarn.scheduler.minimum-allocation-mb"] = self.one(1024, 1024, 512, 2048)
         given["yarn.scheduler.maximum-allocation-mb"] = largest
         given["yarn.scheduler.maximum-allocation-vcores"] = 8

@@ -107,6 +107,9 @@ MATCHERS: dict[str, Row] = {
             ),
             "am_non_exclusive": Parameter(False, "masters on nodes whose label is shared"),
             "am_default_label": Parameter("", "the label that masters need who name none"),
+            "max_application_priority": Parameter(
+                -1, "a higher one counts as this; -1: priorities have no maximum", -1
+            ),
             "shared_labels": Parameter("", "labels, with commas, that are not exclusive"),
             "user_max_running": Parameter(-1, "applications of a user that run; -1: any", -1),
             "users_max_running": Parameter("", "the same of some users: ann=3,bob=1"),

@@ -291,7 +291,12 @@ def test_settings_and_variables(read):
         "preemption_grace_s": 5.0,
         "preemption_interval_s": 3.0,
     }
-    assert found.matcher == {"node_locality_delay": 20, "rack_locality_additional_delay": -1}
+    assert found.matcher == {
+        "node_locality_delay": 20,
+        "rack_locality_additional_delay": -1,
+        # As in YARN, where nobody says otherwise.
+        "max_application_priority": 0,
+    }
     assert found.nodes == [{"count": 5, "capacity": {"vcores": 12.0, "memory_mb": 16384.0}}]
     assert found.left_out == {
         "expiry": "no counterpart",
@@ -724,7 +729,10 @@ def test_a_cluster_is_started_from_a_folder_of_yarns_files(tmp_path):
     plain = {"nodes": 3, "cluster": "", "pace": "prompt", "scheduler": "capacity", "options": ()}
     options = plain | {"rm_set": ()}
     take_yarn(tmp_path, options, tmp_path / "kept")
-    assert options["options"] == ("matcher.node_locality_delay=7",)
+    assert options["options"] == (
+        "matcher.node_locality_delay=7",
+        "matcher.max_application_priority=0",
+    )
     assert (options["scheduler"], options["pace"]) == ("yarn", "yarn")
     spec = load_cluster(options["cluster"])
     assert len(spec.nodes) == 3

@@ -424,6 +424,9 @@ def _read_matcher(given: Mapping[str, str], into: YarnConfig) -> None:
             into.matcher[to] = read_number(given[name], name)
     if order := given.get(PREEMPTION + "intra-queue-preemption.preemption-order-policy", ""):
         into.matcher["preemption_order"] = order.lower()
+    name = "yarn.cluster.max-application-priority"
+    # Unless it is said, no application goes before another one by its priority.
+    into.matcher["max_application_priority"] = max(0, int(read_number(given.get(name, 0), name)))
     name = "yarn.resourcemanager.node-labels.am.default-node-label-expression"
     if label := given.get(name, "").strip():
         into.matcher["am_default_label"] = label

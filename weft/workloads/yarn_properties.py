@@ -100,6 +100,7 @@ PROPERTIES: tuple[Property, ...] = (
         "yarn.resourcemanager.node-labels.am.default-node-label-expression",
         "matcher.am_default_label",
     ),
+    Property("yarn.cluster.max-application-priority", "matcher.max_application_priority"),
     Property("yarn.resourcemanager.scheduler.class", "--scheduler"),
     Property("yarn.resourcemanager.am.max-attempts", "manager.max_attempts"),
     Property("yarn.resourcemanager.nodemanagers.heartbeat-interval-ms", "manager.heartbeat_s"),
@@ -172,7 +173,6 @@ PROPERTIES: tuple[Property, ...] = (
     # -- left out, each with the reason ------------------------------------------------------------
     Property(QUEUE + "acl_application_max_priority", why="priorities are not limited by user"),
     Property(QUEUE + "default-application-priority", why="a job without priority has 0"),
-    Property("yarn.cluster.max-application-priority", why="priorities have no maximum (0 in YARN)"),
     Property(
         QUEUE + "accessible-node-labels.<label>.maximum-am-resource-percent",
         why="one share of masters for all labels",

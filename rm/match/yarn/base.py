@@ -47,9 +47,16 @@ class BooksMatcher(BaseMatcher):
     reserves = True
 
     def __init__(
-        self, sizes: Sizes, *, memory_only: bool, shared: str = "", master_label: str = ""
+        self,
+        sizes: Sizes,
+        *,
+        memory_only: bool,
+        shared: str = "",
+        master_label: str = "",
+        priority_most: int = -1,
     ) -> None:
         self._sizes = sizes
+        self._priority_most = priority_most
         self._master_label = master_label
         self.memory_only = memory_only
         self._stopped = False
@@ -244,7 +251,7 @@ class BooksMatcher(BaseMatcher):
         if known is None:
             return
         queue = state.queues[int(view.apps.queue[app])]
-        known.priority = int(view.apps.priority[app])
+        known.priority = self._priority(view, app)
         if queue is known.leaf:
             for line in (known.leaf.active, known.leaf.waiting):
                 line.sort(key=lambda one: (-one.priority, one.number))
@@ -535,8 +542,12 @@ class BooksMatcher(BaseMatcher):
         user = view.user_name(slot)
         weight = _weight_of(view, queue, user)
         return self._state.open_app(
-            slot, queue, user, weight, int(view.apps.priority[slot]), int(view.apps.order[slot])
+            slot, queue, user, weight, self._priority(view, slot), int(view.apps.order[slot])
         )
+
+    def _priority(self, view: View, slot: int) -> int:
+        own = int(view.apps.priority[slot])
+        return own if self._priority_most < 0 else min(own, self._priority_most)
 
     def _set_node(self, view: View, slot: int) -> None:
         state, nodes = self._state, view.nodes

@@ -37,6 +37,7 @@ class YarnMatcher(BooksMatcher):
         reservations_continue_look_all_nodes: bool = True,
         am_non_exclusive: bool = False,
         am_default_label: str = "",
+        max_application_priority: int = -1,
         shared_labels: str = "",
         user_max_running: int = -1,
         users_max_running: str = "",
@@ -60,6 +61,7 @@ class YarnMatcher(BooksMatcher):
             memory_only=resource_calculator == "memory",
             shared=shared_labels,
             master_label=am_default_label,
+            priority_most=max_application_priority,
         )
         self._settings = {
             "node_locality_delay": node_locality_delay,
