@@ -224,6 +224,14 @@ MIXED = {P + "root.queues": "a,b", P + "root.a.capacity": "2w"}
             "9000 are more than the maximum allocation, 8192",
         ),
         (leaf() | {"yarn.scheduler.minimum-allocation-vcores": 0}, "above 0, got 0"),
+        (leaf(state="DRAINING"), "root.a.state: expected RUNNING or STOPPED, got 'DRAINING'"),
+        (leaf(ordering_policy="utilization"), "a.ordering-policy: expected one of fifo, fair"),
+        (leaf() | {P + "root.ordering-policy": "fair"}, "expected one of utilization, priority"),
+        (
+            leaf(maximum_application_lifetime=9, default_application_lifetime=10),
+            "a.default-application-lifetime: more than the maximum, 9 s",
+        ),
+        (leaf(maximum_allocation_vcores=5), "root.a: 5 vcores are more than .* maximum, 4"),
         (leaf() | {"yarn.scheduler.minimum-allocation-mb": -1}, "above 0, got -1"),
     ],
 )

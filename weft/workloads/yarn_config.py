@@ -202,6 +202,8 @@ def _take(given: Noted, fair: list[tuple[Path, ElementTree.Element]], found: Yar
     if found.scheduler in ("yarn", "yarn_fair"):
         most = _largest_allocation(given, zero=found.scheduler == "yarn_fair")
         if found.queues:
+            if found.scheduler == "yarn":
+                _check_sizes(found.queues, most, "root")
             found.queues["max_allocation"] = most | found.queues.get("max_allocation", {})
     if found.scheduler == "yarn":
         _read_matcher(given, found)
@@ -397,6 +399,19 @@ def _largest_allocation(given: Mapping[str, str], *, zero: bool) -> dict[str, in
             raise InputError(names[0], f"{least} are more than the maximum allocation, {most}")
         found["memory_mb" if what == "mb" else what] = most
     return found
+
+
+def _check_sizes(queue: Mapping[str, Any], most: Mapping[str, float], path: str) -> None:
+    """Raise InputError for a queue whose containers may be larger than the cluster's."""
+    for name, amount in queue.get("max_allocation", {}).items():
+        if amount > most.get(name, amount):
+            raise InputError(
+                f"maximum allocation of {path}",
+                f"{amount:g} {name} are more than the cluster's maximum, {most[name]:g}",
+            )
+    for name, below in queue.items():
+        if isinstance(below, dict) and "capacity" in below:
+            _check_sizes(below, most, f"{path}.{name}")
 
 
 def _read_matcher(given: Mapping[str, str], into: YarnConfig) -> None:

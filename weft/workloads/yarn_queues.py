@@ -36,6 +36,8 @@ _ORDERS = {
     "fairorderingpolicy": "fair",
 }
 _LABELS = "accessible-node-labels."
+_LEAF_ORDERS = ("fifo", "fair", "fifo-with-partitions", "fifo-for-pending-apps")
+_PARENT_ORDERS = ("utilization", "priority-utilization")
 # What is said of queues that are made at submissions.
 _MADE = "auto-queue-creation-v2."
 _NAMES = {
@@ -120,7 +122,10 @@ class _Capacity:
             if said := self.given.get(prefix + key, ""):
                 to = "disable_intra_queue_preemption" if "." in key else key
                 made[to] = said.lower() == "true"
-        if self.given.get(f"{prefix}state", RUNNING).upper() != RUNNING:
+        state = self.given.get(f"{prefix}state", RUNNING).upper()
+        if state not in (RUNNING, STOPPED):
+            raise InputError(f"{prefix}state", f"expected {RUNNING} or {STOPPED}, got {state!r}")
+        if state == STOPPED:
             made["state"] = STOPPED
         if priority := int(
             read_number(self.given.get(f"{prefix}priority", 0), f"{prefix}priority")
@@ -336,11 +341,15 @@ class _Capacity:
 
     def _order(self, prefix: str) -> str:
         name = f"{prefix}ordering-policy"
-        order = self.given.get(name, "fifo")
+        order = self.given.get(name, "")
+        is_leaf = not self.given.get(f"{prefix}queues", "").strip()
+        known = _LEAF_ORDERS if is_leaf else _PARENT_ORDERS
+        if order and "." not in order and order not in known:
+            raise InputError(name, f"expected one of {', '.join(known)}, got {order!r}")
         # A policy of YARN's may be said by its class.
         short = order.rpartition(".")[2].lower()
         sized = self.given.get(f"{name}.fair.enable-size-based-weight", "false").lower() == "true"
-        if short not in _ORDERS:
+        if short and short not in _ORDERS:
             self.left_out[name] = f"the order {order} is not known"
         found = _ORDERS.get(short, "")
         return "weighted" if found == "fair" and sized else found
@@ -386,6 +395,9 @@ class _Capacity:
             lasts_s = read_number(self.given.get(prefix + key, -1), prefix + key)
             if lasts_s > 0:
                 made[to] = lasts_s
+        if made.get("default_lifetime_s", 0.0) > made.get("max_lifetime_s", math.inf):
+            place = f"{prefix}default-application-lifetime"
+            raise InputError(place, f"more than the maximum, {made['max_lifetime_s']:g} s")
         return made
 
     def _weights(self, prefix: str) -> dict[str, float]:
