@@ -35,14 +35,14 @@ def test_a_plan_under_way_does_not_keep_its_host(tmp_path):
 
 ORPHANED = """
 import os, sys, time
-from am.process.planning import _follow_parent
+from weft.runtime.other_process import end_with
 
 if os.fork() == 0:  # its parent is gone before it asks who that is
     middle = os.getpid()
     if os.fork() == 0:
         while os.getppid() == middle:
             time.sleep(0.01)
-        _follow_parent(middle)
+        end_with(middle)
         time.sleep(3600.0)
     os._exit(0)
 os.wait()
