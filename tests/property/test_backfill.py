@@ -242,11 +242,11 @@ def test_one_line_is_planned() -> None:
     fifo = make_matcher("fifo", {"backfill": EASY})
     check_queues(make_matcher("fifo", {}), QueueTree(several))
     for queues, what in ((several, "several leaf queues"), (limited, "limits of queues or users")):
-        with pytest.raises(InputError, match=rf"fifo\.backfill: plans one line.*{what}"):
+        with pytest.raises(InputError, match=rf"matcher\.backfill: plans one line.*{what}"):
             check_queues(fifo, QueueTree(queues))
 
 
 def test_other_fillers_do_not_go_with_backfill() -> None:
     """Two rules for the same gap would each break what the other promises."""
-    with pytest.raises(InputError, match=r"fifo\.backfill: goes with fill=none"):
+    with pytest.raises(InputError, match=r"matcher\.backfill: goes with fill=none"):
         make_matcher("fifo", {"backfill": EASY, "fill": "all"})
