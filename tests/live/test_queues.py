@@ -141,7 +141,9 @@ def test_the_command_shows_what_changes_and_refuses_what_cannot_be(
     )
     xml.write_text(f"<configuration>{text}</configuration>")
     changes = json.loads(weft("queues", "--apply", str(xml), "--json", *at))["changes"]
+    # The cluster's own maxima are root's.
     assert [(one["queue"], one["change"]) for one in changes] == [
+        ("root", "changed"),
         ("root.prod", "changed"),
         ("root.ml", "added"),
         ("root.new", "removed"),

@@ -436,11 +436,11 @@ def test_large_tapes_replay_beside_each_other_and_are_told_in_order(
         tape.close()
     used = []
 
-    def pool(jobs: int, context: object) -> ThreadPoolExecutor:
+    def pool(jobs: int) -> ThreadPoolExecutor:
         used.append(jobs)
         return ThreadPoolExecutor(jobs)
 
-    monkeypatch.setattr("lab.commands.replay.ProcessPoolExecutor", pool)
+    monkeypatch.setattr("lab.commands.replay.WorkerPool", pool)
     for large, pools in ((1 << 20, []), (0, [2])):
         monkeypatch.setattr("lab.commands.replay.OWN_PROCESS_BYTES_MIN", large)
         said = CliRunner().invoke(replay, [str(tmp_path), "--workers", "2", "--json"])
