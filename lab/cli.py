@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from weft.client.interrupts import Interrupted
+from weft.client.interrupts import Interrupted, renew_lost_interrupts
 from weft.client.numeric_options import finite
 from weft.client.text import safe
 from weft.model.errors import InputError, PolicyError, WeftError
@@ -193,6 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     `arguments` are those of this process, unless they are given.
     """
     _name_output()
+    renew_lost_interrupts()
     output = sys.stdout
     try:
         # A completing shell asks with this variable in the environment.

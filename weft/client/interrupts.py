@@ -1,10 +1,15 @@
 """What a Ctrl-C leaves behind is said: jobs go on without the command that waited for them."""
 
+import signal
+import sys
+import threading
 from collections.abc import Sequence
 
 from weft.model.errors import WeftError
 
 SHOWN = 5
+# Native code is out of its callback after this time, mostly; else the interrupt comes once more.
+RENEWED_AFTER_S = 0.05
 
 
 class Interrupted(WeftError):
@@ -22,3 +27,23 @@ class InterruptedWait(Interrupted):
         some = " ".join(ids[:SHOWN]) + (f" ... {ids[-1]}" if len(ids) > SHOWN else "")
         goes = "goes on; it ends" if len(ids) == 1 else "go on; they end"
         super().__init__(f"{some} {goes} with: weft kill {some.split(' ... ')[0]}")
+
+
+def renew_lost_interrupts() -> None:
+    """Have a Ctrl-C that falls into a callback of native code raise KeyboardInterrupt after it.
+
+    `ctypes` prints an exception of a callback and drops it, as when LLVM tells of a compiled
+    kernel; the command would go on.
+    """
+    report = sys.unraisablehook
+
+    def unraisable(lost: "sys.UnraisableHookArgs") -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            report(lost)
+            return
+        main = threading.main_thread().ident
+        later = threading.Timer(RENEWED_AFTER_S, signal.pthread_kill, (main, signal.SIGINT))
+        later.daemon = True
+        later.start()
+
+    sys.unraisablehook = unraisable
