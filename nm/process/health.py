@@ -5,19 +5,15 @@ that takes longer than its time or cannot be run. An exit code alone does not, a
 script's own mistake (YARN's NodeHealthScriptRunner).
 """
 
-import asyncio
-import contextlib
 import os
-import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from weft.model.errors import InputError
+from weft.runtime.commands import run_command
 
 ERROR = b"ERROR"
 REPORT_CHARACTERS_MAX = 1_000
-READ_BYTES_MAX = 64 * 1024
-RUNNING_SCRIPTS: set[int] = set()
 # So many characters take no more bytes than this.
 LINE_BYTES_MAX = 4 * REPORT_CHARACTERS_MAX
 
@@ -35,29 +31,15 @@ async def examine(
 
     Return why the node is unhealthy, or nothing where it is healthy.
     """
+    findings = Findings()
+    command = [str(script.absolute()), *arguments]
     try:
-        process = await asyncio.create_subprocess_exec(
-            str(script.absolute()),
-            *arguments,
-            env=environment,
-            start_new_session=True,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-    except OSError as error:
-        return f"the health script cannot be run: {error.strerror or error}"
-    RUNNING_SCRIPTS.add(process.pid)
-    try:
-        return await asyncio.wait_for(_said(process), timeout_s)
+        await run_command(command, findings.feed, timeout_s, environment=environment)
     except TimeoutError:
         return f"the health script was not done after {timeout_s:g} s"
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            # What the script started ends with it.
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-        RUNNING_SCRIPTS.discard(process.pid)
+    except OSError as error:
+        return f"the health script cannot be run: {error.strerror or error}"
+    return findings.report()
 
 
 class Findings:
@@ -94,12 +76,3 @@ class Findings:
             text = line.decode(errors="replace").strip()
             self._errors.append(text)
             self._size += len(text) + 2
-
-
-async def _said(process: asyncio.subprocess.Process) -> str:
-    """Return why the node is unhealthy, from what the script prints until it ends."""
-    assert process.stdout is not None
-    findings = Findings()
-    while data := await process.stdout.read(READ_BYTES_MAX):
-        findings.feed(data)
-    return findings.report()

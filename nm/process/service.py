@@ -15,7 +15,7 @@ from nm.core import ASKED_TO_STOP, BOOT_MAX, NodeManager
 from nm.making import NodeParts
 from nm.process.cgroups import find
 from nm.process.disks import MB, UNHEALTHY_HOLD_S, Disk, Health
-from nm.process.health import RUNNING_SCRIPTS, examine
+from nm.process.health import examine
 from nm.process.host import ProcessHost
 from nm.process.idling import IdleNodes
 from nm.process.isolation import Isolation, isolation
@@ -57,6 +57,7 @@ from weft.protocol.messages import (
     node_address,
     started_by,
 )
+from weft.runtime.commands import RUNNING
 from weft.runtime.interfaces import Outside
 from weft.runtime.process import Process
 from weft.runtime.removing import Left
@@ -326,7 +327,7 @@ class NodeService(Outside):
 
     async def _collect(self, host: ProcessHost) -> None:
         """End what ended containers left behind in hiding."""
-        strays = Strays(lambda: host.pids | RUNNING_SCRIPTS)
+        strays = Strays(lambda: host.pids | RUNNING)
         while True:
             await asyncio.sleep(MEASURE_S)
             killed = strays.sweep(host.holds)

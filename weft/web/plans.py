@@ -5,7 +5,6 @@ gives the same kind of schedule. The planner is found by its command, as any use
 """
 
 import asyncio
-import contextlib
 import json
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from weft.model.ids import AppId
 from weft.model.job import Job
 from weft.model.jobfile import job_to_dict
 from weft.protocol.requests import NodeReport
+from weft.runtime.commands import run_command
 
 TASKS_MAX = 2_000
 NODES_MAX = 200
@@ -73,35 +73,20 @@ class Plans:
         files = {name: folder / f"{name}.json" for name in ("job", "cluster", "plan")}
         files["job"].write_text(json.dumps(job_to_dict(job)), "utf-8")
         files["cluster"].write_text(json.dumps(cluster), "utf-8")
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "weft",
-            "plan",
-            str(files["job"]),
-            "--cluster",
-            str(files["cluster"]),
-            "--planner",
-            self.planner,
-            "--time-limit-s",
-            str(self.limit_s / 2),
-            "--workers",
-            "1",
-            "--out",
-            str(files["plan"]),
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
+        command = [
+            *(sys.executable, "-m", "weft", "plan", str(files["job"])),
+            *("--cluster", str(files["cluster"])),
+            *("--planner", self.planner),
+            *("--time-limit-s", str(self.limit_s / 2)),
+            *("--workers", "1"),
+            *("--out", str(files["plan"])),
+        ]
+        said = bytearray()
         try:
-            _, said = await asyncio.wait_for(process.communicate(), self.limit_s)
+            code = await run_command(command, said.extend, self.limit_s, errors=True)
         except TimeoutError:
             raise WeftError(f"{self.planner} took longer than {self.limit_s:g} s") from None
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        if process.returncode:
+        if code:
             lines = said.decode(errors="replace").strip().splitlines() or ["it failed"]
             raise WeftError(f"{self.planner}: {lines[-1]}")
         made: dict[str, Any] = json.loads(files["plan"].read_text("utf-8"))
