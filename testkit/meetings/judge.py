@@ -52,6 +52,10 @@ class Judge(Holdings):
         self.kept_before: Mapping[NodeId, AppId] = {}
         # Where a container ends at this moment, whether its end was told before or is told after.
         self.ending: set[NodeId] = set()
+        # What masters take that start at this moment and are told after what was granted beside.
+        self.starting: dict[ContainerId, tuple[NodeId, Vector]] = {}
+        # Of nodes that are kept, what ran there when that began; none where anything began since.
+        self.older: dict[NodeId, list[ContainerId]] = {}
         # When something was granted last.
         self.granted_s = -1.0
         self.idle_s = 0.0
@@ -76,6 +80,11 @@ class Judge(Holdings):
             every = {**self.masters, **self.placed}
             ended = (event.container for event in events if isinstance(event, Closed))
             self.ending = {every[container][0] for container in ended if container in every}
+            self.starting = {
+                event.container: (event.node, event.demand)
+                for event in events
+                if isinstance(event, TaskStarted) and event.stage < 0
+            }
             for event in events:
                 yield from self._take(now, event)
             self._mark(now)
@@ -103,6 +112,7 @@ class Judge(Holdings):
                 }
         elif isinstance(event, Kept):
             yield from self._kept_in_line(now, event)
+            self._keeps(event)
             self.kept_before, self.kept = self.kept, event.nodes
 
     def _asked(self, now: float, event: ContainersAsked) -> None:
@@ -158,6 +168,7 @@ class Judge(Holdings):
         self, container: ContainerId, node: NodeId, app: AppId, demand: Vector
     ) -> Iterator[str]:
         self.placed[container] = (node, app, demand)
+        self.older.pop(node, None)
         self.count(app, node, demand, 1.0)
         names = self.seen.cluster.types.names
         for r, left in enumerate(self.free[node]):
@@ -170,6 +181,7 @@ class Judge(Holdings):
         app = app_of_container(event.container)
         if event.stage < 0:
             # A master is of no ask.
+            self.starting.pop(event.container, None)
             if event.container not in self.placed:
                 self.masters[event.container] = (event.node, app, event.demand)
                 for r, amount in enumerate(event.demand):
@@ -235,7 +247,7 @@ class Judge(Holdings):
             if other.ask.kind is AskType.ALTRUISTIC:
                 continue
             mine, theirs = parting(event.queue, self.leaf(other))
-            if not mine or not self.is_open(other, event.node) or not self.may_hold(other):
+            if not mine or not self._is_open_beside(other, event.node) or not self.may_hold(other):
                 continue
             if self._is_owed(mine, theirs, event, other):
                 yield f"a queue above its guarantee goes before one below [{mine}, {theirs}]"
@@ -246,6 +258,16 @@ class Judge(Holdings):
                     f"[{event.queue}, {self.leaf(other)}]"
                 )
                 return
+
+    def _is_open_beside(self, row: Row, name: NodeId) -> bool:
+        """Whether it could start on a node beside the masters that start there: they go first."""
+        free = self.free[name]
+        for node, demand in self.starting.values():
+            if node == name:
+                free = [f - d for f, d in zip(free, demand, strict=True)]
+        return self.is_open(row, name) and all(
+            need <= f + SLACK for need, f in zip(row.ask.demand, free, strict=True)
+        )
 
     def _is_owed(self, mine: str, theirs: str, event: Placed, other: Row) -> bool:
         above, below = self.share[mine][0], self.share[theirs][0]
@@ -279,6 +301,13 @@ class Judge(Holdings):
             for rival in rivals
             if f"{rival}.".startswith(f"{mine}.")
         )
+
+    def _keeps(self, event: Kept) -> None:
+        for node in self.kept.keys() | event.nodes.keys():
+            if self.kept.get(node) != event.nodes.get(node):
+                self.older.pop(node, None)
+                if node in event.nodes:
+                    self.older[node] = [n for n, (at, _, _) in self.placed.items() if at == node]
 
     def _kept_in_line(self, now: float, event: Kept) -> Iterator[str]:
         """Yield who has a node kept though an earlier one of its queue starves for such a node."""
@@ -413,8 +442,17 @@ class Judge(Holdings):
         )
 
     def _taken_for_nobody(self, event: PreemptionChosen) -> Iterator[str]:
-        """Yield whose container goes though all whose queues may claim something have room."""
+        """Yield whose container goes though all whose queues may claim something have room.
+
+        What an application that is over still holds ends anyway, for its queue as on its nodes.
+        """
         free = {name: list(left) for name, left in self.free.items()}
+        held = {leaf: list(amounts) for leaf, amounts in self.held.items()}
+        for node, app, demand in self.placed.values():
+            if app not in self.live_app_states:
+                free[node] = [f + d for f, d in zip(free[node], demand, strict=True)]
+                leaf = self.queue[app]
+                held[leaf] = [h - d for h, d in zip(held[leaf], demand, strict=True)]
         for name in self.kept:
             if name != event.node:
                 del free[name]
@@ -422,7 +460,8 @@ class Judge(Holdings):
             guarantee = self.share[self.leaf(row)][0]
             if self.leaf(row) == event.queue or not self.able(row, event.node):
                 continue
-            if self.dominant(self.leaf(row)) >= guarantee - SLACK:
+            own = held.get(self.leaf(row), [])
+            if any(h / c >= guarantee - SLACK for h, c in zip(own, self.total, strict=False) if c):
                 continue
             if row.ask.gang or not self.all_fit(row, free):
                 return
@@ -465,8 +504,10 @@ class Judge(Holdings):
                 name = min(row.beside, key=lambda one: row.beside[one])
                 yield f"an ask waits beside room [{self.job[row.app].name} {name} {wait_s:.1f} s]"
                 row.beside.clear()
-            if row.overtaken >= STARVING_GRANTS and now - row.waits_s > self.bound_s * (
-                1 + row.ahead
+            if (
+                row.overtaken >= STARVING_GRANTS
+                and now - row.waits_s > self.bound_s * (1 + row.ahead)
+                and not self._waits_for_its_node(row)
             ):
                 yield (
                     f"an ask starves [{self.job[row.app].name} {now - row.waits_s:.0f} s, "
@@ -482,6 +523,16 @@ class Judge(Holdings):
             names = sorted({self.job[row.app].name for row in self.pending_rows.values()})
             yield f"nothing runs though somebody asks [{names} for {now - self.idle_s:.0f} s]"
             self.idle_s = float("inf")
+
+    def _waits_for_its_node(self, row: Row) -> bool:
+        """Whether a node is kept for it on which something still runs, and nothing began since.
+
+        A container that runs one task after another lasts longer than tasks do.
+        """
+        return any(
+            app == row.app and any(one in self.placed for one in self.older.get(name, ()))
+            for name, app in self.kept.items()
+        )
 
     # -- at the end --------------------------------------------------------------------------------
 

@@ -69,6 +69,20 @@ def test_where_a_fault_meets_a_feature_nothing_is_left_over(part: int) -> None:
             "gang=few place=rack black=failing weights=zero maximum=queue priority=mixed "
             "preemption=users",
         ),
+        # What an application that is over still holds does not count for its queue.
+        (
+            85,
+            "matcher=graphene asker=reuse line=stream sizes=unlike nodes=unlike label=one "
+            "place=prefer tree=deep weights=skewed maximum=queue priority=mixed "
+            "preemption=queues lifetime=near overbook=network estimates=wrong",
+        ),
+        # Masters start first, and reusable containers end on the node that is kept when they do.
+        (
+            94,
+            "matcher=fair asker=reuse planner=graphene pace=prompt line=crowd sizes=unlike "
+            "masters=many gang=one place=node black=failing tree=two maximum=masters "
+            "priority=mixed lifetime=far estimates=wrong",
+        ),
     ],
 )
 def test_rows_of_three_that_were_found_wanting_hold(seed: int, row: str) -> None:
