@@ -309,18 +309,20 @@ def _print_bounds(bounds: dict[str, float]) -> None:
 
 
 def _summary(data: dict[str, Any], explain: bool) -> None:
+    from weft.client.tables import say
+
     makespan, least = data["makespan_s"], data["bounds"]["strong_lb_s"]
     over = f"{makespan / least:.3f} x the strong bound" if least > 0 else "no time at all"
     tasks = len(data["tasks"])
     click.echo(f"{data['job']}: {tasks} tasks by {data['planner']}")
-    click.echo(f"  {'makespan':<28} {makespan:>10,.6g} s, {over}")
+    say(f"  {'makespan':<28} {makespan:>10,.6g} s, {over}")
     _print_bounds(data["bounds"])
     how = "a plan kept from before" if data["reused"] else f"{data['candidates']} schedules built"
-    click.echo(f"  {'planned in':<28} {data['planning_time_s']:>10,.3f} s, {how}")
+    say(f"  {'planned in':<28} {data['planning_time_s']:>10,.3f} s, {how}")
     if explain:
         names = [f"{task['stage']}[{task['index']}]" for task in data["tasks"]]
         for line in explained(data["explain"], names):
-            click.echo(f"  {line}")
+            say(f"  {line}")
 
 
 def explained(explain: dict[str, Any], tasks: Sequence[str] = ()) -> list[str]:

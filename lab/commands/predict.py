@@ -13,7 +13,7 @@ from sim.settings import SimSettings
 from weft.client import show
 from weft.client.commands_apps import connected, manager_option
 from weft.client.naming import find_app
-from weft.client.tables import table
+from weft.client.tables import Column, say, table
 from weft.model.cluster import ClusterSpec
 from weft.model.errors import InputError
 from weft.model.ids import AppId
@@ -196,9 +196,9 @@ def _show(
         )
     table(
         (
-            "app",
-            "job",
-            "state",
+            Column("app"),
+            Column("job", kind="name"),
+            Column("state", 3),
             "starts in s, 90 %",
             "likely",
             "ends in s, 90 %",
@@ -209,7 +209,7 @@ def _show(
         title=f"from {now_s:.1f} s on",
     )
     if past is not None:
-        click.echo(
+        say(
             f"{past['predictions']} past predictions: median error of the end "
             f"{100 * past['median_error']:.0f} % of what was left, "
             f"{100 * past['inside_band']:.0f} % inside the band"

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from lab.simulate_options import simulate_options
-from weft.client.show import echo_json, safe, table
+from weft.client.show import Column, echo_json, safe, table
 from weft.client.tables import say
 from weft.model.extras import require
 from weft.policies.parameters import split_settings
@@ -109,12 +109,20 @@ def compare(folders: tuple[str, ...], common: bool, plot: Path | None, as_json: 
     _show([(run.name, run.summary) for run in runs], [differs(first, run) for run in runs])
     if not found:
         return
-    click.echo(f"\njob by job, (JCT of {safe(first.name)} - JCT) / JCT of the first, %")
+    click.echo()
+    name = safe(first.name)
+    say(f"job by job, (JCT of {name} - JCT) / JCT of {name}, %")
     rows: list[tuple[object, ...]] = []
     for folder, gap in found.items():
         cells = [_percent(gap[f"p{p}"]) for p in PERCENTILES]
         rows.append((Path(folder).name, gap["jobs"], *cells, gap["why"] or "same work"))
-    table(("run", "jobs", *(f"p{p}" for p in PERCENTILES), "finished"), rows)
+    columns: list[str | Column] = [
+        Column("run", kind="name"),
+        "jobs",
+        *(f"p{p}" for p in PERCENTILES),
+        Column("finished", kind="words"),
+    ]
+    table(columns, rows)
 
 
 def _percent(value: float | None) -> object:
@@ -157,22 +165,22 @@ def _show(runs: list[tuple[str, dict[str, Any]]], notes: Sequence[str] = ()) -> 
             )
         )
     columns = [
-        "run",
-        "succeeded",
-        "tasks",
-        "span s",
-        "JCT s",
-        "p50",
-        "p95",
-        "Jain 10 s",
-        "60 s",
-        "240 s",
-        "busiest",
-        "wall s",
-        "digest",
+        Column("run", kind="name"),
+        Column("succeeded"),
+        Column("tasks", 6),
+        Column("makespan s"),
+        Column("JCT s"),
+        Column("p50", 5),
+        Column("p95", 3),
+        Column("Jain 10 s", 7),
+        Column("60 s", 8),
+        Column("240 s", 9),
+        Column("busiest", 4),
+        Column("wall s", 10),
+        Column("digest", 2),
     ]
     if any(notes):
-        columns.append("ranked")
+        columns.append(Column("ranked", 1, kind="words"))
         rows = [
             (*row, f"no: {note}" if note else "yes") for row, note in zip(rows, notes, strict=True)
         ]

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from weft.client.show import echo_json, table
+from weft.client.show import Column, echo_json, table
 from weft.model.extras import require
 
 
@@ -44,11 +44,11 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
 
     console = Console(stderr=True)
     with bars(console, transient=True) as shown:
-        task = shown.add_task("runs", total=None, state="")
+        task = shown.add_task("runs", total=None, state="", visible=False)
 
         def told(done: int, total: int, row: dict[str, Any] | None) -> None:
             if row is None:
-                shown.update(task, completed=done, total=total)
+                shown.update(task, completed=done, total=total, visible=done < total)
                 if done:
                     click.echo(f"{done} of {total} rows are there already in {out}", err=True)
                 return
@@ -73,17 +73,17 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
     ]
     table(
         (
-            "workload",
-            "scheduler",
-            *more,
+            Column("workload", kind="name"),
+            Column("scheduler", kind="name"),
+            *(Column(key, kind="name") for key in more),
             "seed",
-            "load",
+            Column("load", 3),
             "JCT mean s",
-            "p50 s",
-            "p95 s",
-            "makespan s",
-            "Jain 240 s",
-            "digest",
+            Column("p50 s", 5),
+            Column("p95 s", 2),
+            Column("makespan s", 1),
+            Column("Jain 240 s", 4),
+            Column("digest", 6),
         ),
         [
             (

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from lab.commands import simulate
 from weft.client import show, tables, terms, text
 from weft.client.tables import Column, table
 from weft.model.errors import InputError
@@ -27,7 +28,7 @@ from weft.protocol.requests import (
 )
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
-WIDTHS = (60, 80, 120, 200)
+WIDTHS = (40, 60, 80, 120, 200)
 
 
 def report(number: int = 1, **changes: Any) -> ApplicationReport:
@@ -172,6 +173,43 @@ def test_nodes_come_in_natural_order_or_as_asked() -> None:
     assert [r.containers for r in show.sort_nodes(rows, "-containers")] == [20, 10, 3, 2, 1]
     with pytest.raises(InputError, match="known: name"):
         show.sort_nodes(rows, "size")
+
+
+RUN = {
+    "jobs": 12,
+    "tasks": 640,
+    "makespan_s": 1234.5,
+    "jct_s": {"mean": 98.7, "p50": 80.1, "p95": 333.3},
+    "jain": {"10": 0.5, "60": 0.75, "240": None},
+    "utilisation": {"memory_mb": 0.87},
+    "wall_s": 1.2,
+    "digest": "0123456789abcdef",
+    "states": {"SUCCEEDED": 11, "FAILED": 1},
+}
+NOTES = ["", "other jobs succeeded than in the first"]
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 100])
+def test_no_word_of_a_table_is_broken(
+    lines: Any, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """Headers and reasons go over several lines; the columns that are needed least leave."""
+    monkeypatch.setattr(simulate, "table", table)
+    rows = [("graphene", RUN), ("a-folder-of-a-long-name/of-the-second-run", RUN)]
+    found = lines(width, simulate._show, rows, NOTES)
+    assert max(map(cell_len, found)) <= width, "\n".join(found)
+    printed = set(" ".join(found).replace(",", " ").split())
+    heads = "run succeeded tasks makespan s JCT p50 p95 Jain 10 60 240 busiest wall digest ranked"
+    words = {*heads.split(), "graphene", "11/12", "640", "1", "234.5", "98.7", "80.1", "333.3"}
+    words |= {"0.50", "0.75", "-", "memory_mb", "87%", "1.2", "01234567", "yes", "no:"}
+    words |= {*NOTES[1].split(), *["not", "shown", "at", "this", "width:"]}
+    assert {word for word in printed if "…" not in word} <= words, "\n".join(found)
+    assert {"makespan", "JCT", "98.7"} <= printed
+
+
+def test_a_table_in_a_file_has_its_headers_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    simulate._show([("graphene", RUN)] * 2, NOTES)
+    assert len(capsys.readouterr().out.splitlines()) == 3
 
 
 LONG = "a-very-long-job-name-that-nobody-can-want-in-a-table-" * 3 + "END"

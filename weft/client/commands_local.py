@@ -366,7 +366,16 @@ def _endpoints(cluster: LocalCluster) -> str:
 def _say_results(client: Client, reports: list[Any]) -> None:
     metrics = client.metrics()
     show.table(
-        ("job", "queue", "stages", "tasks", "result", "wait s", "run s", "completion s"),
+        (
+            show.Column("job", kind="name"),
+            show.Column("queue", 3, kind="name"),
+            show.Column("stages", 2),
+            show.Column("tasks", 1),
+            show.Column("result", kind="state"),
+            show.Column("wait s", 4),
+            show.Column("run s", 5),
+            show.Column("completion s"),
+        ),
         [
             (
                 r.name,

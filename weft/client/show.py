@@ -401,7 +401,7 @@ def show_explanation(explanation: Explanation, started: Collection[str] = ()) ->
         Column("stage", kind="name"),
         Column("pending"),
         Column("may wait"),
-        Column("nodes"),
+        Column("nodes", 1),
         Column("why", kind="words"),
     ]
     if not spare:

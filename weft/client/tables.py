@@ -14,6 +14,7 @@ from weft.client.text import cut, safe, terminal_width
 
 GAP = "  "
 NAME_COLUMNS_MIN = 10
+WORDS_MIN = 12
 COLOURS = {
     "ALONE": "green",
     "LEADER": "green",
@@ -44,7 +45,7 @@ COLOURS = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: those of the highest `rank` leave first, those of rank 0 never.
+    """One column: those of the highest `rank` leave first, of rank 0 the last ones if they must.
 
     `kind`: `text`; `name` may lose its middle; `state` has its colour; `id` may be told by its last
     part (`short` makes it); `words` may go over several lines.
@@ -69,11 +70,14 @@ def table(
     cells = [[_cell(value) for value in line] for line in lines]
     kept, cells, widths, gone = _fit(heads, cells, terminal_width())
     if title:
-        click.echo(title)
+        say(title)
     place = {id(head): i for i, head in enumerate(heads)}
     sides = [right[place[id(head)]] for head in kept]
-    names = [cut(head.name, width) for head, width in zip(kept, widths, strict=True)]
-    click.echo(click.style(_line(names, widths, sides), bold=True))
+    names = [_wrapped(head.name, width) for head, width in zip(kept, widths, strict=True)]
+    deep = max(map(len, names), default=0)
+    for number in range(deep):
+        texts = [["", *name][max(0, number + 1 - deep + len(name))] for name in names]
+        click.echo(click.style(_line(texts, widths, sides), bold=True))
     for row in cells:
         _print_row(kept, row, widths, sides)
     if gone:
@@ -81,9 +85,18 @@ def table(
 
 
 def say(text: str, **style: bool) -> None:
-    """Print words over as many lines as the terminal needs."""
-    for line in textwrap.wrap(text, terminal_width()):
+    """Print words over as many lines as the terminal needs, below an indented one's words."""
+    indent = text[: len(text) - len(text.lstrip())]
+    further = indent + "  " if indent else ""
+    width = terminal_width()
+    for line in textwrap.wrap(text, width, subsequent_indent=further, break_on_hyphens=False):
         click.echo(click.style(line, **style))
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Return a text as lines of whole words; one that no line holds loses its middle."""
+    words = " ".join(cut(word, width) for word in text.split(" "))
+    return textwrap.wrap(words, width, break_on_hyphens=False) or [""]
 
 
 def _cell(value: object) -> str:
@@ -102,26 +115,20 @@ def _fit(
     """Return (columns kept, their cells, their widths, columns left out)."""
     kept = list(range(len(heads)))
     cells = [list(row) for row in cells]
+    tight = False
 
-    def widths() -> list[int]:
-        return [max([cell_len(heads[i].name), *(cell_len(r[i]) for r in cells)]) for i in kept]
+    def width_of(i: int) -> int:
+        name = heads[i].name
+        head = max(map(cell_len, name.split(" "))) if tight else cell_len(name)
+        widest = max((cell_len(row[i]) for row in cells), default=0)
+        return max(head, min(widest, WORDS_MIN) if tight and heads[i].kind == "words" else widest)
 
     def over() -> int:
-        found = widths()
-        return sum(found) + len(GAP) * (len(found) - 1) - width
+        return sum(map(width_of, kept)) + len(GAP) * (len(kept) - 1) - width
 
-    if over() > 0:
-        for i in kept:
-            short = heads[i].short
-            if short is not None:
-                for row in cells:
-                    row[i] = short(row[i])
-    _shrink(heads, cells, kept, over(), 2 * NAME_COLUMNS_MIN)
-    if over() > 0:
-        ranked = sorted((i for i in kept if heads[i].rank), key=lambda i: heads[i].rank)
-        kept = [i for i in kept if not heads[i].rank]
+    def add(columns: Iterable[int]) -> None:
         # Those that matter more come first, and a narrower one may still fit.
-        for i in ranked:
+        for i in columns:
             if all(row[i] == "-" for row in cells):
                 continue
             whole = [row[i] for row in cells]
@@ -133,21 +140,43 @@ def _fit(
                 kept.remove(i)
                 for row, text in zip(cells, whole, strict=True):
                     row[i] = text
+
+    if over() > 0:
+        _shorten(heads, cells)
+    # Words of headers and of texts go over several lines before anything is left out.
+    tight = over() > 0
+    _shrink(heads, cells, kept, over(), 2 * NAME_COLUMNS_MIN)
+    if over() > 0:
+        kept = [i for i in kept if not heads[i].rank]
+        add(sorted((i for i, head in enumerate(heads) if head.rank), key=lambda i: heads[i].rank))
     _shrink(heads, cells, kept, over(), NAME_COLUMNS_MIN)
-    found = widths()
-    spare = width - sum(found) - len(GAP) * (len(found) - 1)
+    if over() > 0:
+        first, *others = kept
+        kept = [first]
+        for row in cells:
+            row[first] = cut(row[first], width)
+        add(others)
+    found, spare = [width_of(i) for i in kept], -over()
     # Words take the width that is left.
     for place, i in enumerate(kept):
-        if heads[i].kind == "words" and spare < 0:
-            before = found[place]
-            found[place] = max(2 * NAME_COLUMNS_MIN, before + spare)
-            spare += before - found[place]
+        more = max((cell_len(row[i]) for row in cells), default=0) - found[place]
+        more = max(0, min(spare, more))
+        found[place] += more
+        spare -= more
     gone = [
         head
         for i, head in enumerate(heads)
         if i not in kept and any(row[i] != "-" for row in cells)
     ]
     return [heads[i] for i in kept], [[row[i] for i in kept] for row in cells], found, gone
+
+
+def _shorten(heads: list[Column], cells: list[list[str]]) -> None:
+    """Have the short form of each cell whose column has one."""
+    for i, head in enumerate(heads):
+        if head.short is not None:
+            for row in cells:
+                row[i] = head.short(row[i])
 
 
 def _shrink(
@@ -170,7 +199,7 @@ def _shrink(
 
 def _print_row(kept: list[Column], row: list[str], widths: list[int], sides: list[bool]) -> None:
     parts = [
-        textwrap.wrap(text, width) or [""] if head.kind == "words" else [text]
+        _wrapped(text, width) if head.kind == "words" else [text]
         for head, text, width in zip(kept, row, widths, strict=True)
     ]
     for number in range(max(map(len, parts), default=0)):
