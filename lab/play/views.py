@@ -11,6 +11,7 @@ from sim.replay.client_view import AskedManager
 from sim.replay.recorded_run import RecordedRun, Rerun, until
 from sim.replay.timeline import Timeline, timeline_of
 from weft.client.api import RefusedError
+from weft.client.terms import put_first
 from weft.model.errors import WeftError
 from weft.model.ids import AppId
 from weft.model.job import Job
@@ -96,6 +97,7 @@ class Run:
             "row": row,
             "gang": found.gang,
             "free": list(found.free),
+            "by": put_first_by(found),
             "more": found.more,
             "ranked": [
                 [places.get(one.app, -1), one.stage, one.pending, dict(one.scores)]
@@ -105,6 +107,20 @@ class Run:
                 [places.get(one.app, -1), one.stage, one.pending, one.why] for one in found.others
             ],
         }
+
+
+def put_first_by(found: Weighed) -> str:
+    """Return the term or the rule that put the chosen one first; "" where nobody competed."""
+    if found.kept:
+        return "reservation: the node was kept for it"
+    if len(found.ranked) < 2:
+        return ""
+    mine, its = (dict(one.scores) for one in found.ranked[:2])
+    if why := put_first(mine, its):
+        return why
+    if found.before:
+        return "bundle: it was picked in one pass with the one before it, by the terms of then"
+    return "the order of the line: queue, priority, submission"
 
 
 class PlayedClient:

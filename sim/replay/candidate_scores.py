@@ -49,7 +49,8 @@ class Weighed(NamedTuple):
     """One decision: who competed for a node, best first, and who could not.
 
     `more` stages are not listed; `free` is what the node had before. With `gang` the ask was to be
-    granted whole, so nobody competed.
+    granted whole, so nobody competed. `kept`: the node was reserved for who got it. So many picks
+    of the same answer were made `before` it.
     """
 
     ranked: tuple[Candidate, ...]
@@ -57,6 +58,8 @@ class Weighed(NamedTuple):
     more: int
     free: tuple[float, ...]
     gang: bool = False
+    kept: bool = False
+    before: int = 0
 
 
 class Weigher:
@@ -65,6 +68,7 @@ class Weigher:
     def __init__(self, inner: Matcher, books: Books) -> None:
         self._inner, self._books = inner, books
         self._waiting: list[Placement] = []
+        self._before = 0
         self._now: Weighed | None = None
         self.wanted = False
         # Each grant has one, in order.
@@ -78,7 +82,7 @@ class Weigher:
         answer = self._inner.match(view, node, now)
         if not self.wanted:
             return answer
-        self._waiting = list(answer.placements)
+        self._waiting, self._before = list(answer.placements), 0
         self._next(view, node, now)
         return answer
 
@@ -92,7 +96,7 @@ class Weigher:
             free = tuple(view.nodes.available[node].tolist())
             weighed = Weighed((), (), 0, free, gang=True)
         self.found += [weighed] * placement.copies
-        self._waiting = self._waiting[1:]
+        self._waiting, self._before = self._waiting[1:], self._before + placement.copies
         self._next(view, node, now)
 
     def matched(self, view: View, node: int, match: Match, now: float) -> None:
@@ -103,7 +107,8 @@ class Weigher:
     def _next(self, view: View, node: int, now: float) -> None:
         self._now = None
         if self._waiting:
-            self._now = weigh(self._books, self._inner, node, now, self._waiting[0])
+            weighed = weigh(self._books, self._inner, node, now, self._waiting[0])
+            self._now = weighed._replace(before=self._before)
 
 
 def weigh(books: Books, matcher: Matcher, node: int, now: float, winner: Placement) -> Weighed:
@@ -121,7 +126,8 @@ def weigh(books: Books, matcher: Matcher, node: int, now: float, winner: Placeme
     ]
     others, more = _others(books, node, {(one.app, one.stage) for one in found})
     free = tuple(view.nodes.available[node].tolist())
-    return Weighed(tuple(found), others, more, free)
+    kept = bool(view.nodes.reserved[node])
+    return Weighed(tuple(found), others, more, free, kept=kept)
 
 
 def _others(

@@ -16,11 +16,11 @@ from lab.cli import weft
 from lab.functions import cluster_of
 from lab.learning.gym import synthetic
 from lab.play.runs import read_run, simulate_run
-from lab.play.views import PlayedClient, Run
+from lab.play.views import PlayedClient, Run, put_first_by
 from lab.simulate_options import request_of
 from rm.match.protocol import Placement
 from sim.recorder import Recorder
-from sim.replay.candidate_scores import RANKED_CANDIDATES_MAX, Weighed, Weighings
+from sim.replay.candidate_scores import RANKED_CANDIDATES_MAX, Candidate, Weighed, Weighings
 from sim.replay.recorded_run import RecordedRun, Rerun, Watched, of_simulation, until
 from sim.replay.timeline import MASTER, timeline_of
 from sim.request import Request
@@ -116,6 +116,35 @@ def test_every_decision_names_its_winner_first_and_changes_nothing(
         assert all(one.pending > 0 for one in (*found.ranked, *found.others))
     assert competed, "nobody ever competed: the run shows nothing"
     assert agreed.count(True) >= 0.99 * len(agreed)
+
+
+def test_each_decision_names_what_put_the_chosen_one_first() -> None:
+    """Also where the next one's score is larger: that is of another choice, with another eta."""
+    played, _ = simulated("graphene")
+    run = Run(played)
+    by: Counter[str] = Counter()
+    for row, stage in enumerate(run.timeline.stage):
+        if stage == MASTER:
+            continue
+        told = run.weighed(row)
+        scores = [scores for _, _, _, scores in told["ranked"]]
+        if len(scores) < 2:
+            continue
+        name = told["by"].partition(":")[0]
+        by[name] += 1
+        if scores[0]["perf"] < scores[1]["perf"]:
+            assert name in ("deficit", "eta", "pri", "bundle", "reservation"), (told["by"], scores)
+    assert "perf" in by, by
+
+
+@pytest.mark.parametrize(
+    ("kept", "before", "wanted"), [(True, 0, "reservation: "), (False, 2, "bundle: ")]
+)
+def test_a_choice_that_no_term_explains_names_its_rule(
+    kept: bool, before: int, wanted: str
+) -> None:
+    two = tuple(Candidate(app, 0, 1, (("perf", float(app)),)) for app in (1, 2))
+    assert put_first_by(Weighed(two, (), 0, (), kept=kept, before=before)).startswith(wanted)
 
 
 def test_what_is_ruled_out_says_by_what() -> None:

@@ -272,6 +272,49 @@ def test_who_goes_first_is_told_with_the_scores_and_the_start(lines: Any) -> Non
     assert f" 1 0002 {LONG[:8]}" in told
 
 
+def test_its_own_other_stages_are_named_as_its_own_and_the_rule_where_a_score_is_odd(
+    lines: Any,
+) -> None:
+    """With the eta of the first choice, 0.1, the second has 0.6 - 0.4 x 0.1 / 0.01 = -3.4."""
+    (stage,) = WHY.stages
+    first = (
+        Contender(1, LONG, "fetch", 3, {"perf": -0.1, "work": 0.5, "eta": 0.1}),
+        Contender(2, "other", "map", 3, {"perf": 0.2, "work": 0.4, "eta": 0.01}),
+    )
+    turn = replace(stage.turns[0], asks=2, first=first, scores={"perf": 0.1, "work": 0, "eta": 0.1})
+    why = replace(WHY, app_id=1, stages=(replace(stage, turns=(turn,)),))
+    told = " ".join(" ".join(lines(200, show.show_explanation, why)).split())
+    assert " 1 this one fetch 3 perf -0.1, " in told
+    assert " 2 0002 other map 3 perf 0.2, " in told
+    assert " 3 this one " in told
+    odd = "1 goes before 2 by eta: in this choice, with eta 0.1, the perf of the next one is -3.4"
+    assert odd in told
+    assert "2 goes before 3 by" not in told
+
+
+@pytest.mark.parametrize(
+    ("mine", "its", "wanted"),
+    [
+        ({"perf": 0.5}, {"perf": 0.25}, "perf: 0.5 is more than 0.25"),
+        ({"perf": 0.1, "deficit": 3.0}, {"perf": 0.25, "deficit": 0.0}, "deficit: its group"),
+        ({"perf": 0.1, "pri": 0.5}, {"perf": 0.25, "pri": 1.0}, "pri: that of the next"),
+        (
+            {"used of root.a": 0.5, "dominant_share": 0.75},
+            {"used of root.b": 1.5, "dominant_share": 0.25},
+            "used of root.a: 0.5, less than 1.5 (used of root.b)",
+        ),
+        ({"place": 1.0, "containers": 2.0}, {"containers": 5.0}, "containers: 2 goes before 5"),
+        ({"priority": 5.0, "submission": 3.0}, {"priority": 0.0, "submission": 1.0}, "priority: 5"),
+        ({"containers": 5.0}, {"containers": 2.0}, ""),
+    ],
+)
+def test_the_term_that_puts_one_first_is_named(
+    mine: dict[str, float], its: dict[str, float], wanted: str
+) -> None:
+    assert terms.put_first(mine, its).startswith(wanted)
+    assert bool(terms.put_first(mine, its)) == bool(wanted)
+
+
 def test_a_stage_that_has_begun_waits_for_its_next_container(lines: Any) -> None:
     """What comes next is told at once, what waits for others at most, as each grant moves them."""
     (stage,) = WHY.stages

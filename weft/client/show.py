@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from weft.client.tables import Column, say, table
-from weft.client.terms import TERMS, USED
+from weft.client.terms import TERMS, USED, orders_of
 from weft.client.text import (
     amounts,
     cut,
@@ -24,7 +24,7 @@ from weft.client.text import (
     work,
 )
 from weft.model.errors import InputError
-from weft.model.ids import format_app, format_attempt
+from weft.model.ids import AppId, format_app, format_attempt
 from weft.protocol.requests import (
     ApplicationReport,
     ClusterMetrics,
@@ -414,7 +414,8 @@ def show_explanation(explanation: Explanation, started: Collection[str] = ()) ->
     # One unit for all of them, as they are compared.
     hours = any(is_long(turn.work) for _, turn in turns)
     for stage, turn in turns:
-        _show_turn(stage, turn, explanation.now_s, hours, stage.stage in started)
+        begun = stage.stage in started
+        _show_turn(explanation.app_id, stage, turn, explanation.now_s, hours, begun)
     names = dict.fromkeys(
         name
         for _, turn in turns
@@ -431,7 +432,7 @@ def show_explanation(explanation: Explanation, started: Collection[str] = ()) ->
 
 
 def _show_turn(
-    stage: StageExplanation, turn: Turn, now_s: float, hours: bool, started: bool
+    app: AppId, stage: StageExplanation, turn: Turn, now_s: float, hours: bool, started: bool
 ) -> None:
     """Print who goes before a stage, by what, and when its turn comes."""
     click.echo()
@@ -452,7 +453,7 @@ def _show_turn(
         starts = f"its {which} container starts in {about} {wait}{room}"
     say(f"{safe(stage.stage)}: {before}; {starts} (order on {safe(turn.node_id)})")
     rows: list[tuple[object, ...]] = [
-        (place, _named(one), one.stage or "-", one.pending, _terms(one.scores))
+        (place, _named(app, one), one.stage or "-", one.pending, _terms(one.scores))
         for place, one in enumerate(turn.first, 1)
     ]
     if not turn.beyond:
@@ -467,10 +468,14 @@ def _show_turn(
         ),
         rows,
     )
+    for line in orders_of(turn):
+        say(line)
 
 
-def _named(one: Contender) -> str:
-    """Return a contender by its number too: many jobs may have one name."""
+def _named(app: AppId, one: Contender) -> str:
+    """Return a contender by its number too: many jobs may have one name; this one's as its own."""
+    if one.app_id == app:
+        return "this one"
     return f"{one.app_id:04d} {one.name}" if one.name else "another user's"
 
 

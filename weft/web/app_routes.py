@@ -6,8 +6,9 @@ from typing import Any
 
 from aiohttp import web
 
+from weft.client.terms import orders_of
 from weft.model.errors import WeftError
-from weft.model.ids import format_app, format_attempt, format_container
+from weft.model.ids import AppId, format_app, format_attempt, format_container
 from weft.model.job import Job
 from weft.protocol.requests import ApplicationReport, Explanation, Turn
 from weft.web.answers import RestError, answer
@@ -87,18 +88,23 @@ def _explained(explained: Explanation) -> dict[str, Any]:
                 "pending": s.pending,
                 "reasons": s.reasons,
                 "altruistic": s.altruistic,
-                "turn": _turn(s.turns[0], explained.now_s) if s.turns else None,
+                "turn": _turn(explained.app_id, s.turns[0], explained.now_s) if s.turns else None,
             }
             for s in explained.stages
         ],
     }
 
 
-def _turn(turn: Turn, now_s: float) -> dict[str, Any]:
+def _turn(app: AppId, turn: Turn, now_s: float) -> dict[str, Any]:
     """Return where a stage stands; `starts_in_s` is None where that is not known."""
     shown = asdict(turn)
     start_s = shown.pop("start_s")
-    return shown | {"starts_in_s": max(0.0, start_s - now_s) if start_s > 0 else None}
+    for one in shown["first"]:
+        one["own"] = one["app_id"] == app
+    return shown | {
+        "starts_in_s": max(0.0, start_s - now_s) if start_s > 0 else None,
+        "orders": orders_of(turn),
+    }
 
 
 def _stages(report: ApplicationReport, job: Job) -> list[dict[str, Any]]:

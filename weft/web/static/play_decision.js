@@ -90,6 +90,7 @@ export class DecisionPanel {
         h("span", { class: "sub" }, ` at ${at.toFixed(2)} s`),
       ),
       this._room(row, found, node),
+      found.by && h("p", { class: "by" }, "First by ", h("b", null, found.by)),
       found.gang
         ? h("p", { class: "sub" }, "A gang: all of it starts at once, so nobody competes.")
         : this._table(row, found),

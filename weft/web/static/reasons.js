@@ -82,7 +82,9 @@ const classAt = (i) => (i > 0 ? "num rank2" : "num");
 
 /** A contender by its number too: many jobs may have one name. */
 const named = (one, short = (text) => text) =>
-  one.app_id
+  one.own
+    ? "this application"
+    : one.app_id
     ? `${String(one.app_id).padStart(4, "0")} ${short(one.name)}`
     : one.name || "another user’s";
 
@@ -97,7 +99,7 @@ function whoGoesFirst({ stage, pending, turn }) {
       ? "when it starts is not foreseen"
       : `its next container starts in ${turn.asks ? "at most " : ""}about ${duration(turn.starts_in_s)}` +
         (turn.asks ? ", in room that they leave" : "");
-  const own = { app_id: 0, name: "this application", stage, pending, scores: turn.scores };
+  const own = { own: true, stage, pending, scores: turn.scores };
   const rows = turn.first.map((one, i) => [i + 1, one]);
   if (!turn.beyond) rows.push([turn.asks + 1, own]);
   for (const [, one] of rows) one.scores = folded(one.scores);
@@ -145,5 +147,6 @@ function whoGoesFirst({ stage, pending, turn }) {
           ),
         ),
       ),
+    turn.orders.map((line) => h("p", { class: "sub" }, `${line}.`)),
   );
 }
