@@ -224,7 +224,10 @@ class _Maker:
         self.timeline.states.append((_s(now), self._step, place, fact.state))
         job = self.timeline.jobs[place]
         if fact.state in ("FINISHED", "FAILED", "KILLED"):
-            job["finished"], job["final"] = _s(now), fact.final_status
+            # A manager that starts anew notes the ends that it knows of, which were earlier.
+            restarts = now == manager.books.started_s
+            ended_s = manager.books.apps[fact.app].finished_s if restarts else now
+            job["finished"], job["final"] = _s(ended_s), fact.final_status
         job["queue"] = fact.queue or job["queue"]
 
     def _attempt(self, fact: AttemptChanged, now: float, manager: ResourceManager) -> None:

@@ -29,7 +29,7 @@ from weft.model.job import Job, Stage
 from weft.model.json_types import Json, Table
 from weft.model.recording import Recording
 from weft.policies.presets import PARTS, Preset, preset
-from weft.protocol.effects import ClientRequested, Effect, Note, Send
+from weft.protocol.effects import ClientRequested, Effect, Note, Recovered, Send
 from weft.protocol.facts import AppChanged
 from weft.protocol.messages import (
     MANAGER,
@@ -112,6 +112,9 @@ class Seen:
                     job = event.request.job
                     self.jobs.setdefault(order.message.app_id, (job, now))
                     self.commands |= any(stage.command for stage in job.stages)
+        if isinstance(event, Recovered):
+            # A manager that starts anew notes the ends that it knows of, which were earlier.
+            return
         for order in orders:
             if type(order) is Note and type(order.fact) is AppChanged:
                 fact = order.fact
