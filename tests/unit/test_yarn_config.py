@@ -607,6 +607,55 @@ def test_every_property_is_taken_or_named_with_the_reason(read, known):
         assert found != plain, "it is read, and changes nothing"
 
 
+@pytest.mark.parametrize("makes", ["root", "root.a"])
+def test_a_queue_that_makes_others_hides_nothing_of_what_is_left_out(read, makes):
+    """All properties that have a reason, all of the Fair Scheduler's, and a slip of the pen."""
+    rest = {P + "root.queues": "a", P + "root.a.capacity": "1w", P + "root.a.user-limit-facter": 2}
+    for name in [one.name for one in PROPERTIES if one.why or one.fair]:
+        name = name.replace("<queue>", "root.a").replace("<label>", "gpu").replace("*", "any")
+        rest[name] = "true" if name.endswith("enabled") else "1"
+    without = read(xml(**rest), nodes=1).left_out
+    rest[P + makes + ".auto-queue-creation-v2.enabled"] = "true"
+    assert read(xml(**rest), nodes=1).left_out == without
+    assert P + "root.a.user-limit-facter" in without
+
+
+def test_what_only_a_template_goes_by_is_taken(read):
+    made = {P + "root.a.auto-queue-creation-v2.enabled": "true", P + "user-limit-factor": 3}
+    made[P + "root.a.auto-queue-creation-v2.leaf-template.user-limit-factor"] = 2
+    found = read(xml(**{P + "root.queues": "a", P + "root.a.capacity": "1w"} | made), nodes=1)
+    assert found.queues["a"]["creates"]["leaf"]["user_limit_factor"] == 2
+    assert found.left_out == {}
+
+
+@pytest.mark.parametrize(
+    ("order", "has"), [("utilization", "utilization"), ("priority-utilization", "priority")]
+)
+def test_a_queue_below_which_queues_are_made_has_an_order_of_queues(read, order, has):
+    made = {
+        P + "root.a.auto-queue-creation-v2.enabled": "true",
+        P + "root.a.ordering-policy": order,
+    }
+    template = P + "root.a.auto-queue-creation-v2.parent-template.ordering-policy"
+    tree = {P + "root.queues": "a", P + "root.a.capacity": "1w"} | made
+    found = read(xml(**tree, **{template: order}), nodes=1)
+    assert found.queues["a"]["order"] == has
+    assert found.queues["a"]["creates"]["parent"]["order"] == has
+    assert found.left_out == {}
+    with pytest.raises(InputError, match="expected one of utilization"):
+        read(xml(**tree | {P + "root.a.ordering-policy": "fair"}), nodes=1)
+
+
+def test_an_order_of_a_template_is_that_of_one_kind_of_queue(read):
+    made = {P + "root.a.auto-queue-creation-v2.enabled": "true"}
+    name = P + "root.a.auto-queue-creation-v2.template.ordering-policy"
+    tree = {P + "root.queues": "a", P + "root.a.capacity": "1w", name: "fair"} | made
+    found = read(xml(**tree), nodes=1)
+    creates = found.queues["a"]["creates"]
+    assert creates["leaf"]["order"] == "fair" and "order" not in creates["parent"]
+    assert found.left_out == {name: "fair is an order of applications, not of queues"}
+
+
 def test_a_queue_that_is_not_there_is_named(read):
     config = {P + "root.queues": "a", P + "root.a.capacity": 100}
     wrong = P + "root.aa.user-limit-factor"

@@ -5,7 +5,7 @@ it, property by property. `<queue>` stands for a queue's path, `<label>`, `<user
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -306,6 +306,14 @@ class Noted(Mapping[str, str]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._given
+
+    def items(self) -> ItemsView[str, str]:
+        """Return all of them; to look through them is not to read any."""
+        return self._given.items()
+
+    def values(self) -> ValuesView[str]:
+        """Return all values; to look through them is not to read any."""
+        return self._given.values()
 
     def unread(self) -> list[str]:
         """Return the names that nobody asked for, in the files' order."""

@@ -73,8 +73,14 @@ class _Capacity:
         given: Mapping[str, str],
         left_out: dict[str, str],
         totals: Mapping[str, Mapping[str, float]],
+        *,
+        parents: bool = False,
     ) -> None:
-        """Read from properties; `totals` is what the nodes of each label have, by type."""
+        """Read from properties; `totals` is what the nodes of each label have, by type.
+
+        `parents`: queues that name none below them are not leaves either.
+        """
+        self._parents = parents
         self.given = given
         self.left_out = left_out
         self.totals = {"": {}, **totals}
@@ -131,7 +137,7 @@ class _Capacity:
             read_number(self.given.get(f"{prefix}priority", 0), f"{prefix}priority")
         ):
             made["priority"] = priority
-        if order := self._order(prefix):
+        if order := self._order(path):
             made["order"] = order
         children = self._below(path, parts, lists, weights)
         if children or path == "root" or "creates" in made:
@@ -251,13 +257,20 @@ class _Capacity:
                 start = f"{CAPACITY}{above}.{_MADE}{which}"
                 for name in [name for name in self.given if name.startswith(start)]:
                     own.setdefault(name.removeprefix(start), self.given[name])
-        prefix = f"{CAPACITY}root.made."
+        is_leaf = kind == "leaf-template."
+        template = f"{path}.{_MADE}template"
+        prefix = f"{CAPACITY}{template}."
+        order = own.get("ordering-policy", "")
+        if order in (_PARENT_ORDERS if is_leaf else _LEAF_ORDERS):
+            # YARN finds it out at a submission, and makes no such queue.
+            what = "queues, not of applications" if is_leaf else "applications, not of queues"
+            self.left_out[f"{prefix}ordering-policy"] = f"{order} is an order of {what}"
+            del own["ordering-policy"]
         said = {prefix + key: value for key, value in own.items()}
-        place = f"{CAPACITY}{path}.{_MADE}template.capacity"
-        capacity = read_capacity(own.get("capacity", "1w"), place, {})
+        capacity = read_capacity(own.get("capacity", "1w"), f"{prefix}capacity", {})
         if capacity.kind != WEIGHT:
-            raise InputError(place, f"expected a weight, got {own['capacity']!r}")
-        if kind == "leaf-template.":
+            raise InputError(f"{prefix}capacity", f"expected a weight, got {own['capacity']!r}")
+        if is_leaf:
             said = {
                 f"{prefix}user-limit-factor": "-1",
                 f"{prefix}maximum-am-resource-percent": "1",
@@ -266,19 +279,21 @@ class _Capacity:
         usual = {name: value for name, value in self.given.items() if "root" not in name}
         sub = Noted(usual | said)
         sub.get(f"{prefix}capacity")
-        reader = _Capacity(sub, self.left_out, {})
+        reader = _Capacity(sub, self.left_out, {}, parents=not is_leaf)
         made_parts = {"": reader.made_part(prefix, capacity)}
         for label in reader.labels(prefix):
             own_prefix = f"{prefix}{_LABELS}{label}."
             text = sub.get(f"{own_prefix}capacity", "0")
             said_of = read_capacity(text, f"{own_prefix}capacity", {})
             made_parts[label] = reader.made_part(own_prefix, said_of)
-        made = reader.queue("root.made", made_parts, ((), ()), {})
+        made = reader.queue(template, made_parts, ((), ()), {})
         for name in sub.unread():
-            if (key := name.removeprefix(prefix)) in own:
-                place = f"{CAPACITY}{path}.{_MADE}template.{key}"
-                self.left_out[place] = why_left_out(place)
-        if kind != "leaf-template.":
+            if name.removeprefix(prefix) in own:
+                self.left_out[name] = why_left_out(name)
+        for name in usual.keys() - set(sub.unread()):
+            # What a template goes by is taken.
+            self.given[name]
+        if not is_leaf:
             for key in ("user_limit", "user_limit_factor", "max_applications", "max_am_share"):
                 made.pop(key, None)
             made.pop("max_user_applications", None)
@@ -339,11 +354,12 @@ class _Capacity:
         whole = read_number(self.given.get(CAPACITY + key, usual), CAPACITY + key)
         return read_number(self.given.get(prefix + key, whole), prefix + key)
 
-    def _order(self, prefix: str) -> str:
-        name = f"{prefix}ordering-policy"
+    def _order(self, path: str) -> str:
+        name = f"{CAPACITY}{path}.ordering-policy"
         order = self.given.get(name, "")
-        is_leaf = not self.given.get(f"{prefix}queues", "").strip()
-        known = _LEAF_ORDERS if is_leaf else _PARENT_ORDERS
+        below = self.given.get(f"{CAPACITY}{path}.queues", "").strip()
+        is_parent = bool(below) or path == "root" or self._parents or self._makes(path)
+        known = _PARENT_ORDERS if is_parent else _LEAF_ORDERS
         if order and "." not in order and order not in known:
             raise InputError(name, f"expected one of {', '.join(known)}, got {order!r}")
         # A policy of YARN's may be said by its class.
