@@ -48,7 +48,7 @@ HAND_MADE = [
 
 @pytest.mark.parametrize("kept", HAND_MADE, ids=lambda kept: kept["scenario"]["name"])
 def test_weft_decides_as_yarn_did_where_no_seed_leads(kept: dict[str, Any]) -> None:
-    """Amounts that are nearly equal or scaled down, labels that a queue may use and may not."""
+    """Amounts that are nearly equal or scaled down, labels, queues that are made."""
     answer = Loop(case_of(kept["scenario"]["name"], kept["scenario"])).run()
     assert [list(row) for row in answer.grants] == kept["grants"]
 

@@ -142,6 +142,20 @@ def test_amounts_stay_as_they_are_beside_parts_by_the_calculator(
     assert queues_from_dict(queues_to_dict(tree)) == tree
 
 
+def test_amounts_that_are_scaled_down_are_whole(read):
+    """A core of two where three are asked for is none: no user may have an application there."""
+    tree = {
+        P + "root.queues": "p,r",
+        P + "root.p.capacity": "[memory=1593,vcores=2]",
+        P + "root.r.capacity": "[memory=11000,vcores=8]",
+        P + "root.p.queues": "a,b",
+        P + "root.p.a.capacity": "[memory=8,vcores=1]",
+        P + "root.p.b.capacity": "[memory=1584,vcores=2]",
+    }
+    found = read(xml(**tree | DOMINANT), nodes=2)
+    assert found.queues["p"]["a"]["max_applications"] == 4
+
+
 def test_a_property_that_is_final_stays(read):
     name = "yarn.resourcemanager.am.max-attempts"
     first = xml(**{name: 3}).replace("</property>", "<final>true</final></property>", 1)
@@ -607,12 +621,58 @@ def test_every_property_is_taken_or_named_with_the_reason(read, known):
         assert found != plain, "it is read, and changes nothing"
 
 
+@pytest.mark.parametrize(
+    ("label", "of_b", "has"),
+    [
+        # All may use x that say nothing of labels, or name what the queue above names.
+        ("root.a", {}, {"a": "x", "b": "x", "made": "x"}),
+        ("root.a", {"accessible-node-labels": "x"}, {"a": "x", "b": "x", "made": "x"}),
+        ("root.a", {"accessible-node-labels": " "}, {"a": "x", "b": "", "made": "x"}),
+        ("root.a", {"default-node-label-expression": " "}, {"a": "x", "b": "", "made": "x"}),
+        # Root may use all labels, and a less.
+        ("root", {}, {"a": "", "b": "", "made": ""}),
+    ],
+)
+def test_a_label_that_requests_have_who_name_none_is_handed_down(read, label, of_b, has):
+    x = "accessible-node-labels.x.capacity"
+    tree = {P + "root.queues": "a", P + "root.a.capacity": "1w", P + "root.a.queues": "b"}
+    tree |= {P + "root.a.accessible-node-labels": "x"}
+    tree |= {P + "root.a.b.capacity": "1w", P + "root.a." + x: "1w", P + "root.a.b." + x: "1w"}
+    tree |= {P + f"{label}.default-node-label-expression": "x"}
+    tree |= {P + f"root.a.b.{key}": value for key, value in of_b.items()}
+    tree |= {P + "root.a.auto-queue-creation-v2.enabled": "true"}
+    found = read(xml(**tree), '[{"rack": "r", "nodes": [{"node": "n", "labels": "x"}]}]')
+    a = found.queues["a"]
+    queues = {"a": a, "b": a["b"], "made": a["creates"]["leaf"]}
+    assert {name: one.get("default_label", "") for name, one in queues.items()} == has
+    assert a["creates"]["parent"]["creates"]["leaf"].get("default_label", "") == has["made"]
+    assert found.queues.get("default_label", "") == ("x" if label == "root" else "")
+    assert found.left_out == {}
+
+
+def test_roots_label_goes_to_queues_that_say_nothing_of_labels(read):
+    tree = {P + "root.queues": "a", P + "root.a.capacity": 100}
+    found = read(xml(**tree, **{P + "root.default-node-label-expression": "x"}), nodes=1)
+    assert found.queues["a"]["default_label"] == "x"
+    assert found.left_out == {}
+
+
+def test_weights_of_users_hold_in_queues_that_are_made(read):
+    tree = {P + "root.queues": "a", P + "root.a.capacity": "1w"}
+    tree |= {P + "root.a.user-settings.ann.weight": 0.5}
+    tree |= {P + "root.a.auto-queue-creation-v2.enabled": "true"}
+    creates = read(xml(**tree), nodes=1).queues["a"]["creates"]
+    for leaf in (creates["leaf"], creates["parent"]["creates"]["leaf"]):
+        assert leaf["user_weights"] == {"ann": 0.5}
+
+
 @pytest.mark.parametrize("makes", ["root", "root.a"])
 def test_a_queue_that_makes_others_hides_nothing_of_what_is_left_out(read, makes):
     """All properties that have a reason, all of the Fair Scheduler's, and a slip of the pen."""
     rest = {P + "root.queues": "a", P + "root.a.capacity": "1w", P + "root.a.user-limit-facter": 2}
-    for name in [one.name for one in PROPERTIES if one.why or one.fair]:
-        name = name.replace("<queue>", "root.a").replace("<label>", "gpu").replace("*", "any")
+    for known in [one for one in PROPERTIES if one.why or one.fair]:
+        name = known.name.replace("<queue>", "root.a").replace("<label>", "gpu")
+        name = name.replace("*", "any")
         rest[name] = "true" if name.endswith("enabled") else "1"
     without = read(xml(**rest), nodes=1).left_out
     rest[P + makes + ".auto-queue-creation-v2.enabled"] = "true"
@@ -652,7 +712,8 @@ def test_an_order_of_a_template_is_that_of_one_kind_of_queue(read):
     tree = {P + "root.queues": "a", P + "root.a.capacity": "1w", name: "fair"} | made
     found = read(xml(**tree), nodes=1)
     creates = found.queues["a"]["creates"]
-    assert creates["leaf"]["order"] == "fair" and "order" not in creates["parent"]
+    assert creates["leaf"]["order"] == "fair"
+    assert "order" not in creates["parent"]
     assert found.left_out == {name: "fair is an order of applications, not of queues"}
 
 

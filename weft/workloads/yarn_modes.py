@@ -4,6 +4,7 @@ YARN takes one of the three among the queues below one (its legacy queue mode, w
 file says otherwise), and amounts only below root or below amounts.
 """
 
+import ctypes
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -138,15 +139,20 @@ class Modes:
         for one in kinds.get(AMOUNTS, ()):
             for name, amount in one.amounts.items():
                 asked[name] = asked.get(name, 0.0) + amount
-        scale = dict.fromkeys(asked, 1.0)
+        scale: dict[str, float] = {}
         if self._less(total, above.least, asked):
-            scale = {name: above.least.get(name, 0.0) / one for name, one in asked.items() if one}
+            scale = {
+                name: _single(_single(above.least.get(name, 0.0)) / _single(one))
+                for name, one in asked.items()
+                if one
+            }
         found = {}
         for name, (capacity, most) in said.items():
             if capacity.kind == AMOUNTS:
-                least = {
-                    one: amount * scale.get(one, 1.0) for one, amount in capacity.amounts.items()
-                }
+                # Amounts are whole, so of one core that is scaled down nothing stays.
+                least = dict(capacity.amounts)
+                for type_ in least.keys() & scale.keys():
+                    least[type_] = float(int(_single(_single(least[type_]) * scale[type_])))
                 part = self._share(total, least, above.least)
             else:
                 part = capacity.number
@@ -280,6 +286,11 @@ class Modes:
     def _dominance(self, total: Amounts, a: Amounts) -> float:
         parts = [amount / total[name] for name, amount in a.items() if total.get(name)]
         return max(parts, default=0.0)
+
+
+def _single(number: float) -> float:
+    """Return a number in single precision, as YARN has ratios."""
+    return ctypes.c_float(number).value
 
 
 def _told(amounts: Amounts) -> str:

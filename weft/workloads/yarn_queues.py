@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft.model.errors import InputError
@@ -58,11 +58,22 @@ def capacity_queues(
     """
     reader = _Capacity(given, left_out, _totals(nodes))
     parts = {label: whole(total) for label, total in reader.totals.items()}
-    return reader.queue("root", parts, ((), ()), {})
+    return reader.queue("root", parts, HandedDown())
 
 
-# Who may submit and who may administer, as the queues above have it.
-Lists = tuple[tuple[str, ...], tuple[str, ...]]
+@dataclass(frozen=True, slots=True)
+class HandedDown:
+    """What a queue has of the one above: who may do what, users' weights, labels.
+
+    `labels` are those that it may use, `*` all, and `label` is the one that requests have which
+    name none.
+    """
+
+    submit: tuple[str, ...] = ()
+    administer: tuple[str, ...] = ()
+    weights: Mapping[str, float] = field(default_factory=dict)
+    labels: frozenset[str] = frozenset("*")
+    label: str = ""
 
 
 class _Capacity:
@@ -99,26 +110,25 @@ class _Capacity:
             ],
         )
 
-    def queue(
-        self, path: str, parts: Mapping[str, Part], above: Lists, weights: Mapping[str, float]
-    ) -> dict[str, Any]:
-        """Return a queue and all below it; `parts` is what it has of the nodes of each label.
-
-        `above` and `weights` are who may do what and users' weights, as the queue above has them.
-        """
+    def queue(self, path: str, parts: Mapping[str, Part], above: HandedDown) -> dict[str, Any]:
+        """Return a queue and all below it; `parts` is what it has of the nodes of each label."""
         check_depth(path)
         prefix = f"{CAPACITY}{path}."
         made: dict[str, Any] = {}
         if path == "root":
             made["max_applications"] = int(self._applications_most())
         else:
-            made |= self._of_nodes(prefix, parts)
-        weights = {**weights, **self._weights(prefix)}
+            made |= self._of_nodes(parts)
+        down = self.handed_down(prefix, above)
+        if down.label:
+            made["default_label"] = down.label
         if largest := self._most(prefix):
             made["max_allocation"] = largest
         if self._makes(path):
-            made["creates"] = self._creates(path)
-        lists = self._lists(prefix, made, above)
+            made["creates"] = self._creates(path, down)
+        for key, to in (("submit_applications", "submit"), ("administer_queue", "administer")):
+            if f"{prefix}acl_{key}" in self.given:
+                made[to] = list(getattr(down, to))
         made |= self._lifetimes(prefix)
         every = self.given.get(CAPACITY + "max-parallel-apps", "-1")
         parallel = self.given.get(f"{prefix}max-parallel-apps", every)
@@ -139,13 +149,13 @@ class _Capacity:
             made["priority"] = priority
         if order := self._order(path):
             made["order"] = order
-        children = self._below(path, parts, lists, weights)
+        children = self._below(path, parts, down)
         if children or path == "root" or "creates" in made:
             return made | children
-        return made | self._leaf(prefix, parts, weights)
+        return made | self._leaf(prefix, parts, down.weights)
 
-    def _of_nodes(self, prefix: str, parts: Mapping[str, Part]) -> dict[str, Any]:
-        """Return what a queue has of the nodes of each label, and the label that it asks for."""
+    def _of_nodes(self, parts: Mapping[str, Part]) -> dict[str, Any]:
+        """Return what a queue has of the nodes of each label."""
         made: dict[str, Any] = {}
         for label, part in parts.items():
             entry = {
@@ -159,13 +169,9 @@ class _Capacity:
             if part.said.kind == AMOUNTS:
                 said = {"min": dict(part.said.amounts), "max": dict(part.said_most)}
                 made.setdefault("absolute", {})[label] = {k: v for k, v in said.items() if v}
-        if usual := self.given.get(f"{prefix}default-node-label-expression", "").strip():
-            made["default_label"] = usual
         return made
 
-    def _below(
-        self, path: str, parts: Mapping[str, Part], above: Lists, weights: Mapping[str, float]
-    ) -> dict[str, Any]:
+    def _below(self, path: str, parts: Mapping[str, Part], above: HandedDown) -> dict[str, Any]:
         names = [n.strip() for n in self.given.get(f"{CAPACITY}{path}.queues", "").split(",")]
         names = [name for name in names if name]
         if len(set(names)) != len(names):
@@ -192,7 +198,7 @@ class _Capacity:
         self._modes.check(path, parts, said, f"{CAPACITY}{path}.queues")
         made: dict[str, Any] = {}
         for name in names:
-            made[name] = self.queue(f"{path}.{name}", own[name], above, weights)
+            made[name] = self.queue(f"{path}.{name}", own[name], above)
             capacity = own[name][""].said
             if capacity.kind == WEIGHT and self._makes(path):
                 made[name]["weight"] = capacity.number
@@ -222,7 +228,7 @@ class _Capacity:
     def _makes(self, path: str) -> bool:
         return self.given.get(f"{CAPACITY}{path}.{_MADE}enabled", "false").lower() == "true"
 
-    def _creates(self, path: str) -> dict[str, Any]:
+    def _creates(self, path: str, above: HandedDown) -> dict[str, Any]:
         """Return how queues are made below one at submissions."""
         prefix = f"{CAPACITY}{path}.{_MADE}"
         whole = f"{CAPACITY}{_MADE}maximum-queue-depth"
@@ -237,24 +243,24 @@ class _Capacity:
             "depth": depth,
             "most": int(read_number(self.given.get(most, 1000), most)),
             "expires_s": expires_s if removes else 0.0,
-            "leaf": self._template(path, depth, "leaf-template."),
         }
+        leaf, _ = self._template(path, depth, "leaf-template.", above)
         if depth > 1:
-            made["parent"] = self._template(path, depth, "parent-template.")
-            made["parent"]["creates"] = {
-                **{key: made[key] for key in ("depth", "most", "expires_s")},
-                "leaf": self._template(f"{path}.*", depth, "leaf-template."),
-            }
-        return made
+            parent, down = self._template(path, depth, "parent-template.", above)
+            lower, _ = self._template(f"{path}.*", depth, "leaf-template.", down)
+            made["parent"] = parent | {"creates": made | {"leaf": lower}}
+        return made | {"leaf": leaf}
 
-    def _template(self, path: str, depth: int, kind: str) -> dict[str, Any]:
+    def _template(
+        self, path: str, depth: int, kind: str, above: HandedDown
+    ) -> tuple[dict[str, Any], HandedDown]:
         """Return what a queue is like that is made below one (AutoCreatedQueueTemplate)."""
         own: dict[str, str] = {}
         parts = path.split(".")
         for stars in range(min(depth, len(parts) - 1) + 1):
-            above = ".".join(parts[: len(parts) - stars] + ["*"] * stars)
+            starred = ".".join(parts[: len(parts) - stars] + ["*"] * stars)
             for which in (kind, "template."):
-                start = f"{CAPACITY}{above}.{_MADE}{which}"
+                start = f"{CAPACITY}{starred}.{_MADE}{which}"
                 for name in [name for name in self.given if name.startswith(start)]:
                     own.setdefault(name.removeprefix(start), self.given[name])
         is_leaf = kind == "leaf-template."
@@ -286,7 +292,7 @@ class _Capacity:
             text = sub.get(f"{own_prefix}capacity", "0")
             said_of = read_capacity(text, f"{own_prefix}capacity", {})
             made_parts[label] = reader.made_part(own_prefix, said_of)
-        made = reader.queue(template, made_parts, ((), ()), {})
+        made = reader.queue(template, made_parts, above)
         for name in sub.unread():
             if name.removeprefix(prefix) in own:
                 self.left_out[name] = why_left_out(name)
@@ -300,7 +306,7 @@ class _Capacity:
         elif not int(said[f"{prefix}maximum-applications"]):
             made.pop("max_user_applications", None)
         made["weight"] = capacity.number
-        return made
+        return made, reader.handed_down(prefix, above)
 
     def made_part(self, prefix: str, said: Said) -> Part:
         """Return what a queue that is made has of nodes; its part by weight is found when it is."""
@@ -384,23 +390,29 @@ class _Capacity:
         named = label if said is None else said
         return bool({"*", label} & {one.strip() for one in named.split(",")})
 
-    def _lists(self, prefix: str, made: dict[str, Any], above: Lists) -> Lists:
-        """Set who may do what; as in YARN, who may in a queue may in those below it."""
-        found: list[tuple[str, ...]] = []
-        for key, to, upper in (
-            ("acl_submit_applications", "submit", above[0]),
-            ("acl_administer_queue", "administer", above[1]),
+    def handed_down(self, prefix: str, above: HandedDown) -> HandedDown:
+        """Return what a queue hands down; as in YARN, who may in a queue may in those below it."""
+        who: list[tuple[str, ...]] = []
+        for key, upper in (
+            ("acl_submit_applications", above.submit),
+            ("acl_administer_queue", above.administer),
         ):
-            said = self.given.get(prefix + key)
-            users, _, groups = (said or "").partition(" ")
+            users, _, groups = self.given.get(prefix + key, "").partition(" ")
             if groups.strip():
                 self.left_out[prefix + key] = f"groups are not known: {groups.strip()}"
             own = tuple(user.strip() for user in users.split(",") if user.strip())
-            both = tuple(dict.fromkeys((*own, *upper)))
-            if said is not None:
-                made[to] = list(both)
-            found.append(both if said is not None else upper)
-        return found[0], found[1]
+            who.append(tuple(dict.fromkeys((*own, *upper))))
+        labels = above.labels
+        said = self.given.get(f"{prefix}accessible-node-labels")
+        # What root says of it is not looked at: all may use all.
+        if said is not None and prefix != f"{CAPACITY}root.":
+            named = {one.strip() for one in said.split(",") if one.strip()}
+            labels = frozenset("*" if "*" in named else named)
+        # A queue that may use less than the one above does not have its label either.
+        usual = above.label if labels >= above.labels else ""
+        label = self.given.get(f"{prefix}default-node-label-expression", usual).strip()
+        weights = {**above.weights, **self._weights(prefix)}
+        return HandedDown(who[0], who[1], weights, labels, label)
 
     def _lifetimes(self, prefix: str) -> dict[str, Any]:
         made = {}
