@@ -538,6 +538,8 @@ VALUES = {
     "yarn.scheduler.fair.dynamic.max.assign": "true",
     "yarn.scheduler.fair.am.preemption.root.a": "false",
     "yarn.scheduler.fair.am.preemption": "false",
+    "yarn.resource-types": "gpu",
+    "yarn.resource-types.gpu.maximum-allocation": "1",
     "queues": "",
     "state": "STOPPED",
     "ordering-policy": "fair",
@@ -557,6 +559,7 @@ BESIDE = {
     "policies": {MONITOR + "enable": "true"},
     "enable-size-based-weight": {P + "root.a.ordering-policy": "fair"},
     "overrides": {P + "queue-mappings": "g:dev:a"},
+    "resource-types": {"yarn.nodemanager.resource-type.gpu": 4},
     "queue-expiration-time": {MONITOR + "policies": "org.example.AutoCreatedQueueDeletionPolicy"},
 }
 # These mean something beside other queues or files alone, and have tests of their own.
@@ -590,7 +593,7 @@ TRUTHS = (
 def test_every_property_is_taken_or_named_with_the_reason(read, known):
     """One property in a small configuration: it is asked for, or left out as the table says."""
     name = known.name.replace("<queue>", "root.a").replace("<label>", "gpu")
-    name = name.replace("<user>", "ann").replace("*", "any")
+    name = name.replace("<user>", "ann").replace("<type>", "gpu").replace("*", "any")
     last = name.rpartition(".")[2]
     value = VALUES.get(name) or VALUES.get(
         last, "true" if last.rpartition("-")[2] in TRUTHS else "1"
@@ -608,6 +611,8 @@ def test_every_property_is_taken_or_named_with_the_reason(read, known):
     if known.fair:
         config = {"yarn.resourcemanager.scheduler.class": "org.apache.hadoop.FairScheduler"}
         config["yarn.scheduler.fair.preemption"] = "true"
+    if "type" in name:
+        config["yarn.resource-types"] = "gpu"
     config |= BESIDE.get(last, {})
     more = ["<allocations><queue name='a'/></allocations>"] if "am.preemption" in name else []
     found = read(xml(**config | {name: value}), *more, nodes=1)
@@ -666,13 +671,41 @@ def test_weights_of_users_hold_in_queues_that_are_made(read):
         assert leaf["user_weights"] == {"ann": 0.5}
 
 
+def test_types_beside_memory_and_vcores(read):
+    types = {"yarn.resource-types": "memory-mb,yarn.io/gpu,fpga"}
+    types |= {"yarn.resource-types.yarn.io/gpu.maximum-allocation": 2}
+    types |= {"yarn.resource-types.yarn.io/gpu.minimum-allocation": 1}
+    types |= {"yarn.nodemanager.resource-type.yarn.io/gpu": 4}
+    tree = {P + "root.queues": "a,b", P + "root.b.capacity": "[memory=4096,yarn.io/gpu=3]"}
+    found = read(xml(**types, **tree, **{P + "root.a.capacity": "[memory=4096]"}), nodes=2)
+    assert found.nodes[0]["capacity"] == {"vcores": 8, "memory_mb": 8192, "yarn.io/gpu": 4}
+    assert found.queues["max_allocation"] == {"memory_mb": 8192, "vcores": 4, "yarn.io/gpu": 2}
+    assert found.queues["b"]["absolute"][""]["min"] == {"memory_mb": 4096, "yarn.io/gpu": 3}
+    assert list(found.left_out) == ["yarn.resource-types.yarn.io/gpu.minimum-allocation"]
+
+
+def test_queues_of_the_first_kind_are_not_made(read):
+    """YARN has a queue above others there, so its order may be one of queues."""
+    tree = {P + "root.queues": "a", P + "root.a.capacity": 100}
+    first = {
+        P + "root.a.auto-create-child-queue.enabled": "true",
+        P + "root.a.leaf-queue-template.capacity": 10,
+    }
+    order = {P + "root.a.ordering-policy": "priority-utilization"}
+    found = read(xml(**tree, **first, **order), nodes=1)
+    assert found.queues["a"].get("order", "") == ""
+    assert list(found.left_out) == list(first)
+    for why in found.left_out.values():
+        assert "not made, so nobody is served there" in why
+
+
 @pytest.mark.parametrize("makes", ["root", "root.a"])
 def test_a_queue_that_makes_others_hides_nothing_of_what_is_left_out(read, makes):
     """All properties that have a reason, all of the Fair Scheduler's, and a slip of the pen."""
     rest = {P + "root.queues": "a", P + "root.a.capacity": "1w", P + "root.a.user-limit-facter": 2}
     for known in [one for one in PROPERTIES if one.why or one.fair]:
         name = known.name.replace("<queue>", "root.a").replace("<label>", "gpu")
-        name = name.replace("*", "any")
+        name = name.replace("<type>", "gpu").replace("*", "any")
         rest[name] = "true" if name.endswith("enabled") else "1"
     without = read(xml(**rest), nodes=1).left_out
     rest[P + makes + ".auto-queue-creation-v2.enabled"] = "true"
@@ -722,6 +755,17 @@ def test_a_queue_that_is_not_there_is_named(read):
     wrong = P + "root.aa.user-limit-factor"
     left_out = read(xml(**config, **{wrong: 3}), nodes=1).left_out
     assert "a queue that is not there" in left_out[wrong]
+
+
+def test_what_is_left_out_of_root_and_of_a_template_has_its_own_reason(read):
+    config = {P + "root.queues": "a", P + "root.a.capacity": "1w", P + "root.capacity": 100}
+    template = P + "root.a.auto-queue-creation-v2.template.default-application-priority"
+    config |= {P + "root.a.auto-queue-creation-v2.enabled": "true", template: 3}
+    left_out = read(xml(**config), nodes=1).left_out
+    assert left_out == {
+        P + "root.capacity": "root has the whole cluster, and no applications of its own",
+        template: "a job that names none is one of priority 0",
+    }
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ _YARN_NODE = (
     8.0,
     8192.0,
 )
+_NODE_TYPE = "yarn.nodemanager.resource-type.{}"
 _SLS_NODE = ("yarn.sls.nm.vcores", "yarn.sls.nm.memory.mb", 10.0, 10240.0)
 _SCHEDULERS = {"CapacityScheduler": "yarn", "FairScheduler": "yarn_fair", "FifoScheduler": "fifo"}
 
@@ -158,7 +159,8 @@ def read_yarn(
     for path, text in lists:
         _read_nodes(path, text, found, _node_of(properties, *_SLS_NODE))
     if nodes and not found.nodes:
-        found.nodes = [{"count": nodes, "capacity": _node_of(properties, *_YARN_NODE)}]
+        size = _node_of(properties, *_YARN_NODE) | _other_types(properties, _NODE_TYPE)
+        found.nodes = [{"count": nodes, "capacity": size}]
     expanded = {name: _expanded(name, properties) for name in properties}
     _take(Noted(expanded), fair, found)
     return found
@@ -179,6 +181,7 @@ def _take(given: Noted, fair: list[tuple[Path, ElementTree.Element]], found: Yar
     """Take queues and settings; what nobody asked for is left out, each with the reason."""
     for name in (*_YARN_NODE[:2], *_SLS_NODE[:2]):
         given.get(name)
+    _other_types(given, _NODE_TYPE)
     total = _total(found.nodes)
     _read_settings(given, found)
     if any(name.startswith(CAPACITY + "root.") for name in given):
@@ -351,6 +354,13 @@ def _node_of(
     }
 
 
+def _other_types(given: Mapping[str, str], place: str) -> dict[str, float]:
+    """Return a number of each type beside memory and vcores, where a property says one."""
+    listed = [one.strip() for one in given.get("yarn.resource-types", "").split(",")]
+    names = {one: place.format(one) for one in listed if one not in ("", "memory-mb", "vcores")}
+    return {one: read_number(given[at], at) for one, at in names.items() if at in given}
+
+
 def _read_settings(given: Mapping[str, str], into: YarnConfig) -> None:
     """Take the scheduler's class, times and limits of the manager, and whether it preempts."""
     name = "yarn.resourcemanager.scheduler.class"
@@ -383,12 +393,12 @@ def _read_settings(given: Mapping[str, str], into: YarnConfig) -> None:
         into.manager["preemption_intra_queue"] = _is_on(given, _INTRA) and preempts
 
 
-def _largest_allocation(given: Mapping[str, str], *, zero: bool) -> dict[str, int]:
+def _largest_allocation(given: Mapping[str, str], *, zero: bool) -> dict[str, float]:
     """Return the most that a container may have, by type.
 
     Raises InputError where the schedulers would not start; the Fair Scheduler takes a `zero`.
     """
-    found = {}
+    found: dict[str, float] = {}
     for what, least_usual, most_usual in (("mb", 1024, 8192), ("vcores", 1, 4)):
         names = [f"yarn.scheduler.{end}-allocation-{what}" for end in ("minimum", "maximum")]
         usual = zip(names, (least_usual, most_usual), strict=True)
@@ -398,7 +408,7 @@ def _largest_allocation(given: Mapping[str, str], *, zero: bool) -> dict[str, in
         if least > most:
             raise InputError(names[0], f"{least} are more than the maximum allocation, {most}")
         found["memory_mb" if what == "mb" else what] = most
-    return found
+    return found | _other_types(given, "yarn.resource-types.{}.maximum-allocation")
 
 
 def _check_sizes(queue: Mapping[str, Any], most: Mapping[str, float], path: str) -> None:

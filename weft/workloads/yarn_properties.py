@@ -1,7 +1,8 @@
 """Every documented property of YARN's schedulers: what it becomes here, or why it becomes nothing.
 
 The table of docs/explanation/as-yarn.md is made from this list, and a test holds `import-yarn` to
-it, property by property. `<queue>` stands for a queue's path, `<label>`, `<user>` for a name.
+it, property by property. `<queue>` stands for a queue's path, `<label>`, `<user>`, `<type>` for a
+name.
 """
 
 import re
@@ -31,13 +32,14 @@ class Property:
     def matches(self, name: str) -> bool:
         """Return whether a property of a file is this one."""
         pattern = re.escape(self.name).replace("<queue>", r"root(\..+)?")
-        for word, meant in (("<label>", "[^.]+"), ("<user>", ".+"), ("<key>", ".+"), (r"\*", ".*")):
-            pattern = pattern.replace(word, meant)
+        pattern = pattern.replace("<label>", "[^.]+").replace(r"\*", ".*")
+        pattern = re.sub("<(user|key|type)>", ".+", pattern)
         return re.fullmatch(pattern, name) is not None
 
 
 _ASYNC = "decisions are made at nodes' heartbeats"
-_AUTO = "left behind by auto-queue-creation-v2, which is honoured"
+_AUTO = "queues of the first kind are not made, so nobody is served there (those of v2 are made)"
+_ORDINARY = "a type of resource beside memory and vcores has an amount of nodes and a maximum"
 _NO_TEMPLATE = "no setting of a queue that is made at a submission here"
 _MULTI = "a node is looked at in its own heartbeat"
 _RESERVATION = "no reservations in advance (yarn.resourcemanager.reservation-system)"
@@ -111,6 +113,9 @@ PROPERTIES: tuple[Property, ...] = (
     Property("yarn.resourcemanager.max-completed-applications", "manager.completed_apps_max"),
     Property("yarn.nodemanager.resource.memory-mb", "the nodes' memory_mb"),
     Property("yarn.nodemanager.resource.cpu-vcores", "the nodes' vcores"),
+    Property("yarn.resource-types", "types of resources beside memory and vcores"),
+    Property("yarn.resource-types.<type>.maximum-allocation", "max_allocation of root"),
+    Property("yarn.nodemanager.resource-type.<type>", "the nodes' amount of the type"),
     Property("yarn.sls.nm.memory.mb", "the nodes' memory_mb"),
     Property("yarn.sls.nm.vcores", "the nodes' vcores"),
     Property("yarn.resourcemanager.scheduler.monitor.enable", "manager.preemption"),
@@ -171,8 +176,14 @@ PROPERTIES: tuple[Property, ...] = (
     Property(QUEUE + "auto-queue-creation-v2.leaf-template.<key>", "creates.leaf"),
     Property(QUEUE + "auto-queue-creation-v2.parent-template.<key>", "creates.parent"),
     # -- left out, each with the reason ------------------------------------------------------------
+    Property(
+        QUEUE + "ordering-policy.exclusive-enforced-partitions",
+        why="one line for all labels, by fifo; it keeps nobody off nodes that he may use",
+    ),
     Property(QUEUE + "acl_application_max_priority", why="priorities are not limited by user"),
-    Property(QUEUE + "default-application-priority", why="a job without priority has 0"),
+    Property(
+        QUEUE + "default-application-priority", why="a job that names none is one of priority 0"
+    ),
     Property(
         QUEUE + "accessible-node-labels.<label>.maximum-am-resource-percent",
         why="one share of masters for all labels",
@@ -218,6 +229,7 @@ PROPERTIES: tuple[Property, ...] = (
     Property(CAPACITY + "application.fail-fast", why="a queue that is gone ends no manager"),
     Property("yarn.scheduler.configuration.*", why="queues are changed by `weft queues --apply`"),
     Property("yarn.webservice.mutation-api.*", why="queues are changed by `weft queues --apply`"),
+    Property("yarn.resource-types.<type>.*", why=_ORDINARY),
     # -- of the Fair Scheduler ---------------------------------------------------------------------
     Property(
         "yarn.scheduler.increment-allocation-mb", "matcher.increment_allocation_mb", fair=True
@@ -276,6 +288,8 @@ def why_left_out(name: str) -> str:
         known = max(found, key=lambda one: len(one.name))
         if known.why:
             return known.why
+        if Property(known.name.replace("<queue>", "root")).matches(name):
+            return "root has the whole cluster, and no applications of its own"
         absent = "names a queue that is not there, or is not said of such a queue"
         return absent if "<queue>" in known.name else "not a setting of the scheduler chosen"
     if re.search(

@@ -294,8 +294,8 @@ class _Capacity:
             made_parts[label] = reader.made_part(own_prefix, said_of)
         made = reader.queue(template, made_parts, above)
         for name in sub.unread():
-            if name.removeprefix(prefix) in own:
-                self.left_out[name] = why_left_out(name)
+            if (key := name.removeprefix(prefix)) in own:
+                self.left_out[name] = why_left_out(f"{CAPACITY}root.made.{key}")
         for name in usual.keys() - set(sub.unread()):
             # What a template goes by is taken.
             self.given[name]
@@ -364,7 +364,13 @@ class _Capacity:
         name = f"{CAPACITY}{path}.ordering-policy"
         order = self.given.get(name, "")
         below = self.given.get(f"{CAPACITY}{path}.queues", "").strip()
-        is_parent = bool(below) or path == "root" or self._parents or self._makes(path)
+        first = f"{CAPACITY}{path}.auto-create-child-queue.enabled"
+        # YARN has a queue above others there, whose order matters only beside what it makes.
+        would_make = self.given.get(first, "false").lower() == "true"
+        if would_make:
+            self.left_out[first] = why_left_out(first)
+        makes = would_make or self._makes(path)
+        is_parent = bool(below) or path == "root" or self._parents or makes
         known = _PARENT_ORDERS if is_parent else _LEAF_ORDERS
         if order and "." not in order and order not in known:
             raise InputError(name, f"expected one of {', '.join(known)}, got {order!r}")
@@ -373,7 +379,7 @@ class _Capacity:
         sized = self.given.get(f"{name}.fair.enable-size-based-weight", "false").lower() == "true"
         if short and short not in _ORDERS:
             self.left_out[name] = f"the order {order} is not known"
-        found = _ORDERS.get(short, "")
+        found = _ORDERS.get(short, "") if below or not would_make else ""
         return "weighted" if found == "fair" and sized else found
 
     def labels(self, prefix: str) -> list[str]:
