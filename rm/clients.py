@@ -192,11 +192,16 @@ def _kill(books: Books, request: KillApplication) -> Done:
     return Done(reported(app.state))
 
 
+def _over(app: App) -> Refused:
+    text = f"application {app.app_id} has ended: {app.final_status}"
+    return Refused("failed_precondition", "app_id", text)
+
+
 def _move(books: Books, request: MoveApplication) -> Refused | Done:
     app = _find(books, request.app_id)
     queue = books.queues.leaf(request.queue)
     if app.state in OVER:
-        return Refused("failed_precondition", "app_id", f"it is {reported(app.state)}")
+        return _over(app)
     if queue != app.queue:
         if refused := refusal(books, books.queues, queue, app.job.user, app.queue):
             return refused
@@ -215,7 +220,7 @@ def _move(books: Books, request: MoveApplication) -> Refused | Done:
 def _set_priority(books: Books, request: SetPriority) -> Refused | Done:
     app = _find(books, request.app_id)
     if app.state in OVER:
-        return Refused("failed_precondition", "app_id", f"it is {reported(app.state)}")
+        return _over(app)
     app.priority = request.priority
     books.ledger.set_priority(app.slot, request.priority)
     books.rows.gangs_moved(app.slot)
@@ -228,7 +233,7 @@ def _set_priority(books: Books, request: SetPriority) -> Refused | Done:
 def _set_expiry(books: Books, request: SetExpiry) -> Refused | Done:
     app = _find(books, request.app_id)
     if app.state in OVER:
-        return Refused("failed_precondition", "app_id", f"it is {reported(app.state)}")
+        return _over(app)
     if 0 < request.expires_s <= books.now:
         late_s = books.now - request.expires_s
         return Refused("invalid_argument", "expires_s", f"that was {late_s:.3f} s ago")

@@ -310,7 +310,9 @@ def predict(
     standing = {one.report.app_id: one for one in state.apps}
     for app in apps:
         if app not in standing:
-            raise InputError(f"application {app}", "has ended, or never was")
+            raise InputError(
+                f"application {app}", "neither waits nor runs: it has ended, or is none"
+            )
     if not apps:
         return []
     ratios = Ratios(state.learned, state.apps, state.now_s)

@@ -137,7 +137,7 @@ def test_an_application_is_found_by_name_number_and_dash(address: str) -> None:
     for order in (["priority", "by name", "7"], ["move", "by name", "default"]):
         said = runner.invoke(command, [*order, "--rm", address])
         # It has ended, so the manager refuses it: it was found.
-        assert "it is FINISHED" in str(said.exception), said.output
+        assert "has ended: SUCCEEDED" in str(said.exception), said.output
     said = runner.invoke(command, ["app", "no such job", "--rm", address])
     assert "no such job" in str(said.exception)
 
@@ -154,7 +154,10 @@ def test_logs_of_emulated_tasks_are_one_line(tmp_path: Path) -> None:
         kill = run.invoke(command, ["kill", "small", *rm])
         assert "is no id or number: several jobs may have one name" in str(kill.exception)
         foreseen = run.invoke(command, ["predict", "-", *rm])
-        assert str(foreseen.exception) == "application 1: has ended, or never was"
+        assert (
+            str(foreseen.exception)
+            == "application 1: neither waits nor runs: it has ended, or is none"
+        )
 
 
 def test_events_are_of_one_application_and_speak_in_names(address: str) -> None:

@@ -151,7 +151,7 @@ def test_short_tasks_that_ended_first_do_not_tell_alone() -> None:
 def test_an_ended_application_is_refused() -> None:
     settings = SimSettings(preset("fifo"), prompt=True)
     state, _ = stood([job(0)], settings, 4.0)
-    with pytest.raises(InputError, match="application 9: has ended, or never was"):
+    with pytest.raises(InputError, match="application 9: neither waits nor runs"):
         predict(state, settings, [9])
 
 

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,12 @@ from rich.cells import cell_len
 
 from lab.commands import simulate
 from weft.client import show, tables, terms, text
+from weft.client.facts import app_of
 from weft.client.tables import Column, table
 from weft.model.errors import InputError
 from weft.protocol.requests import (
     ApplicationReport,
+    ClusterMetrics,
     ContainerReport,
     Contender,
     Explanation,
@@ -26,6 +28,7 @@ from weft.protocol.requests import (
     StageExplanation,
     Turn,
 )
+from weft.web.facts import told
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 WIDTHS = (40, 60, 80, 120, 200)
@@ -125,9 +128,9 @@ def test_names_that_differ_at_their_ends_stay_apart() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "wanted"),
     [
-        ("vcores", 12.5, "12.5 cores"),
-        ("vcores", 1.0, "1 core"),
-        ("vcores", 0.25, "0.25 cores"),
+        ("vcores", 12.5, "12.5 vcores"),
+        ("vcores", 1.0, "1 vcore"),
+        ("vcores", 0.25, "0.25 vcores"),
         ("memory_mb", 65536.0, "64 GB"),
         ("memory_mb", 512.0, "512 MB"),
         ("memory_mb", 1310720.0, "1.2 TB"),
@@ -171,7 +174,9 @@ def test_nodes_come_in_natural_order_or_as_asked() -> None:
     rows = [node(f"n{i}", containers=i) for i in (1, 10, 2, 20, 3)]
     assert [r.node_id for r in show.sort_nodes(rows, "name")] == ["n1", "n2", "n3", "n10", "n20"]
     assert [r.containers for r in show.sort_nodes(rows, "-containers")] == [20, 10, 3, 2, 1]
-    with pytest.raises(InputError, match="known: name"):
+    rows[0] = node("n1", containers=1, use={"vcores": 16.0})
+    assert show.sort_nodes(rows, "-in use")[0].node_id == "n1"
+    with pytest.raises(InputError, match="known: node, state, tasks, vcores"):
         show.sort_nodes(rows, "size")
 
 
@@ -210,6 +215,49 @@ def test_no_word_of_a_table_is_broken(
 def test_a_table_in_a_file_has_its_headers_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     simulate._show([("graphene", RUN)] * 2, NOTES)
     assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_every_header_of_a_listing_can_be_sorted_by(lines: Any) -> None:
+    for listing, headers in (
+        (lambda: show.show_apps([report()], 100.0), show.APP_SORTS),
+        (lambda: show.show_nodes([node("n1")]), show.NODE_SORTS),
+    ):
+        shown = re.split(r"  +", lines(400, listing)[0])
+        words = set(shown) - {"labels", "address", "disk_mbps", "network_mbps"}
+        assert words <= set(headers)
+    ranked = show.sort_apps([report(1), report(2, allocated={})], "allocated", 0.0)
+    assert [one.app_id for one in ranked] == [2, 1]
+    for key in show.APP_SORTS:
+        show.sort_apps([report(1), report(2)], f"-{key}", 0.0)
+    for key in show.NODE_SORTS:
+        show.sort_nodes([node("n1"), node("n2")], f"-{key}")
+
+
+def test_how_an_application_ended_has_one_word(lines: Any) -> None:
+    over = Explanation(1, "FINISHED", "it ended: SUCCEEDED", ())
+    assert lines(80, show.show_explanation, over) == ["it ended: SUCCEEDED"]
+    counts = {"RUNNING": 2, "FINISHED": 3, "KILLED": 1}
+    values = {field.name: 0 for field in fields(ClusterMetrics)}
+    values |= {"scheduler": "drf", "nodes": {}, "apps": counts, "capacity": {}, "allocated": {}}
+    assert "apps 2 RUNNING, 4 ended" in lines(80, show.show_metrics, ClusterMetrics(**values))
+
+
+def test_facts_have_one_name_and_their_stages_theirs_on_the_page_too() -> None:
+    fact = {
+        "fact": "Closed",
+        "now_s": 3.0,
+        "container": 7 << 24 | 1 << 16 | 1,
+        "node": "n1",
+        "stage": 1,
+        "task": 44,
+        "attempt": 0,
+    }
+    app = app_of(fact)
+    row = told(fact, 1, ("vcores",), {app: "j"}, {app: ["map", "read"]})
+    assert (row[1], row[3]) == ("Closed", "j")
+    assert "read[44], attempt 0" in row[5]
+    assert "stage 1" not in row[5]
+    assert "stage 1, task 44" in told(fact, 1, ("vcores",), {}, {})[5]
 
 
 LONG = "a-very-long-job-name-that-nobody-can-want-in-a-table-" * 3 + "END"
@@ -257,12 +305,12 @@ def test_every_listing_fits(lines: Any, width: int) -> None:
 
 
 def test_who_goes_first_is_told_with_the_scores_and_the_start(lines: Any) -> None:
-    """Before it are 6 stages with 1,200 core s; it starts at 135 s, which is in 35 s.
+    """Before it are 6 stages with 1,200 vcore s; it starts at 135 s, which is in 35 s.
 
     The memory, 7,200 GB s, is better told in hours, so all is.
     """
     told = " ".join(" ".join(lines(200, show.show_explanation, WHY)).split())
-    before = "6 stages go first (120 containers, 0.33 core h, 2 GB h)"
+    before = "6 stages go first (120 containers, 0.33 vcore h, 2 GB h)"
     starts = "its first container starts in at most about 35 s, in room that they leave"
     assert f"{before}; {starts} (order on n1)" in told
     assert "perf 0.4375, pri 0.7" in told
@@ -340,8 +388,8 @@ def test_work_is_told_in_one_unit() -> None:
     small, large = {"vcores": 40.0, "memory_mb": 10240.0}, {"vcores": 36000.0, "memory_mb": 0.0}
     assert not text.is_long(small)
     assert text.is_long(large)
-    assert text.work(small, hours=False) == "40 core s, 10 GB s"
-    assert text.work(small, hours=True) == "0.01 core h"
+    assert text.work(small, hours=False) == "40 vcore s, 10 GB s"
+    assert text.work(small, hours=True) == "0.01 vcore h"
     assert text.work({"memory_mb": 1024 * 7200 * 2048.0}, hours=True) == "4,100 GB h"
 
 
@@ -362,7 +410,7 @@ def test_at_80_columns_the_words_that_matter_are_whole(lines: Any) -> None:
     assert " 40 " in found  # tasks, without the master
     found = "\n".join(lines(80, show.show_nodes, [node("n1")]))
     assert "DECOMMISSIONING" in found
-    assert "12.5/16 cores" in found
+    assert "12.5/16 vcores" in found
     assert "32/64 GB" in found
     assert "not shown at this width" in found
 
@@ -370,7 +418,7 @@ def test_at_80_columns_the_words_that_matter_are_whole(lines: Any) -> None:
 def test_nothing_is_left_out_where_there_is_room(lines: Any) -> None:
     found = lines(200, show.show_nodes, [node("n1")])
     assert len(found) == 2
-    assert "3.25 cores, 11.7 GB" in found[1]
+    assert "3.25 vcores, 11.7 GB" in found[1]
     assert "10.0.0.1:8041" in found[1]
 
 

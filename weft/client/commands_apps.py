@@ -229,7 +229,12 @@ def kill(apps: tuple[str, ...], address: str) -> None:
     with connected(address) as client:
         numbers = [app_number(client, app) for app in apps]
         for text, app in zip(apps, numbers, strict=True):
-            click.echo(f"{text} {client.kill(app, 'killed by weft kill')}")
+            before = client.application(app)
+            if show.ended(before):
+                how = show.state_of(before)
+                click.echo(f"{text} had ended before: {how}; nothing was done", err=True)
+            else:
+                click.echo(f"{text} {client.kill(app, 'killed by weft kill')}")
 
 
 @click.command()

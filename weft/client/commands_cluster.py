@@ -63,7 +63,7 @@ LEADS = ("ALONE", "LEADER")
 @click.option("--own", is_flag=True, help="With --update: what the node itself says counts again.")
 @click.option(
     "--sort",
-    default="name",
+    default="node",
     metavar="COLUMN",
     help=f"One of {', '.join(show.NODE_SORTS)}; with - before it the largest first.",
 )

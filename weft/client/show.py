@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from weft.client.calls import ENDED
 from weft.client.tables import Column, say, table
 from weft.client.terms import TERMS, USED, orders_of
 from weft.client.text import (
@@ -41,8 +42,12 @@ from weft.protocol.requests import (
 
 __all__ = ["Column", "safe", "table"]
 BAR_COLUMNS = 30
-APP_SORTS = ("id", "name", "queue", "state", "progress", "tasks", "running", "elapsed")
-NODE_SORTS = ("name", "state", "rack", "containers", "allocated", "used")
+# They are the headers of the tables.
+APP_SORTS = (
+    *("id", "name", "queue", "user", "state"),
+    *("done", "tasks", "running", "allocated", "elapsed"),
+)
+NODE_SORTS = ("node", "state", "tasks", "vcores", "memory", "in use", "allocated", "rack")
 
 
 def echo_json(value: object) -> None:
@@ -96,43 +101,56 @@ def progress_of(report: ApplicationReport) -> str:
 def sort_apps(
     reports: Iterable[ApplicationReport], key: str, now_s: float
 ) -> list[ApplicationReport]:
-    """Return reports by a column, with `-` before its name the largest first; raises InputError."""
+    """Return reports by a column, with `-` before its name the largest first; raises InputError.
+
+    What is allocated is ordered by vcores, then by memory.
+    """
     keys: dict[str, Any] = {
         "id": lambda r: r.app_id,
         "name": lambda r: natural(r.name),
         "queue": lambda r: natural(r.queue),
+        "user": lambda r: natural(r.user),
         "state": state_of,
-        "progress": lambda r: r.progress,
+        "done": lambda r: r.progress,
         "tasks": lambda r: r.tasks,
         "running": running_tasks,
+        "allocated": lambda r: [r.allocated.get(name, 0.0) for name in ("vcores", "memory_mb")],
         "elapsed": lambda r: elapsed_s(r, now_s),
     }
-    return _sorted(reports, keys, key)
+    return _sorted(reports, keys, key, APP_SORTS)
 
 
 def sort_nodes(reports: Iterable[NodeReport], key: str) -> list[NodeReport]:
     """Return reports by a column, with `-` before its name the largest first; raises InputError."""
     keys: dict[str, Any] = {
-        "name": lambda r: natural(r.node_id),
+        "node": lambda r: natural(r.node_id),
         "state": lambda r: r.state,
-        "rack": lambda r: natural(r.rack),
-        "containers": lambda r: r.containers,
+        "tasks": lambda r: r.containers,
+        "vcores": lambda r: r.allocated.get("vcores", 0.0),
+        "memory": lambda r: r.allocated.get("memory_mb", 0.0),
+        "in use": lambda r: _most(r.use, r.capacity),
         "allocated": lambda r: _most(r.allocated, r.capacity),
-        "used": lambda r: _most(r.use, r.capacity),
+        "rack": lambda r: natural(r.rack),
     }
-    named = sorted(reports, key=keys["name"])
-    return named if key == "name" else _sorted(named, keys, key)
+    keys["name"] = keys["node"]
+    named = sorted(reports, key=keys["node"])
+    return named if key == "node" else _sorted(named, keys, key, NODE_SORTS)
 
 
 def _most(held: dict[str, float], capacity: dict[str, float]) -> float:
     return max((held.get(n, 0.0) / c for n, c in capacity.items() if c), default=0.0)
 
 
-def _sorted(rows: Iterable[Any], keys: dict[str, Any], key: str) -> list[Any]:
+# These names were taken before the headers were.
+_EARLIER = {"progress": "done", "containers": "tasks", "used": "in use"}
+
+
+def _sorted(rows: Iterable[Any], keys: dict[str, Any], key: str, known: Iterable[str]) -> list[Any]:
     name = key.removeprefix("-")
+    name = _EARLIER.get(name, name)
     if name not in keys:
-        known = ", ".join(keys)
-        raise InputError("--sort", f"unknown column {key!r}; known: {known} (-NAME: descending)")
+        names = ", ".join(known)
+        raise InputError("--sort", f"unknown column {key!r}; known: {names} (-NAME: descending)")
     return sorted(rows, key=keys[name], reverse=key.startswith("-"))
 
 
@@ -299,7 +317,7 @@ def show_managers(reports: Iterable[ManagerReport]) -> None:
 
 
 def _headed(name: str) -> str:
-    return {"vcores": "cores", "memory_mb": "memory"}.get(name, name)
+    return {"memory_mb": "memory"}.get(name, name)
 
 
 def show_queues(root: QueueReport) -> None:
@@ -366,7 +384,10 @@ def show_metrics(metrics: ClusterMetrics) -> None:
         f"scheduler {safe(metrics.scheduler)}   nodes "
         + ", ".join(f"{n:,} {state}" for state, n in metrics.nodes.items() if n)
     )
-    click.echo("apps " + (", ".join(f"{n:,} {s}" for s, n in metrics.apps.items() if n) or "none"))
+    over = sum(n for state, n in metrics.apps.items() if state in ENDED)
+    counts = [f"{n:,} {s}" for s, n in metrics.apps.items() if n and s not in ENDED]
+    # A job that failed is FINISHED to a manager as well, so only that they ended can be said.
+    click.echo("apps " + (", ".join([*counts, *([f"{over:,} ended"] if over else [])]) or "none"))
     click.echo(
         f"containers {metrics.containers_running:,} running, {metrics.containers_pending:,} asked"
     )
@@ -389,7 +410,9 @@ def bar(share: float, width: int = BAR_COLUMNS) -> str:
 
 def show_explanation(explanation: Explanation, started: Collection[str] = ()) -> None:
     """Print why an application's stages are pending; tasks of the `started` ones ran or run."""
-    say(f"{explanation.state}: {safe(explanation.text)}")
+    # Of what is over, the text says how it ended.
+    over = explanation.state in ENDED
+    say(safe(explanation.text) if over else f"{explanation.state}: {safe(explanation.text)}")
     rows: list[tuple[object, ...]] = []
     for stage in explanation.stages:
         for reason, nodes in (stage.reasons or {"-": 0}).items():

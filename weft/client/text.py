@@ -60,9 +60,9 @@ _SIZES = (("TB", 1024.0**2), ("GB", 1024.0), ("MB", 1.0))
 
 
 def amount(name: str, value: float) -> str:
-    """Return `12.5 cores`, `64 GB`, `3 gpus`: an amount of a resource, in its usual unit."""
+    """Return `12.5 vcores`, `64 GB`, `3 gpus`: an amount of a resource, in its usual unit."""
     if name == "vcores":
-        return f"{number(value)} core" + ("" if value == 1 else "s")
+        return f"{number(value)} vcore" + ("" if value == 1 else "s")
     if name.endswith("_mb"):
         unit, size = _unit(value)
         return f"{number(round(value / size, 1))} {unit}"
@@ -70,11 +70,11 @@ def amount(name: str, value: float) -> str:
 
 
 def pair(name: str, value: float, of: float) -> str:
-    """Return `8/16 cores`, `32/64 GB`: what is held of what there is."""
+    """Return `8/16 vcores`, `32/64 GB`: what is held of what there is."""
     if name.endswith("_mb"):
         unit, size = _unit(of)
         return f"{number(round(value / size, 1))}/{number(round(of / size, 1))} {unit}"
-    return f"{number(value)}/{number(of)}" + (" cores" if name == "vcores" else "")
+    return f"{number(value)}/{number(of)}" + (" vcores" if name == "vcores" else "")
 
 
 def _unit(value: float) -> tuple[str, float]:
@@ -82,7 +82,7 @@ def _unit(value: float) -> tuple[str, float]:
 
 
 def amounts(named: dict[str, float]) -> str:
-    """Return `4 cores, 2 GB`: what is not zero; rounding noise is zero."""
+    """Return `4 vcores, 2 GB`: what is not zero; rounding noise is zero."""
     told = [amount(name, value) for name, value in named.items() if abs(value) >= 0.005]
     return ", ".join(told) or "-"
 
@@ -93,13 +93,13 @@ def is_long(named: Mapping[str, float]) -> bool:
 
 
 def work(named: Mapping[str, float], hours: bool) -> str:
-    """Return `30 core s, 120 GB s`: amounts held over time, in s or all in hours, memory in GB."""
+    """Return `30 vcore s, 120 GB s`: amounts held over time, in s or all in hours, memory in GB."""
     unit, size_s = ("h", 3600.0) if hours else ("s", 1.0)
     told = []
     for name, value in named.items():
         if abs(value / size_s / _large(name)) < 0.005:
             continue
-        shown = {"vcores": "core", "memory_mb": "GB"}.get(name, safe(name))
+        shown = {"vcores": "vcore", "memory_mb": "GB"}.get(name, safe(name))
         told.append(f"{number(float(f'{value / size_s / _large(name):.3g}'))} {shown} {unit}")
     return ", ".join(told) or "-"
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
-from weft.client.api import DRAIN_S, ENDED
+from weft.client.api import DRAIN_S, ENDED, RefusedError
+from weft.client.facts import app_of
 from weft.model.errors import WeftError
 from weft.model.ids import AppId, format_app
 from weft.model.queues import queues_from_dict, queues_to_dict
@@ -266,10 +268,14 @@ async def events(request: web.Request) -> web.Response:
     read = source(request)
     metrics = await read.metrics()
     names = {r.app_id: r.name for r in await read.apps()}
-    rows = [
-        [number, *told(fact, metrics.cluster_ts, tuple(metrics.capacity), names)]
-        for number, fact in reversed(request.app[HISTORY].facts)
-    ]
+    facts = request.app[HISTORY].facts
+    stages: dict[AppId, list[str]] = {}
+    for app in {app_of(fact) for _, fact in facts if fact.get("stage", -1) != -1} & names.keys():
+        # The manager keeps the jobs of the newest only.
+        with suppress(RefusedError):
+            stages[app] = [stage.name for stage in (await read.job(app)).stages]
+    ts, types = metrics.cluster_ts, tuple(metrics.capacity)
+    rows = [[number, *told(fact, ts, types, names, stages)] for number, fact in reversed(facts)]
     return answer(request, {**read.clock(metrics.now_s), "events": rows}, root="events")
 
 

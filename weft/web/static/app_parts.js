@@ -243,7 +243,7 @@ export function stageTable(open) {
       },
       {
         key: "failed",
-        title: "Failed tries",
+        title: "Failed attempts",
         rank: 2,
         num: true,
         value: (r) => r.failed,

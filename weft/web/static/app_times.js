@@ -176,7 +176,7 @@ function words(bar, stages) {
     stages[bar.stage].name + (bar.task >= 0 ? ` task ${bar.task}` : ""),
     where +
       (bar.state && `, ${bar.state.toLowerCase()}`) +
-      (bar.attempt ? `, try ${bar.attempt}` : ""),
+      (bar.attempt ? `, attempt ${bar.attempt}` : ""),
     `${duration(bar.start)} to ${duration(bar.end)}: ${duration(bar.end - bar.start)}`,
   ].join("\n");
 }

@@ -118,7 +118,7 @@ const GROUPS = [
   ["all", "All", () => true],
   ["running", "Running", (a) => a.state === "RUNNING"],
   ["waiting", "Waiting", (a) => !isEnded(a) && a.state !== "RUNNING"],
-  ["finished", "Succeeded", (a) => appState(a) === "FINISHED"],
+  ["finished", "Succeeded", (a) => appState(a) === "SUCCEEDED"],
   ["failed", "Failed", (a) => appState(a) === "FAILED"],
   ["killed", "Killed", (a) => appState(a) === "KILLED"],
 ];

@@ -4,18 +4,6 @@ import { addressFilters, searchBox } from "./apps_page.js";
 import { Table } from "./table.js";
 import { h, moment, plural } from "./util.js";
 
-const KINDS = {
-  Placed: "Granted",
-  Closed: "Ended",
-  AppChanged: "Application",
-  AttemptChanged: "Attempt",
-  NodeChanged: "Node",
-  QueueChanged: "Queue",
-  PreemptionChosen: "Preemption",
-  Remark: "Remark",
-};
-const titled = (kind) => KINDS[kind] ?? kind.replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase();
-
 const COLUMNS = [
   {
     key: "number",
@@ -23,7 +11,7 @@ const COLUMNS = [
     value: (e) => e.number,
     cell: (e) => moment(e.at, e.now),
   },
-  { key: "kind", title: "What", value: (e) => titled(e.kind), cell: (e) => titled(e.kind) },
+  { key: "kind", title: "What", value: (e) => e.kind, cell: (e) => e.kind },
   {
     key: "app",
     title: "Application",
@@ -65,7 +53,7 @@ export function eventsPage({ go }) {
     if ([...kind.options].map((o) => o.value).join() === wanted.join()) return;
     kind.replaceChildren(
       ...wanted.map((one) =>
-        h("option", { value: one, selected: one === filters.get("kind") }, one ? titled(one) : "All kinds"),
+        h("option", { value: one, selected: one === filters.get("kind") }, one || "All kinds"),
       ),
     );
   }

@@ -177,16 +177,13 @@ function drawCards(cards, data) {
     others.map(([state, n]) => `${count(n)} ${state.toLowerCase()}`).join(", ") || "all of them",
   );
   const waiting = apps("NEW") + apps("SUBMITTED") + apps("ACCEPTED");
-  const ends = [
-    ["finished", apps("FINISHED")],
-    ["failed", apps("FAILED")],
-    ["killed", apps("KILLED")],
-  ];
+  // A job that failed is FINISHED to a manager as well, so only that they ended can be said.
+  const over = apps("FINISHED") + apps("FAILED") + apps("KILLED");
   set(
     cards.apps,
     count(apps("RUNNING")),
     "running",
-    [waiting && `${count(waiting)} waiting`, ...ends.map(([word, n]) => n && `${count(n)} ${word}`)]
+    [waiting && `${count(waiting)} waiting`, over && `${count(over)} ended`]
       .filter(Boolean)
       .join(", ") || "none has ended",
   );

@@ -1,4 +1,4 @@
-// One stage: how long its tasks take, which of them straggle or failed, and where each try ran.
+// One stage: how long its tasks take, which of them straggle or failed, and where each attempt ran.
 
 import { stageState } from "./dag.js";
 import { choices, isEnded } from "./apps_page.js";
@@ -70,7 +70,7 @@ function columns(open) {
     },
     {
       key: "try",
-      title: "Try",
+      title: "Attempt",
       num: true,
       rank: 2,
       value: (r) => r.attempt,
@@ -178,14 +178,14 @@ export function stagePage({ argument, more, go, refresh }) {
     note: h("p", { class: "empty", hidden: true }),
     part: h("p", { class: "sub", hidden: true }),
   };
-  const groups = choices(GROUPS, "Tries", filters, "show");
+  const groups = choices(GROUPS, "Attempts", filters, "show");
   const table = new Table({
     columns: columns(),
     rowKey: (r) => r.id,
-    label: "Tries",
+    label: "Attempts",
     sort: ["task"],
     size: 50,
-    empty: "No try passes this filter",
+    empty: "No attempt passes this filter",
   });
   parts.whyBox = h(
     "section",
@@ -208,7 +208,7 @@ export function stagePage({ argument, more, go, refresh }) {
       h(
         "header",
         null,
-        h("h2", { id: "s-tries" }, "Tries"),
+        h("h2", { id: "s-tries" }, "Attempts"),
         h("span", { class: "grow" }),
         groups.element,
       ),
@@ -264,7 +264,7 @@ export function stagePage({ argument, more, go, refresh }) {
     const facts = [
       ["Running", count(stage.running)],
       ["Asked for", count(stage.pending)],
-      ["Failed tries", count(stage.failed)],
+      ["Failed attempts", count(stage.failed)],
       ["Stragglers", limit === Infinity ? "–" : `${count(slow)} over ${duration(limit)}`],
       ["Estimate of a task", duration(stage.duration_s)],
       ["One task takes", amounts(stage.demand) || "nothing"],
@@ -281,11 +281,11 @@ export function stagePage({ argument, more, go, refresh }) {
     table.set(rows.filter(GROUPS.find(([key]) => key === groups.chosen())[2]));
     const shown =
       rows.length < data.tries_known
-        ? `The newest ${count(rows.length)} of ${plural(data.tries_known, "try").replace("trys", "tries")}. `
+        ? `The newest ${count(rows.length)} of ${plural(data.tries_known, "attempt")}. `
         : "";
     const missing = data.whole
       ? ""
-      : "Not all of it was watched: tries that ended before are missing.";
+      : "Not all of it was watched: attempts that ended before are missing.";
     parts.part.hidden = !(shown || missing);
     parts.part.textContent = shown + missing;
   }

@@ -130,9 +130,8 @@ export function badge(state) {
   return h("span", { class: `badge ${kindOf(state)}` }, words);
 }
 
-/** An application's state; an end that failed says so. */
-export const appState = (app) =>
-  app.state === "FINISHED" && app.final !== "SUCCEEDED" ? app.final : app.state;
+/** An application's state; of one that is over, how it ended. */
+export const appState = (app) => (app.state === "FINISHED" && app.final ? app.final : app.state);
 
 /** A horizontal meter of a share, 0 to 1; a mark at what was measured, if that is not below 0. */
 export function meter(share, label, kind = "", mark = -1) {
