@@ -16,6 +16,8 @@ def settings_told(settings: RmSettings, parts: ManagerParts) -> ManagerSettings:
             field.description or "",
         )
         for name, field in type(settings).model_fields.items()
+        # It is a process number, which whoever started this one gave it.
+        if name != "die_with"
     ]
     row = matcher_row(parts.matcher)
     given = matcher_parameters(parts.matcher, parts.matcher_options)

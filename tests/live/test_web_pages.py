@@ -35,7 +35,7 @@ PAGES = (
     "/events",
     "/settings",
 )
-WIDE, PHONE = (1440, 900), (390, 844)
+WIDE, TABLET, PHONE = (1440, 900), (800, 1000), (390, 844)
 LONG_NAMES = {
     number: replace(wide(5), name=f"nightly-warehouse-refresh-of-all-regions-{number}")
     for number in (611, 612, 613)
@@ -269,7 +269,7 @@ def test_a_node_is_taken_out_of_service_and_put_back(page: Any, served: Served) 
         (f"/cluster/app/application_{CLUSTER_TS}_9999", "There is no such application"),
         ("/cluster/app/nonsense", "There is no such application"),
         (f"/cluster/app/{RUNS}/stage/77", "There is no such stage"),
-        ("/cluster/node/nowhere", "nodeId, nowhere, is not found"),
+        ("/cluster/node/nowhere", "there is no node nowhere"),
     ],
 )
 def test_what_is_not_there_is_said_and_offers_nothing(
@@ -328,7 +328,7 @@ CUT_OFF = """() => [...document.querySelectorAll(".scroll, td.name")]
   .filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.className + " " + e.innerText)"""
 
 
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("size", [WIDE, TABLET, PHONE], ids=["wide", "tablet", "phone"])
 @pytest.mark.parametrize("path", ["", "/apps", f"/app/application_{CLUSTER_TS}_0611", "/nodes"])
 def test_tables_show_every_column_and_the_ends_of_names(
     page: Any, served_jobs: Served, size: tuple[int, int], path: str
@@ -568,7 +568,7 @@ def test_events_come_newest_first_and_are_filtered(page: Any, served: Served) ->
     )
     open_page(page, served, "/cluster/events")
     expect_rows(page, 2)
-    assert "Ended" in page.locator("tbody tr").nth(0).inner_text()
+    assert "Closed" in page.locator("tbody tr").nth(0).inner_text()
     assert page.locator("tbody tr").nth(0).locator("a").first.get_attribute("href").endswith(RUNS)
     page.get_by_label("Kind of event").select_option("NodeChanged")
     expect_rows(page, 1)
@@ -576,6 +576,48 @@ def test_events_come_newest_first_and_are_filtered(page: Any, served: Served) ->
     page.get_by_label("Kind of event").select_option("")
     page.locator("input[type=search]").fill("nothing like it")
     expect_rows(page, 0)
+
+
+def test_a_phone_has_what_tells_rows_apart_and_every_tab(page: Any, served: Served) -> None:
+    page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    text = "a reason of many words that go on and on until they do not fit into one line"
+    served.tell({"fact": "Remark", "now_s": NOW_S - 9, "level": "warning", "text": text})
+    served.tell({"fact": "AppChanged", "now_s": NOW_S - 9, "app": 496, "state": "RUNNING"})
+    open_page(page, served, "/cluster/apps")
+    expect_rows(page, 25)
+    first = page.locator("tbody tr").first
+    assert first.get_by_text("0500", exact=True).is_visible()
+    assert first.locator(".below.when").is_visible()
+    tabs = page.locator("nav a")
+    edges = [tabs.nth(i).bounding_box() for i in range(tabs.count())]
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= PHONE[0] for box in edges)
+    open_page(page, served, "/cluster/events")
+    expect_rows(page, 2)
+    assert page.locator(".below", has_text=text).is_visible()
+    assert page.evaluate(CUT_OFF) == []
+
+
+def test_what_is_over_waits_for_nothing(page: Any, served: Served) -> None:
+    known = served.fake._apps.values()
+    failed = next(one for one in known if one.final_status == "FAILED")
+    number = f"application_{CLUSTER_TS}_{failed.app_id:04d}"
+    open_page(page, served, f"/cluster/app/{number}")
+    page.wait_for_selector("tbody tr")
+    last = page.locator("tbody tr").last.inner_text()
+    assert "not run" in last, last
+    assert "waiting" not in page.locator(".dag").inner_html()
+
+
+def test_a_cluster_without_applications_says_so(page: Any) -> None:
+    empty = Served(FakeClient(nodes=2, apps=0))
+    open_page(page, empty, "/cluster/apps")
+    page.wait_for_selector("text=No application was submitted yet")
+    assert page.get_by_label("Queue").locator("option").all_inner_texts() == ["All queues"]
+    open_page(page, empty, "/cluster/settings")
+    page.wait_for_selector("text=no folder: nothing survives a restart")
+    # It listens to the server, which ends now.
+    page.goto("about:blank")
+    empty.close()
 
 
 def test_settings_show_what_was_set(page: Any, served: Served) -> None:

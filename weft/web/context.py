@@ -114,5 +114,7 @@ async def find_node(request: web.Request, text: str) -> NodeReport:
     reports = {report.node_id: report for report in await source(request).nodes()}
     found = reports.get(text) or reports.get(text.rpartition(":")[0])
     if found is None:
-        raise RestError(404, f"nodeId, {text}, is not found")
+        own = request.path.startswith("/api/")
+        # Other paths are YARN's, and so are their words.
+        raise RestError(404, f"there is no node {text}" if own else f"nodeId, {text}, is not found")
     return found

@@ -79,6 +79,8 @@ export function appPage({ argument, go, refresh }) {
   function redraw() {
     drawHead(parts, data);
     drawWhy(parts, data);
+    // Nothing of what is over waits any more.
+    for (const stage of data.stages) stage.over = Number(isEnded(data.app));
     dag.draw(data.stages, chosen);
     table.set(
       data.stages.map((stage, position) => ({

@@ -252,7 +252,7 @@ export function stageTable(open) {
       {
         key: "duration",
         title: "Estimate",
-        rank: 2,
+        rank: 3,
         num: true,
         value: (r) => r.duration_s,
         cell: (r) => duration(r.duration_s),
@@ -260,7 +260,7 @@ export function stageTable(open) {
       {
         key: "demand",
         title: "One task takes",
-        rank: 2,
+        rank: 3,
         class: "sub",
         cell: (r) => amounts(r.demand) || "nothing",
       },

@@ -12,6 +12,7 @@ import {
   moment,
   percent,
   shortName,
+  timeOf,
 } from "./util.js";
 
 const ENDED = new Set(["FINISHED", "FAILED", "KILLED"]);
@@ -31,16 +32,21 @@ function progress(app) {
   );
 }
 
+/** A name; where there is no room for the columns of id and time they stand below it. */
 function nameLink(app, room) {
   const link = { href: `/cluster/app/${app.id}`, tabindex: -1, title: app.name };
-  return h("a", link, shortName(app.name, room));
+  return [
+    h("a", link, shortName(app.name, room)),
+    h("span", { class: "sub below id" }, app.id.replace(/^.*_/, "")),
+    h("span", { class: "sub below when" }, timeOf(app.submitted_s)),
+  ];
 }
 
 export const appColumns = [
   {
     key: "id",
     title: "Application",
-    rank: 2,
+    rank: 3,
     value: (a) => a.number,
     cell: (a) =>
       h(
@@ -56,7 +62,7 @@ export const appColumns = [
     class: "name",
     cell: (a) => nameLink(a),
   },
-  { key: "user", rank: 2, title: "User", value: (a) => a.user, cell: (a) => a.user || "–" },
+  { key: "user", rank: 3, title: "User", value: (a) => a.user, cell: (a) => a.user || "–" },
   {
     key: "queue",
     title: "Queue",
@@ -74,7 +80,7 @@ export const appColumns = [
   {
     key: "tasks",
     title: "Tasks",
-    rank: 2,
+    rank: 3,
     num: true,
     value: (a) => a.tasks,
     cell: (a) => count(a.tasks),
@@ -82,7 +88,7 @@ export const appColumns = [
   {
     key: "running",
     title: "Containers",
-    rank: 2,
+    rank: 3,
     num: true,
     value: (a) => a.running,
     cell: (a) => count(a.running),
@@ -90,7 +96,7 @@ export const appColumns = [
   {
     key: "submitted",
     title: "Submitted",
-    rank: 2,
+    rank: 3,
     num: true,
     value: (a) => a.submitted_s,
     cell: (a) => moment(a.submitted_s, a.now_s),
@@ -210,7 +216,7 @@ export function appsPage({ go }) {
   function drawQueues() {
     const names = [...new Set(data.apps.map((a) => a.queue))].sort();
     const wanted = ["", ...names];
-    if ([...queue.options].map((o) => o.value).join() === wanted.join()) return;
+    if (String([...queue.options].map((o) => `:${o.value}`)) === String(wanted.map((o) => `:${o}`))) return;
     queue.replaceChildren(
       ...wanted.map((name) =>
         h(
@@ -231,6 +237,7 @@ export function appsPage({ go }) {
         (!text || `${a.name} ${a.id} ${a.user}`.toLowerCase().includes(text)),
     );
     states.draw(Object.fromEntries(GROUPS.map(([key, , test]) => [key, open.filter(test).length])));
+    table.empty = data.apps.length ? "No application passes these filters" : "No application was submitted yet";
     const test = GROUPS.find(([key]) => key === states.chosen())[2];
     table.set(open.filter(test).map((a) => ({ ...a, now_s: data.now_s })));
   }

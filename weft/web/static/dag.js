@@ -17,7 +17,8 @@ export function stageState(stage) {
   if (stage.finished >= stage.tasks) return "finished";
   if (stage.running > 0) return "running";
   if (stage.pending > 0) return "pending";
-  return stage.failed > 0 ? "failed" : "waiting";
+  if (stage.failed > 0) return "failed";
+  return stage.over ? "not run" : "waiting";
 }
 
 const KINDS = {

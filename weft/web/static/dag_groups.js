@@ -151,7 +151,7 @@ function beside(linked, stages, parents, opened) {
 
 /** A box's counts: those of its stages together. */
 export function counted(box, stages) {
-  const sum = { tasks: 0, finished: 0, running: 0, pending: 0, failed: 0 };
-  for (const i of box.members) for (const key of Object.keys(sum)) sum[key] += stages[i][key];
+  const sum = { tasks: 0, finished: 0, running: 0, pending: 0, failed: 0, over: 0 };
+  for (const i of box.members) for (const key of Object.keys(sum)) sum[key] += stages[i][key] ?? 0;
   return sum;
 }

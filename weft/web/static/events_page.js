@@ -2,7 +2,10 @@
 
 import { addressFilters, searchBox } from "./apps_page.js";
 import { Table } from "./table.js";
-import { h, moment, plural } from "./util.js";
+import { h, moment, plural, shortName } from "./util.js";
+
+/** A phone has no columns for where it was and the rest. */
+const below = (e) => h("span", { class: "sub below" }, [e.node, e.rest].filter(Boolean).join(": "));
 
 const COLUMNS = [
   {
@@ -11,14 +14,14 @@ const COLUMNS = [
     value: (e) => e.number,
     cell: (e) => moment(e.at, e.now),
   },
-  { key: "kind", title: "What", value: (e) => e.kind, cell: (e) => e.kind },
+  { key: "kind", title: "What", value: (e) => e.kind, class: "words", cell: (e) => [e.kind, below(e)] },
   {
     key: "app",
     title: "Application",
     value: (e) => e.name || e.app,
     cell: (e) =>
       e.app
-        ? h("a", { href: `/cluster/app/${e.app}`, title: e.app }, e.name || e.app.replace(/^application_/, ""))
+        ? h("a", { href: `/cluster/app/${e.app}`, title: e.name || e.app }, shortName(e.name || e.app.replace(/^application_/, "")))
         : "–",
   },
   {
@@ -50,7 +53,7 @@ export function eventsPage({ go }) {
 
   function drawKinds() {
     const wanted = ["", ...new Set(data.events.map((e) => e.kind))].sort();
-    if ([...kind.options].map((o) => o.value).join() === wanted.join()) return;
+    if (String([...kind.options].map((o) => `:${o.value}`)) === String(wanted.map((o) => `:${o}`))) return;
     kind.replaceChildren(
       ...wanted.map((one) =>
         h("option", { value: one, selected: one === filters.get("kind") }, one || "All kinds"),
@@ -66,6 +69,7 @@ export function eventsPage({ go }) {
         (!text || `${e.app} ${e.name} ${e.node} ${e.rest}`.toLowerCase().includes(text)),
     );
     sub.textContent = `${plural(data.events.length, "event")} since these pages listen, the newest 2,000`;
+    table.empty = data.events.length ? "No event passes these filters" : "Nothing has happened since these pages listen";
     table.set(found);
   }
 

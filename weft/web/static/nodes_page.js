@@ -19,6 +19,7 @@ import {
   s,
   shortName,
   showTip,
+  timeOf,
 } from "./util.js";
 
 const CELL = 15;
@@ -88,11 +89,11 @@ function columns(types) {
         h("a", { href: `/cluster/node/${encodeURIComponent(n.name)}`, tabindex: -1, title: n.name }, shortName(n.name)),
     },
     { key: "state", title: "State", value: (n) => n.state, cell: (n) => badge(n.state) },
-    { key: "rack", title: "Rack", rank: 2, value: (n) => n.rack, cell: (n) => n.rack },
+    { key: "rack", title: "Rack", rank: 3, value: (n) => n.rack, cell: (n) => n.rack },
     {
       key: "labels",
       title: "Labels",
-      rank: 2,
+      rank: 3,
       value: (n) => n.labels.join(),
       cell: (n) => n.labels.join(", ") || "–",
     },
@@ -114,7 +115,7 @@ function columns(types) {
     {
       key: "beat",
       title: "Heard of",
-      rank: 2,
+      rank: 3,
       num: true,
       value: (n) => n.now - n.beat,
       cell: (n) => ago(n.now - n.beat),
@@ -312,7 +313,7 @@ export function nodePage({ argument, go, refresh }) {
         title: "Since",
         num: true,
         value: (r) => r.since,
-        cell: (r) => duration(r.since),
+        cell: (r) => [duration(r.since), h("span", { class: "sub clock" }, timeOf(r.now - r.since))],
       },
       {
         key: "log",
@@ -436,6 +437,7 @@ export function nodePage({ argument, go, refresh }) {
           stageName,
           container,
           since: data.now_s - start,
+          now: data.now_s,
         })),
       );
     },

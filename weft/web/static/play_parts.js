@@ -162,7 +162,7 @@ export class Jobs {
     cell.bar.title = `${parts[0]} of ${all} tasks done, ${parts[1]} running, ${parts[2]} waiting`;
     const done = ended(state);
     const { jct, submitted, final } = film.jobs[job];
-    cell.jct.textContent = !state ? "" : done ? (jct >= 0 ? `${jct.toFixed(2)} s` : "–") : `${Math.max(0, now.t - submitted).toFixed(1)} s`;
+    cell.jct.textContent = !state ? "" : done ? (jct >= 0 ? `${jct.toFixed(2)} s` : "–") : `${Math.max(0, now.t - submitted).toFixed(1)} s so far`;
     cell.jct.classList.toggle("faint", !done);
     const shown = done && final !== "SUCCEEDED" ? final : "";
     cell.state.replaceChildren(...(shown ? [badge(shown)] : []));

@@ -66,19 +66,19 @@ const item = (title, note, reasons) =>
     h("div", { class: "reasons" }, reasons),
   );
 
-/** Resource-seconds as hours: `1.2 vcore hours, 3 GB hours`. */
+/** Resource-seconds as hours: `1.2 vcore hours, 3 GB hours`; what is small in seconds. */
 export function inHours(table) {
-  return Object.entries(table)
+  const held = Object.entries(table)
     .filter(([name, value]) => value > 0 && (name === "vcores" || name === "memory_mb"))
-    .map(([name, value]) => {
-      const hours = (name === "memory_mb" ? value / 1024 : value) / 3600;
-      return `${Number(hours.toPrecision(3))} ${name === "vcores" ? "vcore" : "GB"} hours`;
-    })
+    .map(([name, value]) => (name === "memory_mb" ? ["GB", value / 1024] : ["vcore", value]));
+  const [unit, size] = held.some(([, value]) => value >= 360) ? ["hours", 3600] : ["seconds", 1];
+  return held
+    .map(([name, value]) => `${Number((value / size).toPrecision(3))} ${name} ${unit}`)
     .join(", ");
 }
 
-/** A phone has room for the first term, which mostly decides. */
-const classAt = (i) => (i > 0 ? "num rank2" : "num");
+/** A narrow window has room for the first term, which mostly decides. */
+const classAt = (i) => (i > 0 ? "num rank3" : "num");
 
 /** A contender by its number too: many jobs may have one name. */
 const named = (one, short = (text) => text) =>

@@ -28,6 +28,10 @@ const COLUMNS = [
   { key: "text", title: "What it is for", rank: 2, class: "words", value: (row) => row.text, cell: (row) => row.text },
 ];
 
+/** Where the journal is, where no store is shared. */
+const stateFolder = (settings) =>
+  settings.find((row) => row.name === "state_dir")?.value || "no folder: nothing survives a restart";
+
 export function settingsPage({ go }) {
   let rows = [];
   const filters = addressFilters(go, () => apply());
@@ -71,7 +75,7 @@ export function settingsPage({ go }) {
         ["Stands", data.standing.toLowerCase() || "–"],
         ["Began", moment(data.started_s, data.now_s)],
         ["Scheduler", data.scheduler],
-        ["State in", data.store || "its state folder, if one is set"],
+        ["State in", data.store || stateFolder(data.settings)],
       ];
       facts.replaceChildren(
         ...about.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))),

@@ -238,7 +238,7 @@ export function stagePage({ argument, more, go, refresh }) {
     const { rows, times, held, limit } = unpack(data);
     parts.app.textContent = app.name;
     parts.title.textContent = stage.name;
-    const state = stageState(stage);
+    const state = stageState({ ...stage, over: isEnded(app) });
     parts.state.replaceChildren(h("span", { class: `badge ${state}` }, state));
     const share = stage.tasks ? stage.finished / stage.tasks : 0;
     const done = `${count(stage.finished)} of ${count(stage.tasks)} tasks finished`;

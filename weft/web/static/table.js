@@ -124,6 +124,7 @@ export class Table {
       const key = this.rowKey(row);
       const cells = this.columns.map((column) => column.cell(row));
       const signature = cells
+        .flat()
         .map((c) => (c instanceof Node ? c.outerHTML : String(c)))
         .join("\u0001");
       const known = this.shown.get(key);
@@ -173,9 +174,9 @@ export class Table {
   }
 }
 
-/** Columns of rank 2 go first where there is no room. */
+/** Columns of rank 3 go first where there is no room, then those of rank 2. */
 const classOf = (column, ...more) =>
-  [...more, column.rank === 2 && "rank2"].filter(Boolean).join(" ") || null;
+  [...more, column.rank > 1 && `rank${column.rank}`].filter(Boolean).join(" ") || null;
 
 function compare(a, b) {
   if (typeof a === "number" && typeof b === "number") return a - b;

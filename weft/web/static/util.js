@@ -79,6 +79,12 @@ export function moment(at, now) {
   );
 }
 
+/** The time of day of a moment alone, "" where it has none. */
+export function timeOf(at) {
+  const date = dated(at);
+  return date ? HOUR.format(date) : "";
+}
+
 export const ago = (seconds) => (seconds < 1 ? "now" : `${duration(seconds)} ago`);
 
 /** Round moments of an axis of `span` s that is `width` wide, `apart` from each other at least. */
