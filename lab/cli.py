@@ -211,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (WeftError, PolicyError) as error:
         _fail(str(error), 1)
     except click.UsageError as error:
-        _fail(_usage(error), 2)
+        _fail(_usage(error, sys.argv[1:] if arguments is None else arguments), 2)
     except click.ClickException as error:
         _fail(error.format_message(), 1)
     except (click.Abort, KeyboardInterrupt):
@@ -233,9 +233,13 @@ def _is_plain(environment: Mapping[str, str]) -> bool:
     return bool(environment.get("NO_COLOR")) or environment.get("TERM") == "dumb"
 
 
-def _usage(error: click.UsageError) -> str:
+def _usage(error: click.UsageError, words: Sequence[str]) -> str:
     """Return one line: what is wrong, and which command's help tells more."""
-    path = error.ctx.command_path if error.ctx is not None else "weft"
+    # An option without its value is found before its command has a context.
+    known = {name for section in SECTIONS.values() for name in section}
+    path = " ".join(["weft", *(word for word in words[:1] if word in known)])
+    if error.ctx is not None:
+        path = error.ctx.command_path
     return f"{error.format_message()} ({path} --help)"
 
 

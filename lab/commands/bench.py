@@ -37,6 +37,7 @@ def bench(
     what: str, as_json: bool, quick: bool, psplib: Path | None, nodes: int | None, only: str
 ) -> None:
     """Measure one part: how fast it is, against a plain baseline kept beside it."""
+    click.echo(f"running the cases of weft bench {what}: seconds to minutes ...", err=True)
     rows: list[dict[str, object]]
     if psplib is not None:
         if what != "plan":

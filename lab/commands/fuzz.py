@@ -71,6 +71,7 @@ def fuzz(
         _check_asker(asker)
     script = Path(faults).read_text(encoding="utf-8") if faults else ""
     given = Given(preset_, pace or "", script, asker)
+    click.echo(f"running {last - first:,} seeds ...", err=True)
     began_s = time.perf_counter()
     totals: Counter[str] = Counter()
     failed: list[dict[str, Any]] = []

@@ -5,7 +5,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -330,21 +330,78 @@ def explained(explain: dict[str, Any], tasks: Sequence[str] = ()) -> list[str]:
 
     `tasks` are the names of all tasks by number: the troublesome ones are named by them.
     """
-    lines = []
-    for number, part in enumerate(explain.get("parts", []), start=1):
-        told = dict(part)
-        ranges = told.pop("troublesome_ranges", ())
-        if tasks and ranges:
-            ends = [(tasks[first], tasks[last]) for first, last in ranges[:TROUBLESOME_MAX]]
-            named = [first if first == last else f"{first} to {last}" for first, last in ends]
-            more = ["..."] if len(ranges) > TROUBLESOME_MAX else []
-            told["troublesome"] = f"{told['troublesome']} ({', '.join(named + more)})"
-        facts = ", ".join(f"{key} {_fact(value)}" for key, value in told.items())
-        lines.append(f"part {number}: {facts}")
+    lines = [
+        f"part {number}: {_part(part, tasks)}"
+        for number, part in enumerate(explain.get("parts", []), start=1)
+    ]
     for key, value in explain.items():
         if key != "parts":
-            lines.append(f"{key}: {_fact(value)}")
+            lines.append(f"{key.replace('_', ' ')}: {_fact(value)}")
     return lines or ["this planner makes no choice among schedules"]
+
+
+# Graphene places the troublesome tasks first and then what stands to them as its letter says.
+_LETTERS = {
+    "S": "those that no order binds to them",
+    "P": "those that come before them",
+    "C": "those that come after them",
+}
+_RULES = {"longest": "the longest task", "cp": "the longest path"}
+_LISTS = {"bfs": "breadth first", "critical_path": "longest path first"}
+
+
+def _part(part: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Return what won in a part of the DAG, in words."""
+    tasks = part.get("tasks", 0)
+    told = [f"{tasks} task{'s' if tasks > 1 else ''}"] if tasks else []
+    if part.get("bypass") or part.get("frag") == "bypass":
+        told.append("placed in one pass, as a search can gain nothing or was not wanted")
+    elif "list" in part:
+        name = _LISTS.get(part["list"], part["list"])
+        told.append(f"the list schedule, {name}, was the shortest")
+    elif "troublesome" in part:
+        told += _searched(part, names)
+    if "span_s" in part:
+        bound_s = part.get("bound_s", 0.0)
+        told.append(f"{part['span_s']:.4g} s" + (f", at least {bound_s:.4g} s" if bound_s else ""))
+    told += [f"{key.replace('_', ' ')} {_fact(part[key])}" for key in part if key not in _WORDED]
+    return "; ".join(told)
+
+
+# What `_part` and `_searched` tell in words.
+_WORDED = {
+    *("tasks", "bypass", "list", "long_at_least", "frag_at_most", "frag", "rule", "troublesome"),
+    *("troublesome_share", "troublesome_work_share", "troublesome_ranges", "order", "heading"),
+    *("span_s", "bound_s"),
+}
+
+
+def _searched(part: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Return which tasks were troublesome, and in which order the others were placed."""
+    which = ""
+    ranges = part.get("troublesome_ranges", ())
+    if names and ranges:
+        ends = [(names[first], names[last]) for first, last in ranges[:TROUBLESOME_MAX]]
+        named = [first if first == last else f"{first} to {last}" for first, last in ends]
+        which = f" ({', '.join([*named, *(['...'] if len(ranges) > TROUBLESOME_MAX else [])])})"
+    share = part.get("troublesome_work_share")
+    told = f"troublesome: {part['troublesome']}{which}"
+    told += f" with {share:.0%} of the work" if share is not None else ""
+    limits = []
+    if (long := part.get("long_at_least")) is not None:
+        limits.append(f"last at least {_fact(long)} of the longest task")
+    if (frag := part.get("frag_at_most")) is not None:
+        limits.append(f"use at most {_fact(frag)} of the machines while they run")
+    told += f", as they {' or '.join(limits)}" if limits else ""
+    found = [told]
+    if order := part.get("order"):
+        rest = ", then ".join(_LETTERS[letter] for letter in order if letter in _LETTERS)
+        found.append(f"they are placed first, then {rest} ({order})")
+    if heading := part.get("heading"):
+        found.append(f"from the {'start onward' if heading == 'forward' else 'end backward'}")
+    if rule := part.get("rule"):
+        found.append(f"of what is ready {_RULES.get(rule, rule)} goes first")
+    return found
 
 
 def _fact(value: Any) -> str:

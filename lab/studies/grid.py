@@ -89,6 +89,12 @@ def read_grid(path: Path) -> Grid:
     for key in ("workloads", "clusters"):
         read[key] = tuple([_beside(path, value) for value in read[key]])
     read["schedulers"] = tuple([_scheduler(path, value) for value in read["schedulers"]])
+    for key, least in (("seeds", 0), ("loads", 0.0)):
+        for value in data.get(key, ()):
+            number = isinstance(value, int if key == "seeds" else int | float)
+            if not number or isinstance(value, bool) or value < least:
+                expected = "whole numbers from 0" if key == "seeds" else "numbers above 0"
+                raise InputError(f"{path}: {key}", f"expected {expected}, got {value!r}")
     read["loads"] = tuple(float(v) for v in read.get("loads", (1.0,)))
     read["seeds"] = tuple(int(v) for v in read.get("seeds", (0,)))
     read["options"] = tuple(

@@ -587,7 +587,6 @@ def test_a_phone_has_what_tells_rows_apart_and_every_tab(page: Any, served: Serv
     expect_rows(page, 25)
     first = page.locator("tbody tr").first
     assert first.get_by_text("0500", exact=True).is_visible()
-    assert first.locator(".below.when").is_visible()
     tabs = page.locator("nav a")
     edges = [tabs.nth(i).bounding_box() for i in range(tabs.count())]
     assert all(box["x"] >= 0 and box["x"] + box["width"] <= PHONE[0] for box in edges)

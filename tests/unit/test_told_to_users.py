@@ -1,6 +1,7 @@
 """What commands tell their users: what is missing, what was chosen, where and when."""
 
 import re
+import socket
 import subprocess
 import sys
 from datetime import datetime, timedelta
@@ -14,17 +15,17 @@ from click.testing import CliRunner
 import lab.bench.dask
 import lab.bench.live
 import lab.bench.sim
-from lab.cli import weft
+from lab.cli import main, weft
 from lab.commands.plan import explained
 from lab.studies import grid
 from lab.studies.grid import read_grid
 from rm.ledger.asks import AskRows
 from rm.ledger.ledger import AppColumns, NodeColumns, QueueColumns, UserColumns
 from testkit.manager import Rig
-from weft.client import show
+from weft.client import local, show
 from weft.client.commands_local import _settings
 from weft.client.logs import Wanted, print_logs
-from weft.model.errors import InputError
+from weft.model.errors import InputError, WeftError
 from weft.model.extras import MissingExtraError
 from weft.protocol.requests import ContainerReport
 
@@ -46,7 +47,45 @@ def test_the_troublesome_tasks_are_named() -> None:
     part = {"tasks": 5, "troublesome": 3, "troublesome_ranges": [[1, 2], [4, 4]]}
     names = [f"a[{n}]" for n in range(5)]
     (line,) = explained({"parts": [part]}, names)
-    assert line == "part 1: tasks 5, troublesome 3 (a[1] to a[2], a[4])"
+    assert line == "part 1: 5 tasks; troublesome: 3 (a[1] to a[2], a[4])"
+
+
+def test_a_missing_value_names_the_help_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, wanted in ((["submit", "--queue"], "weft submit"), (["--nothing"], "weft")):
+        with pytest.raises(SystemExit):
+            main(words)
+        assert capsys.readouterr().err.endswith(f"({wanted} --help)\n")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("seeds", "-1"), ("seeds", "a"), ("loads", "-0.5"), ("loads", "true")]
+)
+def test_a_wrong_value_of_a_grid_names_file_and_key(tmp_path: Path, key: str, value: str) -> None:
+    file = tmp_path / "grid.yaml"
+    text = "workloads: [j], clusters: [2x4vcores], schedulers: [fifo]"
+    file.write_text(f"{{{text}, {key}: [{value}]}}")
+    with pytest.raises(InputError, match=f"grid.yaml: {key}: expected .*numbers"):
+        read_grid(file)
+
+
+def test_a_port_in_use_is_said_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setitem(local.PORTS, "rm", (port, 0))
+        cluster = local.LocalCluster(local.LocalSettings(nodes=1, fixed_ports=True))
+        with pytest.raises(WeftError, match=f"port {port} is in use, .*--any-ports"), cluster:
+            pass
+    assert not cluster.processes
+
+
+def test_long_commands_say_at_once_that_they_run() -> None:
+    for words, wanted in (
+        (["fuzz", "--seeds", "3:4"], "running 1 seeds ...\n"),
+        (["bench", "codec", "--psplib", "."], "running the cases of weft bench codec"),
+    ):
+        assert CliRunner().invoke(weft, words).stderr.startswith(wanted)
 
 
 def test_the_files_of_a_grid_are_found_beside_it(

@@ -194,6 +194,12 @@ class LocalCluster:
             raise InputError("--members", "of several managers each are started host by host")
         if self._nm_count() < members:
             raise InputError("--members", f"{members} want as many nodes: there are fewer")
+        port = PORTS["rm"][0]
+        if self.settings.fixed_ports and not _is_free(port):
+            raise WeftError(
+                f"port {port} is in use, perhaps by another cluster: `weft down` ends one that was "
+                "detached, --any-ports takes free ports"
+            )
         self._hold()
         # All start at once, and find each other by files that have their addresses.
         self._start_etcd()
