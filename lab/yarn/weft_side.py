@@ -351,18 +351,8 @@ class Loop:
                 )
             )
         attempt = self._attempts[told["id"]]
-        # A call fails as a whole in which one request is too large or of a label that is barred.
-        if asks and not any(self._is_refused(attempt, ask) for ask in asks):
+        if asks:
             self._hear(self._tell(self._call(attempt, tuple(asks))))
-
-    def _is_refused(self, attempt: AttemptId, ask: Ask) -> bool:
-        books = self.manager.books
-        queue = books.apps[app_of_attempt(attempt)].queue
-        if books.queues.specs[queue][1].labels.get(ask.label) == (0.0, 0.0):
-            return True
-        most = books.queues.max_allocation[queue]
-        named = zip(books.types.names, ask.demand, strict=True)
-        return any(amount > most.get(name, amount) for name, amount in named)
 
     def _in_order(self, rows: list[Row]) -> list[Row]:
         """Return a heartbeat's grants as they were decided: masters are told after all others."""

@@ -15,7 +15,7 @@ from rm.state.lifecycle import (
     RmContainerState,
     RmNodeState,
 )
-from rm.state.records import App, Attempt
+from rm.state.records import App, Attempt, Owed
 from weft.model.dag import Floats
 from weft.model.ids import (
     AttemptId,
@@ -30,6 +30,7 @@ from weft.protocol.effects import Send
 from weft.protocol.facts import Remark
 from weft.protocol.messages import (
     Ask,
+    AsksRefused,
     AttemptStopped,
     Container,
     ContainerEnd,
@@ -41,6 +42,8 @@ from weft.protocol.messages import (
 from weft.protocol.record import changed
 
 _RUNNING: Final = AttemptState.RUNNING
+# The share and the maximum of a label that a queue may not use.
+BARRED: Final = (0.0, 0.0)
 _UNTOLD: Final = RmContainerState.ALLOCATED
 _TOLD: Final = CONTAINER.next(RmContainerState.ALLOCATED, ContainerEvent.ACQUIRED)
 # A task may have one container pending and another for a copy of it.
@@ -51,17 +54,16 @@ OPEN_JOB_ASKED_MAX = 100_000
 GIVEN_BACK_MAX = 10_000
 # An attempt has so many asks, as those of before stay.
 ASKS_PER_TASK, ASKS_MIN = 8, 1_000
-# An answer has containers, ends, addresses and racks of nodes, and notices of preemption; MACHINES
-# is owed as None.
-Owed = Container | ContainerEnd | Preemption | None
+# An answer has containers, ends, addresses and racks of nodes, notices of preemption, and refusals.
 Told = tuple[
     tuple[Container, ...],
     tuple[ContainerEnd, ...],
     tuple[tuple[NodeId, str], ...],
     tuple[tuple[NodeId, str], ...],
     tuple[Preemption, ...],
+    tuple[AsksRefused, ...],
 ]
-_NOTHING: Final[Told] = ((), (), (), (), ())
+_NOTHING: Final[Told] = ((), (), (), (), (), ())
 # Share and headroom are told every so many answers, although unchanged.
 _ANSWERS_PER_REPEAT = 8
 
@@ -83,7 +85,7 @@ def asked(books: Books, event: ContainersAsked) -> None:
         attempt.outbox.acknowledge(event.acks)
     if not books.settings.lossless:
         attempt.acks.append(event.request_id)
-    for ask in event.asks:
+    for ask in _taken(books, attempt, event):
         _ask(books, attempt, ask, event.request_id)
     for number in event.releases:
         holding = attempt.holdings.get(number)
@@ -126,7 +128,7 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
     if lossless and not (items or new_share or new_headroom):
         return
     told = _by_kind(books, attempt, items) if items else _NOTHING
-    containers, ended, addresses, racks, notices = told
+    containers, ended, addresses, racks, notices, refused = told
     # An answer may be lost, so what the last one said is not relied on.
     again = number % _ANSWERS_PER_REPEAT == 0
     answer = ContainersGranted(
@@ -140,6 +142,7 @@ def answer_attempt(books: Books, attempt: Attempt) -> None:
         addresses,
         racks=racks,
         preempt=notices,
+        refused=refused,
     )
     if books.early and None in items:
         machines, speeds, labels = machines_of(books)
@@ -154,6 +157,7 @@ def _by_kind(books: Books, attempt: Attempt, items: list[Owed]) -> Told:
     containers: list[Container] = []
     ended: list[ContainerEnd] = []
     notices: list[Preemption] = []
+    refused: list[AsksRefused] = []
     addresses: dict[NodeId, str] = {}
     racks: dict[NodeId, str] = {}
     nodes, held = books.nodes, attempt.holdings.by_id
@@ -172,6 +176,8 @@ def _by_kind(books: Books, attempt: Attempt, items: list[Owed]) -> Told:
                 run.state = _TOLD
         elif isinstance(item, ContainerEnd):
             ended.append(item)
+        elif isinstance(item, AsksRefused):
+            refused.append(item)
         elif item is not None:
             # MACHINES is None, and comes with the answer itself.
             notices.append(item)
@@ -181,6 +187,7 @@ def _by_kind(books: Books, attempt: Attempt, items: list[Owed]) -> Told:
         tuple(addresses.items()),
         tuple(racks.items()),
         tuple(notices),
+        tuple(refused),
     )
 
 
@@ -243,14 +250,30 @@ def current(books: Books, number: AttemptId) -> Attempt | None:
     return None
 
 
+def _taken(books: Books, attempt: Attempt, event: ContainersAsked) -> tuple[Ask, ...]:
+    """Return a request's asks; none where an open master's has one that can never be granted.
+
+    So YARN fails the whole call (`RMServerUtils.normalizeAndValidateRequests`). The jobs whose
+    masters are Weft's own were checked when they were submitted.
+    """
+    if attempt.app.job.master is not None:
+        for ask in event.asks:
+            if reason := _never_granted(books, attempt, ask):
+                asks = tuple([one.ask_id for one in event.asks])
+                refusal = AsksRefused(event.request_id, asks, reason)
+                attempt.outbox.put((event.request_id, "refused"), refusal)
+                return ()
+    return event.asks
+
+
 def _ask(books: Books, attempt: Attempt, ask: Ask, request_id: int) -> None:
     """Bring an ask up to date; an older message than the last one about it is dropped."""
-    too_large = _too_large(books, attempt, ask)
+    never = _never_granted(books, attempt, ask)
     if len(ask.demand) == len(books.types):
         fit = books.matcher.normalised(books.types, ask.demand)
         ask = ask if fit == ask.demand else changed(ask, demand=fit)
     entry = attempt.entries.get(ask.ask_id)
-    problem = too_large or _problem_of(books, attempt, ask, entry)
+    problem = never or _problem_of(books, attempt, ask, entry)
     if problem:
         text = f"refused ask {ask.ask_id}: {problem}"
         books.note(Remark("warning", text, (("attempt", str(attempt.attempt_id)),)))
@@ -280,14 +303,20 @@ def _ask(books: Books, attempt: Attempt, ask: Ask, request_id: int) -> None:
     books.matching.changed()
 
 
-def _too_large(books: Books, attempt: Attempt, ask: Ask) -> str:
-    """Return why an ask is larger than a container of its queue may be; empty: it is not."""
+def _never_granted(books: Books, attempt: Attempt, ask: Ask) -> str:
+    """Return why its queue never has what an ask wants beyond what it got; empty: it may."""
     if len(ask.demand) != len(books.types):
         return f"{len(ask.demand)} resources, not {len(books.types)}"
-    for name, most in books.queues.max_allocation[attempt.app.queue].items():
+    entry = attempt.entries.get(ask.ask_id)
+    if ask.total <= (0 if entry is None else entry.granted):
+        return ""
+    tree, queue = books.queues, attempt.app.queue
+    if tree.specs[queue][1].labels.get(ask.label) == BARRED:
+        return f"{tree.paths[queue]} has no access to nodes of the label {ask.label!r}"
+    for name, most in tree.max_allocation[queue].items():
         amount = ask.demand[books.types.names.index(name)] if name in books.types.names else 0.0
         if amount > most * (1 + TOLERANCE):
-            return f"more {name} than the {most:g} of a container in its queue"
+            return f"more {name} than the {most:g} of a container in {tree.paths[queue]}"
     return ""
 
 

@@ -19,7 +19,13 @@ from weft.model.dag import Floats
 from weft.model.ids import AppId, AttemptId, ContainerId, NodeId
 from weft.model.job import Job
 from weft.model.resources import Vector
-from weft.protocol.messages import Container, ContainerEnd, MasterLaunch, Preemption
+from weft.protocol.messages import (
+    AsksRefused,
+    Container,
+    ContainerEnd,
+    MasterLaunch,
+    Preemption,
+)
 from weft.protocol.outbox import Outbox
 from weft.protocol.record import slotted
 
@@ -27,6 +33,8 @@ ENDED_SHOWN_MAX = 200
 # This is `Node.settled_at` where it is no version: a match there may yield something though nothing
 # changed, or there was none since the node came.
 AGAIN, NEVER = -1, -2
+# What a master may be owed; MACHINES is owed as None.
+Owed = Container | ContainerEnd | Preemption | AsksRefused | None
 
 
 @slotted
@@ -256,8 +264,9 @@ class Attempt:
         self.state = AttemptState.NEW
         # A grant's key is the container's number, an end's the same below zero, that of a task's
         # end inside a reusable container (number, stage, task, attempt), that of a notice of
-        # preemption (number, -1). MACHINES has None, and they are told as they are then.
-        self.outbox: Outbox[Any, Container | ContainerEnd | Preemption | None] = outbox
+        # preemption (number, -1), that of a refusal (request, "refused"). MACHINES has None, and
+        # they are told as they are then.
+        self.outbox: Outbox[Any, Owed] = outbox
         self.master: Holding | None = None
         self.master_id: ContainerId = 0
         self.holdings = holdings

@@ -11,8 +11,16 @@ from testkit.manager import Rig
 from testkit.matching import VIEWING
 from weft.model.ids import app_of_attempt
 from weft.model.job import Job, MasterSpec
+from weft.model.queues import QueueSpec, queues_from_dict
 from weft.protocol.messages import Ask, AttemptFinished, ContainersGranted, NodeAnswered
-from weft.protocol.requests import Explain, GetApplication, KillApplication
+from weft.protocol.requests import (
+    Explain,
+    GetApplication,
+    KillApplication,
+    MoveApplication,
+    QueuesSet,
+    SetQueues,
+)
 
 OPEN = Job("spark", (), kind="SPARK", master=MasterSpec({"vcores": 1.0}, ("run",), max_attempts=1))
 
@@ -146,3 +154,50 @@ def test_a_strict_ask_goes_to_the_places_that_it_names_only(matcher: str) -> Non
     assert rig.manager.books.rows.strict
     spread(rig, master, replace(there, total=2), replace(nowhere, total=0))
     assert not rig.manager.books.rows.strict
+
+
+def queues(memory_mb: float) -> QueueSpec:
+    """Two queues; the first one's containers have so much, and it may not use gpu nodes."""
+    small = {
+        "max_allocation": {"memory_mb": memory_mb},
+        "labels": {"gpu": {"capacity": 0, "max_capacity": 0}},
+    }
+    return queues_from_dict({"root": {"a": small, "b": {}}})
+
+
+def refusals(rig: Rig, master: FakeMaster, *asks: Ask) -> list[tuple[tuple[int, ...], str]]:
+    """What a call's answer says was refused."""
+    heard = sent(rig.allocate(master, *asks), ContainersGranted)
+    return [(one.asks, one.reason) for answer in heard for one in answer.refused]
+
+
+@pytest.mark.parametrize(
+    ("never", "why"),
+    [
+        (ask(2, 1, (1.0, 4096.0)), "more memory_mb than the 2048 of a container in root.a"),
+        (ask(2, 1, label="gpu"), "root.a has no access to nodes of the label 'gpu'"),
+        (ask(2, 1, (1.0,)), "1 resources, not 2"),
+    ],
+)
+def test_a_call_fails_as_a_whole_where_a_request_can_never_be_granted(never: Ask, why: str) -> None:
+    rig = Rig("yarn", queues=queues(2048.0))
+    rig.add_node("n1")
+    master = rig.start(replace(OPEN, queue="a"))
+    assert refusals(rig, master, ask(1, 3), never) == [((1, 2), why)]
+    assert not rig.manager.books.rows.live, "none of the call's requests is taken"
+    assert refusals(rig, master) == [], "said once, as the call's answer came"
+    assert refusals(rig, master, ask(1, 3)) == []
+    assert rig.manager.books.rows.live == 1
+
+
+def test_what_is_wanted_no_more_may_be_too_large_by_now() -> None:
+    rig = Rig("yarn", queues=queues(4096.0))
+    rig.add_node("n1")
+    master = rig.start(replace(OPEN, queue="a"))
+    large = ask(1, 3, (1.0, 4096.0))
+    assert refusals(rig, master, large) == []
+    assert isinstance(rig.ask_manager(SetQueues(queues(2048.0))), QueuesSet)
+    assert refusals(rig, master, replace(large, total=0)) == []
+    assert not rig.manager.books.rows.live
+    rig.ask_manager(MoveApplication(app_of_attempt(master.attempt_id), "b"))
+    assert refusals(rig, master, large) == [], "the other queue's containers may be as large"

@@ -10,6 +10,7 @@ from testkit.hadoop import FakeManager, foreign_master
 from weft.model.ids import container_id
 from weft.protocol.messages import (
     Ask,
+    AsksRefused,
     Container,
     ContainerEnd,
     ContainersGranted,
@@ -133,6 +134,24 @@ def test_a_call_with_a_request_that_no_node_holds_is_refused_as_a_whole() -> Non
         assert not beats.asks()
         await beats.beat(asks=[row("*", 1, memory=most)])
         assert [ask.total for ask in beats.asks()] == [1]
+
+    talk(conversation)
+
+
+def test_a_call_that_the_manager_refuses_fails_and_its_requests_wait_no_more() -> None:
+    async def conversation(beats: Beats) -> None:
+        await beats.beat(asks=[row("*", 3)])
+        (ask,) = beats.asks()
+        refused = (AsksRefused(7, (ask.ask_id,), "more than its queue has"),)
+        for number in (90, 91):
+            beats.master.hear(ContainersGranted(beats.master.attempt, number, refused=refused))
+        with pytest.raises(HadoopError, match="Invalid resource request! more than its queue has"):
+            await beats.beat()
+        await beats.beat()
+        resync = ContainersGranted(beats.master.attempt, 0, resync=True, epoch=1)
+        beats.master.hear(resync)
+        await beats.beat()
+        assert not sum(ask.total for ask in beats.asks()[1:]), "the next manager is asked for none"
 
     talk(conversation)
 

@@ -424,6 +424,15 @@ class AttemptAccepted:
 
 
 @record
+class AsksRefused:
+    """An open master's request of which no ask was taken, as one of them can never be granted."""
+
+    request_id: int
+    asks: tuple[int, ...]
+    reason: str
+
+
+@record
 class ContainersGranted:
     """`allocate`'s answer, or a push in prompt pace.
 
@@ -451,6 +460,7 @@ class ContainersGranted:
     machines: tuple[tuple[Vector, int], ...] = ()
     speeds: tuple[float, ...] = ()
     labels: tuple[tuple[str, ...], ...] = ()
+    refused: tuple[AsksRefused, ...] = ()
 
 
 @record

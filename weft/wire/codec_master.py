@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from weft.protocol.messages import (
     Ask,
+    AsksRefused,
     AskType,
     AttemptAccepted,
     AttemptFinished,
@@ -244,6 +245,8 @@ def _fill_granted(to: pb.AllocateResponse, message: ContainersGranted) -> None:
     to.speeds.extend(message.speeds)
     for names in message.labels:
         to.labels.add(names=names)
+    for one in message.refused:
+        to.refused.add(request_id=one.request_id, asks=one.asks, reason=one.reason)
 
 
 def _decode_container(item: pb.Container) -> Container:
@@ -267,6 +270,7 @@ def _decode_granted(item: pb.AllocateResponse) -> ContainersGranted:
         tuple([(tuple(m.capacity), m.count) for m in item.machines]),
         tuple(item.speeds),
         tuple([tuple(each.names) for each in item.labels]),
+        tuple([AsksRefused(r.request_id, tuple(r.asks), r.reason) for r in item.refused]),
     )
 
 

@@ -594,6 +594,7 @@ class AllocateResponse(_message.Message):
     MACHINES_FIELD_NUMBER: _builtins.int
     SPEEDS_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.int
     response_id: _builtins.int
     resync: _builtins.bool
@@ -638,6 +639,8 @@ class AllocateResponse(_message.Message):
     def labels(self) -> _containers.RepeatedCompositeFieldContainer[Global___Labels]:
         """of each of `machines`; none: no node has any"""
 
+    @_builtins.property
+    def refused(self) -> _containers.RepeatedCompositeFieldContainer[Global___AsksRefused]: ...
     def __init__(
         self,
         *,
@@ -656,14 +659,43 @@ class AllocateResponse(_message.Message):
         machines: _abc.Iterable[Global___MachineCount] | None = ...,
         speeds: _abc.Iterable[_builtins.float] | None = ...,
         labels: _abc.Iterable[Global___Labels] | None = ...,
+        refused: _abc.Iterable[Global___AsksRefused] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "addresses", b"addresses", "attempt_id", b"attempt_id", "containers", b"containers", "ended", b"ended", "epoch", b"epoch", "headroom", b"headroom", "labels", b"labels", "machines", b"machines", "preempt", b"preempt", "racks", b"racks", "response_id", b"response_id", "resync", b"resync", "share", b"share", "speeds", b"speeds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "addresses", b"addresses", "attempt_id", b"attempt_id", "containers", b"containers", "ended", b"ended", "epoch", b"epoch", "headroom", b"headroom", "labels", b"labels", "machines", b"machines", "preempt", b"preempt", "racks", b"racks", "refused", b"refused", "response_id", b"response_id", "resync", b"resync", "share", b"share", "speeds", b"speeds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AllocateResponse: _TypeAlias = AllocateResponse  # noqa: Y015
+
+@_typing.final
+class AsksRefused(_message.Message):
+    """An open master's request of which no ask was taken, as one of them can never be granted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ASKS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.int
+    reason: _builtins.str
+    @_builtins.property
+    def asks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.int = ...,
+        asks: _abc.Iterable[_builtins.int] | None = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asks", b"asks", "reason", b"reason", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AsksRefused: _TypeAlias = AsksRefused  # noqa: Y015
 
 @_typing.final
 class Preemption(_message.Message):

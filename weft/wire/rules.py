@@ -265,6 +265,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "count": MANY,
     },
     messages.Preemption: {"container_id": CONTAINER, "by_s": MOMENT},
+    messages.AsksRefused: {"request_id": ID, "asks": IDS, "reason": TEXT},
     messages.TaskLaunch: {
         "container_id": FIRST,
         "stage": STAGE,
@@ -385,6 +386,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "machines": _row(DEMAND, COUNT),
         "speeds": _list(SPEED),
         "labels": _list(LABELS),
+        "refused": _list(messages.AsksRefused),
     },
     messages.AttemptUnregistered: {"attempt_id": ATTEMPT},
     messages.AttemptStopped: {"attempt_id": ATTEMPT, "reason": TEXT},

@@ -142,6 +142,11 @@ class RequestTable:
         )
         request.racks = tuple(name for name, loose in racks if loose or not strict)
 
+    def refuse(self, ask_id: int) -> None:
+        """Take no more of a request as wanted: the manager refused the call that it came with."""
+        if (request := self._by_id.get(ask_id)) is not None:
+            request.outstanding = 0
+
     def granted(self, ask_id: int) -> Request | None:
         """Count a container that the manager granted; None: asked for in an earlier life."""
         request = self._by_id.get(ask_id)

@@ -30,7 +30,13 @@ from weft.protocol.outbox import Outbox
 from weft.yarn import hadoop_pb2 as pb
 from weft.yarn import translate
 from weft.yarn.asks import Expected, Request, RequestTable, norm
-from weft.yarn.errors import invalid_master_request, no_attempt, not_registered, server_error
+from weft.yarn.errors import (
+    invalid_master_request,
+    invalid_resource_request,
+    no_attempt,
+    not_registered,
+    server_error,
+)
 from weft.yarn.stages import Left, parts
 from weft.yarn.tokens import TokenKeeper, token
 
@@ -112,6 +118,8 @@ class ForeignMaster:
         self._registration: AttemptRegistered | None = None
         self._epoch = 0
         self._stop_reason = ""
+        # Why the manager took no ask of the newest request that it refused.
+        self._refusal, self._refused_request = "", 0
         self._progress = 0.0
         self._stages_left: Sequence[Left] | None = None
         self._task_cores_by_profile: Mapping[int, float] = {}
@@ -299,6 +307,13 @@ class ForeignMaster:
             self._unhanded_grants.append((item.container_id, item.node_id, request))
             self._news.set()
         self._unsent_preemption_warnings.update(notice.container_id for notice in message.preempt)
+        for one in message.refused:
+            # It is said again until its answer is acknowledged.
+            if one.request_id > self._refused_request:
+                self._refusal, self._refused_request = one.reason, one.request_id
+                for ask_id in one.asks:
+                    self._asks.refuse(ask_id)
+                self._news.set()
         for end in message.ended:
             if -end.container_id not in self._seen:
                 self._seen.add(-end.container_id)
@@ -313,6 +328,7 @@ class ForeignMaster:
         again = self._registration
         self._send(AttemptRegistered(self.attempt, again.address, held, again.tracking_url))
         self._outbox = Outbox(3.0)
+        self._refused_request = 0
         self._acks.clear()
         for ask in self._asks.renumber():
             self._outbox.put(ask.ask_id, ask)
@@ -338,6 +354,9 @@ class ForeignMaster:
                 await asyncio.wait_for(self._news.wait(), FIRST_GRANTS_WAIT_S)
         if self._stop_reason:
             raise no_attempt(f"{self._name()}: {self._stop_reason}")
+        if self._refusal:
+            refusal, self._refusal = self._refusal, ""
+            raise invalid_resource_request(f"Invalid resource request! {refusal}")
 
     # -- answers -----------------------------------------------------------------------------------
 
