@@ -818,6 +818,34 @@ def test_what_is_wrong_is_said(read, text, says):
         read(text)
 
 
+def test_numbers_are_read_as_java_reads_them(read):
+    def settings(half, many, part):
+        found = read(
+            xml(
+                **{
+                    P + "root.queues": "a,b",
+                    P + "root.a.capacity": half,
+                    P + "root.b.capacity": 50,
+                    P + "root.b.maximum-applications": many,
+                    P + "root.b.maximum-am-resource-percent": part,
+                }
+            )
+        )
+        return found.queues
+
+    plain = settings("50", "16", "0.5")
+    assert plain["b"]["max_applications"] == 16
+    for half, many, part in (
+        ("5e1", "0x10", ".5f"),
+        ("50.", "0X10", "5E-1d"),
+        ("0.5e+2f", 16, 0.5),
+    ):
+        assert settings(half, many, part) == plain
+    for wrong in ("1_0", "0b1", "inf", "nan", "5 0", "f"):
+        with pytest.raises(InputError, match="maximum-applications: expected a number"):
+            settings("50", wrong, "0.5")
+
+
 def test_the_command_writes_a_cluster_that_loads(tmp_path):
     (tmp_path / "q.xml").write_text(
         xml(

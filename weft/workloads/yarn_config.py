@@ -17,7 +17,8 @@ from weft.model.errors import InputError
 from weft.workloads.yarn_fair import fair_limits, fair_queues
 from weft.workloads.yarn_placement import capacity_placement, fair_placement
 from weft.workloads.yarn_properties import CAPACITY, FAIR, PREEMPTION, Noted, why_left_out
-from weft.workloads.yarn_queues import capacity_queues, read_number, read_switch
+from weft.workloads.yarn_queues import capacity_queues
+from weft.workloads.yarn_words import read_number, read_switch
 
 BYTES_MAX = 64 * 2**20
 _VARIABLE = re.compile(r"\$\{([^}$\s]+)\}")

@@ -11,7 +11,8 @@ from xml.etree.ElementTree import Element
 
 from weft.model.errors import InputError
 from weft.workloads.yarn_properties import FAIR
-from weft.workloads.yarn_queues import check_depth, read_number, read_switch
+from weft.workloads.yarn_queues import check_depth
+from weft.workloads.yarn_words import read_number, read_switch
 
 _TYPES = {
     "memory": "memory_mb",

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from weft.model.errors import InputError
+from weft.workloads.yarn_words import FLOAT, read_number
 
 # AbstractParentQueue and CapacitySchedulerConfiguration go by these.
 SUM_TOLERANCE = 5e-4
@@ -17,7 +18,7 @@ WEIGHT_MAX = 10_000.0
 PERCENT, WEIGHT, AMOUNTS = "a percentage", "a weight", "amounts"
 
 _WEIGHT = re.compile(r"(-?\d+(?:\.\d+)?)\s*w")
-_PERCENT = re.compile(r"(-?\d+(?:\.\d+)?)\s*%?")
+_PERCENT = re.compile(rf"({FLOAT})\s*%?")
 _AMOUNTS = re.compile(r"\[([\w.,\-=\s/]+)\]")
 _AMOUNT = re.compile(r"([\w./-]+)\s*=\s*(\d+)([A-Za-z]*)")
 _NAMES = {"memory": "memory_mb", "vcores": "vcores"}
@@ -67,13 +68,13 @@ def read_capacity(text: str, place: str, known: Amounts) -> Said:
         if number < 0 or number > WEIGHT_MAX:
             raise InputError(place, f"a weight is from 0 to {WEIGHT_MAX:g}, got {text!r}")
         return Said(WEIGHT, number)
+    if (amounts := read_amounts(text, place, known)) is not None:
+        return Said(AMOUNTS, amounts=amounts)
     if percent := _PERCENT.fullmatch(text.strip()):
-        number = float(percent[1])
+        number = read_number(percent[1], place)
         if not 0 <= number <= 100:
             raise InputError(place, f"expected a percentage from 0 to 100, got {text!r}")
         return Said(PERCENT, number / 100)
-    if (amounts := read_amounts(text, place, known)) is not None:
-        return Said(AMOUNTS, amounts=amounts)
     raise InputError(place, f"expected a percentage, a weight or amounts, got {text!r}")
 
 
@@ -100,7 +101,7 @@ def read_maximum(text: str, place: str) -> float:
     percent = _PERCENT.fullmatch(text.strip())
     if percent is None:
         raise InputError(place, f"expected a percentage or amounts, got {text!r}")
-    number = float(percent[1])
+    number = read_number(percent[1], place)
     return 1.0 if number < 0 else min(number / 100, 1.0)
 
 

@@ -20,6 +20,7 @@ from weft.workloads.yarn_modes import (
     whole,
 )
 from weft.workloads.yarn_properties import CAPACITY, Noted, why_left_out
+from weft.workloads.yarn_words import read_number
 
 # Queues may lie so deep below each other.
 DEPTH_MAX = 50
@@ -456,21 +457,3 @@ def _totals(nodes: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
             for name, amount in node["capacity"].items():
                 total[name] = total.get(name, 0.0) + amount * node.get("count", 1)
     return totals
-
-
-def read_switch(value: str, place: str) -> bool:
-    """Read true or false; raises InputError."""
-    if value.lower() not in ("true", "false"):
-        raise InputError(place, f"expected true or false, got {value!r}")
-    return value.lower() == "true"
-
-
-def read_number(value: Any, place: str) -> float:
-    """Read a finite number; raises InputError."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise InputError(place, f"expected a number, got {value!r}") from None
-    if not abs(number) < 2**53:
-        raise InputError(place, f"expected a number, got {value!r}")
-    return number
