@@ -207,6 +207,8 @@ public final class Driver {
   }
 
   private void prepare() throws Exception {
+    // Else the largest node bounds a request only ten seconds after the JVM's start, by its clock.
+    conf.set("yarn.resourcemanager.work-preserving-recovery.scheduling-wait-ms", "0");
     scenario.get("configuration").fields().forEachRemaining(e -> conf.set(e.getKey(), e.getValue().asText()));
     fair = conf.get("yarn.resourcemanager.scheduler.class", "").contains("Fair");
     if (scenario.has("labels")) {

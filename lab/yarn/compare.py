@@ -97,15 +97,16 @@ def until_a_master_dies(case: Case, yarn: dict[str, Any]) -> tuple[Case, dict[st
     return replace(case, data={**case.data, "rounds": end}), cut
 
 
-def compare(path: Path, yarn: dict[str, Any]) -> tuple[Tally, str]:
-    """Compare one scenario; return the tally and a line about it."""
+def compare(path: Path, yarn: dict[str, Any]) -> tuple[Tally, str, bool]:
+    """Compare one scenario; return the tally, a line about it, whether it runs freely the same."""
     case = read_case(path)
     case, yarn = until_a_master_dies(case, yarn)
     free = Loop(case).run()
     same, most = same_freely(yarn, free), max(len(yarn["grants"]), len(free.grants))
     kept = [tuple(row) for row in yarn["reserved_after"]] == free.reserved_after
     taken = in_rounds(yarn["preemptions"]) == in_rounds(free.preemptions)
-    if same == most and kept and taken:
+    alike_freely = same == most and kept and taken
+    if alike_freely:
         count = most + len(yarn["reservations"]) + len(yarn["preemptions"])
         tally = Tally(count, count)
     elif case.preset.matcher == "yarn":
@@ -120,7 +121,9 @@ def compare(path: Path, yarn: dict[str, Any]) -> tuple[Tally, str]:
     line = f"{path.stem:40s} {tally.identical:7d} of {tally.decisions:7d}  freely {same} of {most}"
     if tally.first:
         line += f"  first: {tally.first}"
-    return tally, line
+    elif not alike_freely:
+        line += "  not the same freely, the same when led"
+    return tally, line, alike_freely
 
 
 def _keep(files: list[Path], answers: Path, out: Path) -> None:
@@ -156,13 +159,13 @@ def main() -> int:
             print(f"{path.stem:40s} refused by YARN: {yarn['refused'][:120]}")
             continue
         try:
-            tally, line = compare(path, yarn)
+            tally, line, alike_freely = compare(path, yarn)
         except (WeftError, LookupError) as error:
             print(f"{path.stem:40s} not compared: {error}")
             whole.decisions += len(yarn["grants"])
             continue
         print(line, flush=True)
-        free += not tally.classes
+        free += alike_freely
         whole.decisions += tally.decisions
         whole.identical += tally.identical
         for kind, count in tally.classes.items():

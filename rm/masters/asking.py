@@ -270,7 +270,7 @@ def _ask(books: Books, attempt: Attempt, ask: Ask, request_id: int) -> None:
     """Bring an ask up to date; an older message than the last one about it is dropped."""
     never = _never_granted(books, attempt, ask)
     if len(ask.demand) == len(books.types):
-        fit = books.matcher.normalised(books.types, ask.demand)
+        fit = books.fitted(ask.demand, attempt.app.queue)
         ask = ask if fit == ask.demand else changed(ask, demand=fit)
     entry = attempt.entries.get(ask.ask_id)
     problem = never or _problem_of(books, attempt, ask, entry)
@@ -317,6 +317,10 @@ def _never_granted(books: Books, attempt: Attempt, ask: Ask) -> str:
         amount = ask.demand[books.types.names.index(name)] if name in books.types.names else 0.0
         if amount > most * (1 + TOLERANCE):
             return f"more {name} than the {most:g} of a container in {tree.paths[queue]}"
+    if attempt.app.job.master is not None and not books.nodes_return:
+        for name, amount, most in zip(books.types.names, ask.demand, books.largest(), strict=True):
+            if amount > most * (1 + TOLERANCE):
+                return f"more {name} than the {most:g} that the largest node has"
     return ""
 
 

@@ -6,7 +6,7 @@ Functions of the sibling modules take the `Books` first, change them, and append
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 import numpy as np
@@ -285,14 +285,38 @@ class Books:
             return True
         return not self.matcher.reserves and now >= matching.reserve_at
 
-    def demand_of_master(self, job: Job) -> Vector:
+    def demand_of_master(self, job: Job, queue: int) -> Vector:
         """Return what the container of a job's master holds, in the types' order."""
         if job.master is None:
             return self.master_vector
-        vector = self.matcher.normalised(self.types, self.types.vector(job.master.demand))
+        vector = self.fitted(self.types.vector(job.master.demand), queue)
         self.open_jobs = True
         self.least_master = np.minimum(self.least_master, vector)
         return vector
+
+    def fitted(self, demand: Vector, queue: int) -> Vector:
+        """Return what the policy grants for a demand of a queue's application (-1: of nobody's).
+
+        It rounds up, but makes nothing larger than a container of the queue may be, or the largest
+        node is (YARN's `getMaximumResourceCapability`).
+        """
+        rounded = self.matcher.normalised(self.types, demand)
+        if rounded == demand:
+            return demand
+        most = list(self.largest())
+        if queue >= 0:
+            for name, amount in self.queues.max_allocation[queue].items():
+                if name in self.types.names:
+                    at = self.types.names.index(name)
+                    most[at] = min(most[at], amount)
+        rows = zip(rounded, demand, most, strict=True)
+        return tuple([min(one, max(asked, limit)) for one, asked, limit in rows])
+
+    def largest(self) -> Vector:
+        """Return the most that a node in service has of each type, without limit where none is."""
+        if not self.classes:
+            return (inf,) * len(self.types)
+        return tuple(map(max, zip(*[capacity for capacity, _ in self.classes], strict=True)))
 
     def raised(self, demand: Vector) -> Vector:
         """Return what a container that asks for so much is booked with, in the types' order.

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
 from testkit.builders import FakeMaster, ask, job, sent, stage, succeeded
 from testkit.manager import Rig
@@ -176,6 +177,7 @@ def refusals(rig: Rig, master: FakeMaster, *asks: Ask) -> list[tuple[tuple[int, 
     [
         (ask(2, 1, (1.0, 4096.0)), "more memory_mb than the 2048 of a container in root.a"),
         (ask(2, 1, label="gpu"), "root.a has no access to nodes of the label 'gpu'"),
+        (ask(2, 1, (5.0, 1024.0)), "more vcores than the 4 that the largest node has"),
         (ask(2, 1, (1.0,)), "1 resources, not 2"),
     ],
 )
@@ -201,3 +203,27 @@ def test_what_is_wanted_no_more_may_be_too_large_by_now() -> None:
     assert not rig.manager.books.rows.live
     rig.ask_manager(MoveApplication(app_of_attempt(master.attempt_id), "b"))
     assert refusals(rig, master, large) == [], "the other queue's containers may be as large"
+
+
+def test_rounding_makes_no_request_larger_than_a_container_may_be() -> None:
+    """Nodes and queues whose memory is no multiple of the least container."""
+
+    def asked(memory_mb: float, queue: str) -> tuple[float, ...]:
+        rig = Rig(make_matcher("yarn", {"minimum_allocation_mb": 512}), queues=queues(2000.0))
+        for name in ("n1", "n2", "n3"):
+            rig.add_node(name, memory_mb=3000.0)
+        demand = {"vcores": 1.0, "memory_mb": memory_mb}
+        spec = MasterSpec(demand, ("run",), max_attempts=1)
+        master = rig.start(replace(OPEN, master=spec, queue=queue))
+        assert refusals(rig, master, ask(1, 1, (1.0, memory_mb))) == []
+        for name in ("n1", "n2", "n3"):
+            rig.beat(name)
+        heard = sent(rig.allocate(master), ContainersGranted)
+        (container,) = [one for answer in heard for one in answer.containers]
+        held = rig.manager.books.holdings[container.container_id].vector
+        assert held == rig.manager.books.apps[1].attempt.vector, "the master has as much"
+        return held
+
+    assert asked(2900.0, "b") == (1.0, 3000.0)
+    assert asked(1900.0, "a") == (1.0, 2000.0)
+    assert asked(1900.0, "b") == (1.0, 2048.0)

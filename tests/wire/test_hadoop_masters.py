@@ -123,21 +123,6 @@ def test_strict_requests_name_their_hosts_and_the_racks_that_are_loose() -> None
     talk(conversation)
 
 
-def test_a_call_with_a_request_that_no_node_holds_is_refused_as_a_whole() -> None:
-    """As YARN's ApplicationMasterService does; before, it waited for ever."""
-
-    async def conversation(beats: Beats) -> None:
-        most = 4_000
-        with pytest.raises(HadoopError, match=r"type=\[memory_mb\], .* which the largest node has"):
-            await beats.beat(asks=[row("*", 3, priority=2), row("*", 1, memory=most + 1)])
-        await beats.beat()
-        assert not beats.asks()
-        await beats.beat(asks=[row("*", 1, memory=most)])
-        assert [ask.total for ask in beats.asks()] == [1]
-
-    talk(conversation)
-
-
 def test_a_call_that_the_manager_refuses_fails_and_its_requests_wait_no_more() -> None:
     async def conversation(beats: Beats) -> None:
         await beats.beat(asks=[row("*", 3)])

@@ -96,11 +96,10 @@ class RequestTable:
         self._next_ask = 1
         self._expected_by_priority: Mapping[int, Expected] = {}
 
-    def take(self, messages: Any, most: Mapping[str, float]) -> list[Ask]:
+    def take(self, messages: Any) -> list[Ask]:
         """Take a master's requests; returns the asks that they change.
 
-        `most` is what the largest node has of each resource (nothing: none is known). Raises
-        HadoopError, and takes none of them, where one is of no meaning or larger than that.
+        Raises HadoopError, and takes none of them, where one is of no meaning.
         """
         checked = []
         for one in messages:
@@ -111,7 +110,7 @@ class RequestTable:
                 one.node_label_expression.strip(),
                 tuple(sorted(amounts.items())),
             )
-            _check(one, key, most)
+            _check(one, key)
             checked.append((one, key))
         touched: dict[Key, Request] = {}
         places: dict[Key, list[tuple[str, bool]]] = {}
@@ -246,7 +245,7 @@ def _differ(old: Expected | None, new: Expected | None) -> bool:
     return any(abs(a - b) > 0.25 * max(a, b) for a, b in zip(old, new, strict=True))
 
 
-def _check(one: Any, key: Key, most: Mapping[str, float]) -> None:
+def _check(one: Any, key: Key) -> None:
     """Raise HadoopError for a request that the Resource Manager would not take."""
     for what, text in (("label", key.label), ("place", one.resource_name)):
         if problem := name_problem(text):
@@ -255,12 +254,6 @@ def _check(one: Any, key: Key, most: Mapping[str, float]) -> None:
         if amount > RESOURCE_AMOUNT_MAX:
             raise invalid_resource_request(
                 f"{amount:g} of {name} are more than {RESOURCE_AMOUNT_MAX:g}"
-            )
-        if one.num_containers > 0 and amount > most.get(name, 0.0) > 0:
-            raise invalid_resource_request(
-                "Invalid resource request! Cannot allocate containers as requested resource is"
-                f" greater than maximum allowed allocation. Requested resource type=[{name}],"
-                f" {amount:g} of {most[name]:g}, which the largest node has"
             )
     if one.num_containers > CONTAINERS_MAX:
         raise invalid_resource_request(

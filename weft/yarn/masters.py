@@ -168,7 +168,7 @@ class ForeignMaster:
             )
         told = message.progress
         self._progress = min(1.0, max(0.0, told)) if told == told else 0.0  # noqa: PLR0124 (NaN)
-        for ask in self._asks.take(message.asks, self._site.largest()):
+        for ask in self._asks.take(message.asks):
             self._outbox.put(ask.ask_id, ask)
         for one in message.releases:
             number = translate.read_container(one)

@@ -111,9 +111,6 @@ class Calculator(Protocol):
     def owed(self, a: Amount) -> Amount:
         """Return an amount with -1 for what is 0, so that it counts as more than given."""
 
-    def asked(self, a: Amount, least: Amount, most: Amount, step: Amount) -> Amount:
-        """Return what is granted for an ask: at least, in whole steps, at most."""
-
 
 class _Memory:
     """One type counts: the first."""
@@ -183,9 +180,6 @@ class _Memory:
 
     def owed(self, a: Amount) -> Amount:
         return a or -1
-
-    def asked(self, a: Amount, least: Amount, most: Amount, step: Amount) -> Amount:
-        return min(_up(max(a, least), step), most)
 
 
 class _Dominant:
@@ -290,10 +284,6 @@ class _Dominant:
 
     def owed(self, a: Amount) -> Amount:
         return tuple([x or -1 for x in a])
-
-    def asked(self, a: Amount, least: Amount, most: Amount, step: Amount) -> Amount:
-        rows = zip(a, least, most, step, strict=True)
-        return tuple([min(_up(max(x, low), by), high) for x, low, high, by in rows])
 
 
 def memory() -> Calculator:

@@ -287,7 +287,7 @@ class BooksMatcher(BaseMatcher):
         state = self._ready(view)
         known = state.apps[app]
         if demand is not None:
-            known.master = state.rules.normalised(self._amount(view.types, demand))
+            known.master = self._amount(view.types, demand)
             own = label or self._master_label or _default_label(view, known.leaf)
             known.master_partition = state.partition(own).at
         if not known.active:

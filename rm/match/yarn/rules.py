@@ -42,9 +42,3 @@ class Rules:
     user_max_running: int = -1
     users_max_running: Mapping[str, int] = field(default_factory=dict)
     preemption: PreemptionRules = field(default_factory=PreemptionRules)
-
-    def normalised(self, amount: Amount) -> Amount:
-        """Return what is granted for an ask of an amount."""
-        return self.calculator.asked(
-            amount, self.minimum_allocation, self.maximum_allocation, self.increment_allocation
-        )
