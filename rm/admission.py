@@ -153,5 +153,5 @@ def _demands(books: Books, stage: Stage, place: str) -> set[Vector]:
         if override.demand is not None:
             where = place.replace(".demand", f".tasks[{index}].demand")
             wanted.append(books.types.vector(override.demand, where))
-    granted = [books.fitted(demand, -1) for demand in wanted]
+    granted = [books.fitted(demand) for demand in wanted]
     return {books.raised(demand) for demand in (*wanted, *granted)}

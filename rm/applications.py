@@ -80,7 +80,7 @@ def work_of(types: ResourceTypes, job: Job) -> Vector:
 
 def new_attempt(books: Books, app: App, number: int) -> Attempt:
     """Make the application's next attempt its current one."""
-    vector = books.demand_of_master(app.job, app.queue)
+    vector = books.demand_of_master(app.job)
     holdings = Holdings(books.holdings)
     attempt = Attempt(attempt_id(app.app_id, number), app, books.outbox(), vector, holdings)
     attempt.id_before = container_id(attempt.attempt_id, number_in_life(books.epoch, 0))

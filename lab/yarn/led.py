@@ -12,7 +12,7 @@ from typing import Any
 from lab.yarn.cases import Case
 from lab.yarn.weft_side import Loop, Row, WatchedMatcher
 from rm.ledger.view import View
-from rm.match.protocol import Held, Match, PreemptionTerms
+from rm.match.protocol import Held, PreemptionTerms
 from rm.match.yarn.books import Machine, Request
 from rm.match.yarn.decisions import Taken
 from rm.match.yarn.matcher import YarnMatcher
@@ -89,22 +89,15 @@ class LedMatcher(WatchedMatcher):
                 rows.append((-made, self.loop.place_of(one.number), one.number))
         return [(place, number) for _, place, number in sorted(rows)]
 
-    def match(self, view: View, node: int, now: float) -> Match:
-        """Decide, compare, and answer with YARN's decisions."""
-        if self._answered is not None and self._answered[0] == node:
-            return self._answered[1]
-        state = self._ready(view)
-        machine = state.machines[node]
+    def _decide(self, machine: Machine) -> list[Taken]:
+        """Decide, compare, and return YARN's decisions."""
         before = machine.reservation.request if machine.reservation is not None else None
         taken = self._walk.node(machine)
         told = self.loop.compare(machine, self._walk.decided)
         if told is not None:
             self._undo(machine, before)
             taken = self._force(machine, told)
-        self._expected.extend([(node, one.request.app.slot) for one in taken])
-        match = Match(self._placements(view, taken), settled=False)
-        self._answered = node, match
-        return match
+        return taken
 
     def wants(self, view: View, node: int) -> bool:
         """Return True: YARN may have done something that Weft would not."""

@@ -270,7 +270,7 @@ def _ask(books: Books, attempt: Attempt, ask: Ask, request_id: int) -> None:
     """Bring an ask up to date; an older message than the last one about it is dropped."""
     never = _never_granted(books, attempt, ask)
     if len(ask.demand) == len(books.types):
-        fit = books.fitted(ask.demand, attempt.app.queue)
+        fit = books.fitted(ask.demand)
         ask = ask if fit == ask.demand else changed(ask, demand=fit)
     entry = attempt.entries.get(ask.ask_id)
     problem = never or _problem_of(books, attempt, ask, entry)

@@ -273,8 +273,7 @@ def _book_as_is(
 ) -> Holding:
     """Book a running container whatever the capacity: it is there."""
     # Nodes know what tasks declare, and containers were granted in the policy's sizes.
-    queue = -1 if attempt is None else attempt.app.queue
-    demand = books.raised(books.fitted(demand, queue))
+    demand = books.raised(books.fitted(demand))
     array = np.array(demand, dtype=np.float64)
     slot = -1 if attempt is None else attempt.app.slot
     books.ledger.book(node.slot, slot, array, 1, np.full(len(array), np.inf))

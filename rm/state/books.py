@@ -285,32 +285,26 @@ class Books:
             return True
         return not self.matcher.reserves and now >= matching.reserve_at
 
-    def demand_of_master(self, job: Job, queue: int) -> Vector:
+    def demand_of_master(self, job: Job) -> Vector:
         """Return what the container of a job's master holds, in the types' order."""
         if job.master is None:
             return self.master_vector
-        vector = self.fitted(self.types.vector(job.master.demand), queue)
+        vector = self.fitted(self.types.vector(job.master.demand))
         self.open_jobs = True
         self.least_master = np.minimum(self.least_master, vector)
         return vector
 
-    def fitted(self, demand: Vector, queue: int) -> Vector:
-        """Return what the policy grants for a demand of a queue's application (-1: of nobody's).
+    def fitted(self, demand: Vector) -> Vector:
+        """Return what the policy grants for a demand.
 
-        It rounds up, but makes nothing larger than a container of the queue may be, or the largest
-        node is (YARN's `getMaximumResourceCapability`).
+        It rounds up, but makes nothing larger than the largest node is. A queue's maximum bounds
+        what is asked for alone, as in YARN.
         """
         rounded = self.matcher.normalised(self.types, demand)
         if rounded == demand:
             return demand
-        most = list(self.largest())
-        if queue >= 0:
-            for name, amount in self.queues.max_allocation[queue].items():
-                if name in self.types.names:
-                    at = self.types.names.index(name)
-                    most[at] = min(most[at], amount)
-        rows = zip(rounded, demand, most, strict=True)
-        return tuple([min(one, max(asked, limit)) for one, asked, limit in rows])
+        rows = zip(rounded, demand, self.largest(), strict=True)
+        return tuple([min(one, max(asked, most)) for one, asked, most in rows])
 
     def largest(self) -> Vector:
         """Return the most that a node in service has of each type, without limit where none is."""

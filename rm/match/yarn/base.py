@@ -94,10 +94,14 @@ class BooksMatcher(BaseMatcher):
         """Return whether a heartbeat of a node may come to anything, or be counted as missed."""
         state = self._ready(view)
         machine = state.machines.get(node)
-        return machine is not None and (
-            machine.reservation is not None
+        wants = machine is not None and (
+            bool(state.left)
+            or machine.reservation is not None
             or any(state.rules.calculator.positive(p.pending) for p in state.queues[0].by)
         )
+        if not wants:
+            state.freed_at = -1
+        return wants
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Return what YARN would assign in the heartbeat of a node."""
@@ -105,11 +109,18 @@ class BooksMatcher(BaseMatcher):
         if answered is not None and answered[0] == node:
             return answered[1]
         state = self._ready(view)
-        taken = self._walk.node(state.machines[node])
+        state.let_go(before=node)
+        taken = self._decide(state.machines[node])
+        state.let_go()
+        state.freed_at = -1
         self._expected.extend([(node, one.request.app.slot) for one in taken])
         match = Match(self._placements(view, taken), settled=False) if taken else _NOTHING
         self._answered = node, match
         return match
+
+    def _decide(self, machine: Machine) -> list[Taken]:
+        """Return what a node is given."""
+        return self._walk.node(machine)
 
     def would_match(self, view: View, node: int, now: float) -> Match:
         """Return what `match` would, on a copy of the books."""
@@ -242,7 +253,7 @@ class BooksMatcher(BaseMatcher):
         state = self._ready(view)
         known = state.apps.get(app)
         if known is not None:
-            state.end_app(known)
+            state.leave(known)
 
     def app_changed(self, view: View, app: int) -> None:
         """Move an application to another queue or place in the line."""
@@ -266,6 +277,7 @@ class BooksMatcher(BaseMatcher):
         master, wants, partition = before.master, before.wants_master, before.master_partition
         sources = {serial: one for serial, one in state.of_ask.items() if one.app is before}
         state.close_app(before)
+        state.let_go()
         after = self._open(view, before.slot)
         after.master, after.wants_master, after.master_partition = master, wants, partition
         after.used = before.used
@@ -349,6 +361,8 @@ class BooksMatcher(BaseMatcher):
         calc = state.rules.calculator
         amount = self._amount(view.types, tuple(demand.tolist()))
         less = calc.sub(calc.none, amount)
+        if count < 0:
+            state.freed_at = node
         holder = state.apps.get(app)
         if self._stopped:
             # Its queue counts it as used no longer since it was ordered to stop.

@@ -173,6 +173,7 @@ class Application:
         "active",
         "banned",
         "leaf",
+        "leaves",
         "made",
         "master",
         "master_partition",
@@ -198,7 +199,8 @@ class Application:
         self.user = user
         self.priority = 0
         self.number = 0
-        self.active = self.over = False
+        # It `leaves` where it is over once a node was matched.
+        self.active = self.leaves = self.over = False
         self.master: Amount = none
         self.master_partition = 0
         self.wants_master = False

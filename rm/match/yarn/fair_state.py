@@ -343,6 +343,10 @@ class FairState(State):
         del self.parts[app.slot]
         self.levels = {one: at for one, at in self.levels.items() if one.app is not app}
 
+    def leave(self, app: Application) -> None:
+        """End an application at once."""
+        self.end_app(app)
+
     def end_app(self, app: Application) -> None:
         """Let an application take part no longer, and those run that waited for it."""
         if app.over:

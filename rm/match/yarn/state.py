@@ -40,6 +40,9 @@ class State:
         self.apps: dict[int, Application] = {}
         self.of_ask: dict[int, Request] = {}
         self._made = 0
+        # The node that told last of an end, and by it applications that left since.
+        self.freed_at = -1
+        self.left: list[tuple[int, Application]] = []
         self.runners = self._make_runners(queues)
         self._set_out(queues)
 
@@ -58,6 +61,7 @@ class State:
         `now_at` (queues before,) says which of them each one is now, -1: it is gone, and empty.
         `weight_of` answers a user's weight in a leaf queue.
         """
+        self.let_go()
         self._set_out(queues)
         before, self.queues = self.queues, queues
         for old in before:
@@ -263,8 +267,28 @@ class State:
 
     def close_app(self, app: Application) -> None:
         """Forget an application that holds nothing any more."""
-        self.end_app(app)
+        self.leave(app)
         del self.apps[app.slot]
+
+    def leave(self, app: Application) -> None:
+        """Have an application end with the node's match, or before another one's (`let_go`).
+
+        YARN removes an attempt by an event that follows the heartbeat which told of its end.
+        """
+        if self.freed_at < 0:
+            self.end_app(app)
+        elif not app.leaves:
+            app.leaves = True
+            self.left.append((self.freed_at, app))
+
+    def let_go(self, before: int | None = None) -> None:
+        """End applications that left, but `before` a node is matched not those that it told of."""
+        left, self.left = self.left, []
+        for at, app in left:
+            if at == before:
+                self.left.append((at, app))
+            else:
+                self.end_app(app)
 
     def end_app(self, app: Application) -> None:
         """Let an application take part no longer; nodes still have containers that it held."""
