@@ -18,7 +18,8 @@ little less than its own.
 Most preemptable are what was chosen before, then plain tasks before gangs, then the application of
 the lowest priority, then what loses least work: its time since its start, or since its last
 checkpoint (`Stage.checkpoint_s`), times what it holds. A round goes for `natural` of what
-an ask lacks, at least one container, as some room comes by itself; masters are never taken.
+an ask lacks, at least one container, as some room comes by itself; masters are never taken. A gang
+starts as a whole, so all that it lacks goes, and nothing that it can do without.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +36,7 @@ from rm.match.protocol import Held, PreemptionTerms
 from rm.placing import gangs
 from rm.placing.allocation import as_ask
 from rm.placing.feasible import usable
-from rm.placing.gang_room import pack
+from rm.placing.gang_room import Need, pack
 from rm.placing.hosting import masters_may_grow, passes
 from rm.state.books import Books
 from rm.state.lifecycle import AttemptState, RmContainerState
@@ -396,8 +397,20 @@ class _Round:
             return
         if kept is None:
             gangs.keep(books, gang.serial, slots)
-        for holding in taken:
+        for holding in self._needed(taken, need.on(nodes), free):
             self._choose(holding, gang.serial)
+
+    def _needed(self, taken: list[Holding], need: Need, free: Floats) -> list[Holding]:
+        """Return those of `taken` without which a gang has no room; `free` (n, d) is with all."""
+        capacity = self._capacity()
+        needed: list[Holding] = []
+        # The least preemptable are spared first.
+        for holding in sorted(taken, key=self._last, reverse=True):
+            free[holding.node.slot] -= holding.demand
+            if pack(need, free, capacity) is None:
+                free[holding.node.slot] += holding.demand
+                needed.append(holding)
+        return needed
 
     # -- the books of the round --------------------------------------------------------------------
 
