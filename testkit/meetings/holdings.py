@@ -50,6 +50,7 @@ class Holdings:
         self.nodes: dict[NodeId, NodeSpec] = {spec.node_id: spec for spec in cluster.nodes}
         self.free = {name: list(spec.capacity) for name, spec in self.nodes.items()}
         self.total = cluster.total
+        self.largest = tuple(map(max, zip(*(spec.capacity for spec in cluster.nodes), strict=True)))
         self.job: dict[AppId, Job] = {end.app: end.job for end in seen.jobs if end.app}
         self.queue = {app: cluster.leaf(job.queue) for app, job in self.job.items()}
         self.rows: dict[tuple[AttemptId, int], Row] = {}
@@ -205,10 +206,17 @@ class Holdings:
 
     def is_large(self, row: Row) -> bool:
         """Return whether no two of it fit on any node."""
-        return any(
-            2 * need > max(spec.capacity[r] for spec in self.nodes.values())
-            for r, need in enumerate(row.ask.demand)
-        )
+        return any(2 * need > most for need, most in zip(row.ask.demand, self.largest, strict=True))
+
+    def at_once(self, row: Row) -> Vector:
+        """Return what limits must let it have at once: one container, or all of a gang."""
+        if not row.ask.gang:
+            return row.ask.demand
+        rest = [0.0] * len(self.total)
+        for other in self.pending_rows.values():
+            if (other.app, other.ask.stage) == (row.app, row.ask.stage):
+                rest = [r + other.pending * d for r, d in zip(rest, other.ask.demand, strict=True)]
+        return tuple(rest)
 
 
 def label_fits(label: str, node: NodeSpec) -> bool:

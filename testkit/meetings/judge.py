@@ -27,6 +27,8 @@ from weft.protocol.messages import AskType, ContainersAsked
 SAME_S = 1e-6
 # An eligible ask may wait so many heartbeats beside room.
 WAIT_HEARTBEATS_MAX = 2.0
+# A container that is stopped has ended after so many heartbeats.
+STOP_HEARTBEATS = 2
 # For so long nothing may run while an ask waits: it is more than twice the patience.
 IDLE_MAX_S = 45.0
 # A wait in which later asks got so many grants is starvation.
@@ -69,6 +71,8 @@ class Judge(Holdings):
         self.bound_s = seen.patience_s + 6 * max(usual_s, 8.0) + 10.0
         # by leaf that is owed: since when, and how many others were served
         self.below: dict[str, tuple[float, int]] = {}
+        # When containers should end, by the estimates of what asked for them.
+        self.end_s: dict[ContainerId, float] = {}
         self.gang_granted_s: dict[tuple[AppId, int], float] = {}
         self.ran: dict[tuple[AppId, int], list[float]] = defaultdict(list)
 
@@ -128,8 +132,7 @@ class Judge(Holdings):
             row.ask, row.told_s = ask, now
             if row.pending > 0 and app in self.job:
                 if key not in self.pending_rows:
-                    large = [one for one in self.pending_rows.values() if self.is_large(one)]
-                    row.ahead = sum(one.pending for one in large)
+                    self._wait_anew(now, [row])
                 self.pending_rows[key] = row
             else:
                 self.pending_rows.pop(key, None)
@@ -150,16 +153,15 @@ class Judge(Holdings):
                 self.gang_granted_s[app, event.stage] = now
             # The first container of a gang brings the others.
             if not row.ask.gang or began_s < now:
-                yield from self._within_limits(now, event, app)
+                yield from self._within_limits(now, event, app, self.at_once(row))
                 yield from self._in_turn(now, event, row)
             self._overtakes(now, event, app)
             self._serves(event)
             self.granted_s = now
             row.granted += 1
             row.beside.clear()
-            for other in self.pending_rows.values():
-                if other.app == app:
-                    other.waits_s, other.overtaken = now, 0
+            self._wait_anew(now, [one for one in self.pending_rows.values() if one.app == app])
+            self.end_s[event.container] = now + row.ask.duration_s
             if row.pending <= 0:
                 self.pending_rows.pop(key, None)
         yield from self._hold(event.container, event.node, app, event.demand)
@@ -214,21 +216,24 @@ class Judge(Holdings):
         if row.pending <= 0 and row.told_s < now:
             yield f"more containers than were asked for {where}"
 
-    def _within_limits(self, now: float, event: Placed, app: AppId) -> Iterator[str]:
-        """Yield who gets more though it holds more than its limit; one more may pass it."""
+    def _within_limits(
+        self, now: float, event: Placed, app: AppId, demand: Vector
+    ) -> Iterator[str]:
+        """Yield who gets more though it holds more than its limit; one more may pass it.
+
+        `demand` is that one container, or all of a gang.
+        """
         path = event.queue
         while path:
             most = self.share[path][1]
-            if most < 1 and self.over(self.held[path], most, event.demand):
+            if most < 1 and self.over(self.held[path], most, demand):
                 yield f"a queue above its maximum gets more [{path}]"
             path = path.rpartition(".")[0]
         leaf, user = event.queue, self.job[app].user
-        limit = self.user_limit(leaf, event.demand, now)
+        limit = self.user_limit(leaf, demand, now)
         if any(
             need > 0 and held > most * (1 + SLACK) + SLACK
-            for need, held, most in zip(
-                event.demand, self.user_held[leaf, user], limit, strict=True
-            )
+            for need, held, most in zip(demand, self.user_held[leaf, user], limit, strict=True)
         ):
             yield f"a user above the limit gets more [{user} in {leaf}]"
 
@@ -336,24 +341,30 @@ class Judge(Holdings):
             return False
         return not any(self.is_open(row, name) for name in self.nodes)
 
+    def _wait_anew(self, now: float, rows: list[Row]) -> None:
+        """Begin the waits of rows: how many large ones wait now goes into how long they may."""
+        large = [one for one in self.pending_rows.values() if rows and self.is_large(one)]
+        for row in rows:
+            row.waits_s, row.overtaken = now, 0
+            row.ahead = sum(one.pending for one in large if one is not row)
+
     def _overtakes(self, now: float, event: Placed, app: AppId) -> None:
+        held_back = []
         for row in self.pending_rows.values():
             if row.app == app or not self.able(row, event.node):
                 continue
             if not self.may_hold(row) or (row.ask.gang and not self._gang_has_a_claim(row)):
-                row.waits_s, row.overtaken = now, 0
+                held_back.append(row)
             elif self._large_and_first(row):
                 later = self._order(app) > self._order(row.app)
                 row.overtaken += self.seen.matcher not in IN_LINE or later
             elif self.seen.matcher not in BY_WORK and self.leaf(row) == event.queue:
                 row.overtaken += self._order(app) > self._order(row.app) and self._is_head(row)
+        self._wait_anew(now, held_back)
 
     def _gang_has_a_claim(self, row: Row) -> bool:
         """Whether a gang's queue stays within its guarantee, or no rival holds less of its own."""
-        leaf, rest = self.leaf(row), [0.0] * len(self.total)
-        for other in self.pending_rows.values():
-            if (other.app, other.ask.stage) == (row.app, row.ask.stage):
-                rest = [r + other.pending * d for r, d in zip(rest, other.ask.demand, strict=True)]
+        leaf, rest = self.leaf(row), self.at_once(row)
         guarantee = self.share[leaf][0]
         held = zip(self.held[leaf], self.of_masters(leaf), rest, self.total, strict=True)
         if all(h + m + r <= guarantee * c for h, m, r, c in held):
@@ -430,7 +441,7 @@ class Judge(Holdings):
             if all(h <= least * c * (1 + SLACK) for h, c in zip(held, self.total, strict=True)):
                 yield f"a container is taken from a queue within its guarantee [{event.queue}]"
             if not any(state in _BEFORE_MASTER for state in self.live_app_states.values()):
-                yield from self._taken_for_nobody(event)
+                yield from self._taken_for_nobody(now, event)
         self.chosen[1].add(event.container)
 
     def _first_passes_guarantee(self, giver: str) -> bool:
@@ -441,15 +452,17 @@ class Judge(Holdings):
             if any(need := row.ask.demand)
         )
 
-    def _taken_for_nobody(self, event: PreemptionChosen) -> Iterator[str]:
+    def _taken_for_nobody(self, now: float, event: PreemptionChosen) -> Iterator[str]:
         """Yield whose container goes though all whose queues may claim something have room.
 
-        What an application that is over still holds ends anyway, for its queue as on its nodes.
+        What an application that is over still holds ends anyway, for its queue as on its nodes,
+        and so does what should end before a container that is stopped could.
         """
+        stop_s = now + STOP_HEARTBEATS * self.seen.heartbeat_s * (self.seen.pace == "yarn")
         free = {name: list(left) for name, left in self.free.items()}
         held = {leaf: list(amounts) for leaf, amounts in self.held.items()}
-        for node, app, demand in self.placed.values():
-            if app not in self.live_app_states:
+        for container, (node, app, demand) in self.placed.items():
+            if app not in self.live_app_states or now < self.end_s.get(container, now) <= stop_s:
                 free[node] = [f + d for f, d in zip(free[node], demand, strict=True)]
                 leaf = self.queue[app]
                 held[leaf] = [h - d for h, d in zip(held[leaf], demand, strict=True)]

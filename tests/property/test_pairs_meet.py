@@ -83,6 +83,28 @@ def test_where_a_fault_meets_a_feature_nothing_is_left_over(part: int) -> None:
             "masters=many gang=one place=node black=failing tree=two maximum=masters "
             "priority=mixed lifetime=far estimates=wrong",
         ),
+        # A gang passes a user's limit as one container does, however much it needs.
+        (
+            110,
+            "asker=cobra planner=heft line=backlog sizes=large masters=foreign gang=wide "
+            "label=half place=rack tree=two weights=skewed users=shared preemption=users "
+            "lifetime=near speed=mixed overbook=network",
+        ),
+        # How many large asks are ahead is another number each time a wait begins.
+        (
+            117,
+            "matcher=graphene asker=disposable pace=prompt line=crowd sizes=large nodes=unlike "
+            "masters=foreign gang=wide label=half place=prefer black=failing tree=two "
+            "maximum=queue priority=mixed speed=mixed overbook=network estimates=wrong",
+        ),
+        # What should end before a stopped container could does not count for its queue, and
+        # nothing is taken for a gang that it can do without.
+        (
+            138,
+            "matcher=tetris asker=reuse planner=heft line=crowd sizes=unlike masters=foreign "
+            "gang=wide label=one tree=deep weights=skewed users=factor preemption=queues "
+            "lifetime=near speed=mixed overbook=network",
+        ),
     ],
 )
 def test_rows_of_three_that_were_found_wanting_hold(seed: int, row: str) -> None:
