@@ -3,6 +3,10 @@
 The same functions judge a submission, a move, and what is there already when queues change.
 """
 
+from collections.abc import Mapping
+
+import numpy as np
+
 from rm.ledger.queues import QueueTree
 from rm.masters.asking import ASKS_MIN, OPEN_JOB_ASKED_MAX
 from rm.placing.feasible import NoRoomError, fits_a_class, within_maximum
@@ -57,7 +61,7 @@ def check_fits(books: Books, job: Job) -> None:
     if job.master is not None:
         vector = books.types.vector(job.master.demand, "master.demand")
         if books.classes and not fits_a_class(books, vector, job.master.label):
-            raise NoRoomError("master.demand", "the master fits on no node")
+            raise NoRoomError("master.demand", f"the master fits on no node{_most(books)}")
         if job.master.recorded is not None:
             _check_recording(books, job.master.recorded)
         return
@@ -70,11 +74,23 @@ def check_fits(books: Books, job: Job) -> None:
             )
         for demand in _demands(books, stage, place):
             if books.classes and not fits_a_class(books, demand, stage.label):
-                what = ", ".join(f"{a:g} {n}" for n, a in books.types.mapping(demand).items() if a)
+                what = _shown(books.types.mapping(demand))
                 label = f" with label {stage.label!r}" if stage.label else ""
                 raise NoRoomError(
-                    place, f"a task of stage {stage.name!r} ({what}) fits on no node{label}"
+                    place,
+                    f"a task of stage {stage.name!r} ({what}) fits on no node{label}{_most(books)}",
                 )
+
+
+def _most(books: Books) -> str:
+    """Return what nodes have at most of each resource, as the end of a refusal."""
+    offered = np.max([vector for vector, _ in books.classes], axis=0)
+    return f"; nodes have at most {_shown(books.types.mapping(offered.tolist()))}"
+
+
+def _shown(amounts: Mapping[str, float]) -> str:
+    """Return `2 vcores, 9999999 memory_mb`: whole numbers are not rounded."""
+    return ", ".join(f"{amount:.12g} {name}" for name, amount in amounts.items() if amount)
 
 
 def check_limits(books: Books, job: Job, tree: QueueTree, queue: int) -> None:
@@ -129,7 +145,8 @@ def _check_recording(books: Books, recording: Recording) -> None:
             continue
         if not fits_a_class(books, demand, request.label):
             label = f" with label {request.label!r}" if request.label else ""
-            raise NoRoomError(f"{place}[{position}].demand", f"it fits on no node{label}")
+            text = f"it fits on no node{label}{_most(books)}"
+            raise NoRoomError(f"{place}[{position}].demand", text)
         if request.strict and (request.nodes or request.racks):
             near = racks.intersection(request.racks)
             if not near and not any(name in books.nodes for name in request.nodes):

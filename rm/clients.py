@@ -26,7 +26,7 @@ from rm.state.books import Books
 from rm.state.lifecycle import AppEvent, RmNodeState, reported
 from rm.state.records import App, Node
 from weft.model.errors import InputError, PolicyError
-from weft.model.ids import AppId, NodeId
+from weft.model.ids import AppId, NodeId, format_app
 from weft.model.jobfile import job_to_dict
 from weft.protocol.access import Caller
 from weft.protocol.effects import ClientRequested, Send
@@ -192,8 +192,8 @@ def _kill(books: Books, request: KillApplication) -> Done:
     return Done(reported(app.state))
 
 
-def _over(app: App) -> Refused:
-    text = f"application {app.app_id} has ended: {app.final_status}"
+def _over(books: Books, app: App) -> Refused:
+    text = f"{format_app(books.cluster_ts, app.app_id)} has ended: {app.final_status}"
     return Refused("failed_precondition", "app_id", text)
 
 
@@ -201,7 +201,7 @@ def _move(books: Books, request: MoveApplication) -> Refused | Done:
     app = _find(books, request.app_id)
     queue = books.queues.leaf(request.queue)
     if app.state in OVER:
-        return _over(app)
+        return _over(books, app)
     if queue != app.queue:
         if refused := refusal(books, books.queues, queue, app.job.user, app.queue):
             return refused
@@ -220,7 +220,7 @@ def _move(books: Books, request: MoveApplication) -> Refused | Done:
 def _set_priority(books: Books, request: SetPriority) -> Refused | Done:
     app = _find(books, request.app_id)
     if app.state in OVER:
-        return _over(app)
+        return _over(books, app)
     app.priority = request.priority
     books.ledger.set_priority(app.slot, request.priority)
     books.rows.gangs_moved(app.slot)
@@ -233,7 +233,7 @@ def _set_priority(books: Books, request: SetPriority) -> Refused | Done:
 def _set_expiry(books: Books, request: SetExpiry) -> Refused | Done:
     app = _find(books, request.app_id)
     if app.state in OVER:
-        return _over(app)
+        return _over(books, app)
     if 0 < request.expires_s <= books.now:
         late_s = books.now - request.expires_s
         return Refused("invalid_argument", "expires_s", f"that was {late_s:.3f} s ago")

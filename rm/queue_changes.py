@@ -6,8 +6,8 @@ empty. Where a new limit can never hold what an application needs, that is told 
 application waits, as one whose nodes are gone does, and a later change may help it.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
@@ -196,7 +196,22 @@ def _word(value: Any) -> str:
         return f"{value:.6g}"
     if value is None:
         return "as above"
-    return (", ".join(value) or "nobody") if isinstance(value, tuple) else str(value)
+    if isinstance(value, Mapping):
+        return _table(value)
+    if is_dataclass(value):
+        said = ((one, getattr(value, one.name)) for one in fields(value))
+        return _table({one.name: word for one, word in said if word != one.default})
+    if isinstance(value, tuple):
+        return ", ".join(map(_word, value)) or "nobody"
+    return str(value)
+
+
+def _table(rows: Mapping[str, Any]) -> str:
+    """Return `[memory_mb=4096,vcores=2]` without what is empty; what all nodes have, alone."""
+    if rows.keys() == {""}:
+        return _word(rows[""])
+    told = [f"{key or 'no label'}={_word(one)}" for key, one in rows.items() if one != {}]
+    return f"[{','.join(told)}]" if told else "none"
 
 
 def _never_held(books: Books, after: QueueTree) -> Iterator[NeverHeld]:

@@ -128,6 +128,7 @@ def preset_of(matcher: str) -> str:
 def _of_tape(
     folder: Path, at_s: float, names: tuple[str, ...], draws: int, seed: int, as_json: bool
 ) -> None:
+    from lab.commands.replay import none_began
     from rm.core import ResourceManager
     from sim.replay import whatif as what
     from sim.replay.client_view import AskedManager
@@ -147,7 +148,7 @@ def _of_tape(
         run = later if later.events else run
     manager = run.cores.get(MANAGER)
     if not isinstance(manager, ResourceManager):
-        raise InputError("--at", f"no Resource Manager had begun by {at_s:g} s")
+        raise InputError("--at", none_began(at_s, read["rm"]))
     seen = surveyed.seen
     assert seen.parts is not None
     made = [next(filter(None, (what.first_core(t()) for t in read[r])), None) for r in ("am", "nm")]

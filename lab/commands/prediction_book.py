@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from sim.replay.predict import Band, Prediction
@@ -25,6 +26,8 @@ CALIBRATION_PREDICTIONS_MIN = 20
 # The band is to hold this fraction of the ends.
 BAND_COVERAGE = 0.9
 WIDER_MAX = 10.0
+# Nodes and masters report once in so long, so ends that are this close are the same.
+SAME_S = 1.0
 
 
 def default_path() -> Path:
@@ -103,8 +106,10 @@ class PredictionBook:
             early_s, usual_s, late_s = row["end"]
             errors.append(abs(usual_s - end_s) / (end_s - row["asked_s"]))
             side_s = late_s - usual_s if end_s > usual_s else usual_s - early_s
-            beyond.append(abs(end_s - usual_s) / max(side_s, 1e-9))
-            inside += beyond[-1] <= row.get("wider", 1.0)
+            beyond.append(abs(end_s - usual_s) / max(side_s, SAME_S))
+            # A band without width holds an end that is the same but for rounding and heartbeats.
+            off_s = abs(end_s - usual_s)
+            inside += off_s <= max(row.get("wider", 1.0) * side_s, SAME_S)
         count = len(errors)
         if not count:
             return Score(0, 0.0, 0.0, 1.0)
@@ -113,7 +118,7 @@ class PredictionBook:
             # This is split conformal prediction, of normalised distances.
             place = min(count, math.ceil((count + 1) * BAND_COVERAGE))
             wider = min(max(sorted(beyond)[place - 1], 1.0 / WIDER_MAX), WIDER_MAX)
-        return Score(count, sorted(errors)[count // 2], inside / count, wider)
+        return Score(count, median(errors), inside / count, wider)
 
     def _append(self, rows: list[dict[str, Any]]) -> None:
         if not rows:

@@ -3,9 +3,10 @@
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from weft.policies.presets import Preset, with_options
 from weft.protocol.messages import MANAGER
 from weft.runtime.tape import code_digest
 from weft.runtime.tapefile import TapeFile, find_tapes
+from weft.tape.rows import Handled, Row
 
 # Tapes of so many bytes are worth a process each.
 OWN_PROCESS_BYTES_MIN = 1 << 20
@@ -233,7 +235,7 @@ def _stand(
             run = later
     manager = run.cores.get(MANAGER)
     if not isinstance(manager, ResourceManager):
-        raise InputError("--until", f"no Resource Manager had begun by {until_s:g} s")
+        raise InputError("--until", none_began(until_s, [tape.rows for tape in managers]))
     if run.difference is not None:
         click.echo(f"note: it decided otherwise at {run.difference.now:.6f} s", err=True)
     elif not run.stopped and not run.ended:
@@ -256,6 +258,17 @@ def _stand(
         return
     click.echo(f"at {run.now:.6f} s, after {run.events:,} events")
     _show_state(found, run.now)
+
+
+def none_began(by_s: float, tapes: Sequence[Callable[[], Iterable[Row]]]) -> str:
+    """Return that no manager of some tapes had begun by a time, and when the first one did."""
+    times = [row.now for rows in tapes for row in islice(_events(rows()), 1)]
+    first = f"; the first began at {min(times):.1f} s" if times else ""
+    return f"no Resource Manager had begun by {by_s:g} s{first}"
+
+
+def _events(rows: Iterable[Row]) -> Iterator[Handled]:
+    return (row for row in rows if isinstance(row, Handled))
 
 
 def _show_state(found: dict[str, Any], now_s: float) -> None:
@@ -361,7 +374,7 @@ def whatif(
             policies = after if changed != same else None
             runs.append(fork.compare(surveyed, every, before, policies, nodes if cluster else None))
     rows = what.mean_of(runs)
-    _show_times(rows, as_json)
+    show_times(rows, as_json)
     if seen.lost:
         click.echo(f"note: nodes came back {seen.lost} times; simulated ones stay", err=True)
 
@@ -382,11 +395,12 @@ def _changed(
     )
 
 
-def _show_times(rows: list[Jct], as_json: bool) -> None:
+def show_times(rows: list[Jct], as_json: bool) -> None:
     """Print a row a job, and the means over the jobs that ended every time."""
     whole = [row for row in rows if min(row.recorded_s, row.same_s, row.changed_s) >= 0]
     if not whole:
-        raise WeftError("no job ended every time: there is nothing to compare")
+        why = next((f"{row.name}: {row.why}" for row in rows if row.why), "there is none")
+        raise WeftError(f"no job ended every time, so there is nothing to compare ({safe(why)})")
     means = {
         name: sum(getattr(row, name) for row in whole) / len(whole)
         for name in ("recorded_s", "same_s", "changed_s")
@@ -399,20 +413,25 @@ def _show_times(rows: list[Jct], as_json: bool) -> None:
         [
             (
                 row.name,
-                row.recorded_s,
-                row.same_s,
-                row.changed_s,
-                _percent(row.same_s, row.changed_s),
+                *(_or_dash(s) for s in (row.recorded_s, row.same_s, row.changed_s)),
+                "-" if min(row.same_s, row.changed_s) < 0 else _percent(row.same_s, row.changed_s),
             )
             for row in rows
         ],
-        title=f"completion times of {len(rows)} jobs; below 0: it did not succeed",
+        title=f"completion times of {len(rows)} jobs",
     )
+    for row in rows:
+        if row.why:
+            click.echo(f"{safe(row.name)}, not in the mean: {safe(row.why)}")
     click.echo(
         f"mean of {len(whole)}: ran {means['recorded_s']:.2f} s, simulated {means['same_s']:.2f} s "
         f"({_percent(means['recorded_s'], means['same_s']):+.1f} %), what if "
         f"{means['changed_s']:.2f} s ({_percent(means['same_s'], means['changed_s']):+.1f} %)"
     )
+
+
+def _or_dash(time_s: float) -> object:
+    return time_s if time_s >= 0 else "-"
 
 
 def _percent(before: float, after: float) -> float:

@@ -5,10 +5,11 @@ Runs that finished different work are not ranked: a run whose jobs died early lo
 
 import csv
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from weft.model.errors import InputError
 
@@ -107,14 +108,13 @@ def gains(first: Compared, other: Compared, common: bool = False) -> dict[str, A
     found: dict[str, Any] = {"jobs": len(shared), "same_work": not why, "why": why}
     values: list[float] = []
     if common or not why:
-        values = sorted(
+        values = [
             (first.jct_s[job] - other.jct_s[job]) / first.jct_s[job]
             for job in shared
             if first.jct_s[job]
-        )
+        ]
     for p in PERCENTILES:
-        at = min(len(values) - 1, math.floor(len(values) * p / 100))
-        found[f"p{p}"] = values[at] if values else None
+        found[f"p{p}"] = float(np.percentile(values, p)) if values else None
     return found
 
 

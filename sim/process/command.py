@@ -15,7 +15,7 @@ from rm.match.registry import matcher_row
 from sim.cluster import Simulation
 from sim.faults import NO_FAULTS, Faults, faults_from_dict, random_faults
 from sim.members import Members
-from sim.process.outputs import check_folder, logged, summarise, write_run
+from sim.process.outputs import check_folder, clear_others, logged, summarise, write_run
 from sim.process.provenance import described
 from sim.recorder import Recorder
 from sim.request import Request
@@ -112,13 +112,21 @@ def simulated(
     if simulation.stuck:
         summary["stopped"] = simulation.stuck
     if request.out:
-        write_run(Path(request.out), run, summary)
-        if request.parquet:
-            write_parquet(request.out)
+        _write(request, run, summary, warn)
     if request.trace:
         names = {row.app: row.job.name for row in run.jobs}
         write_trace(request.trace, task_rows(run), names)
     return summary, run
+
+
+def _write(
+    request: Request, run: Run, summary: dict[str, Any], warn: Callable[[str], None]
+) -> None:
+    for gone in clear_others(Path(request.out), decisions=request.decisions):
+        warn(f"{gone} was of an earlier run and is removed")
+    write_run(Path(request.out), run, summary)
+    if request.parquet:
+        write_parquet(request.out)
 
 
 def check_times(jobs: Sequence[Job], until_s: float) -> None:

@@ -33,6 +33,7 @@ from sim.results import (
 )
 from weft.model.errors import InputError, WeftError
 from weft.model.resources import Vector
+from weft.results import NAMES
 
 # Keys of summary.json that hold values over time.
 SERIES = ("running", "leftover")
@@ -52,6 +53,20 @@ def check_folder(path: str) -> None:
         raise InputError("--out", f"{folder} is a file, not a folder") from None
     except OSError as error:
         raise InputError("--out", f"{folder}: {error.strerror or error}") from None
+
+
+def clear_others(folder: Path, *, decisions: bool) -> list[Path]:
+    """Take away what an earlier run in a folder wrote and this one may not; return what it was.
+
+    So nobody takes the report or the decisions of one run for those of another.
+    """
+    optional = ["report.html", *(f"{name}.parquet" for name in NAMES)]
+    if not decisions:
+        optional.append("decisions.jsonl")
+    found = [path for name in optional if (path := folder / name).is_file()]
+    for path in found:
+        path.unlink()
+    return found
 
 
 def summarise(

@@ -18,7 +18,7 @@ from sim.recorder import Recorder
 from sim.replay.rebuild import Cut, Running, Tape, stand
 from sim.replay.recorded_delays import Delays, MeasuredSimulation
 from sim.replay.verify import Core
-from sim.replay.whatif import Jct, recorded_s
+from sim.replay.whatif import Jct, recorded_s, unended
 from sim.settings import SimSettings, manager_settings
 from weft.model.cluster import ClusterSpec
 from weft.model.errors import InputError
@@ -271,5 +271,8 @@ def compare(
     for (app, name, same_s), (_, _, changed_s) in zip(before, after, strict=True):
         _, arrival_s = seen.jobs.get(app, (None, surveyed.now))
         times = [one - arrival_s if one >= 0 else -1.0 for one in (same_s, changed_s)]
-        rows.append(Jct(app, name, recorded_s(seen, app, arrival_s), *times))
+        why = unended(seen, app)
+        if not why and min(times) < 0:
+            why = "simulated, it did not succeed"
+        rows.append(Jct(app, name, recorded_s(seen, app, arrival_s), times[0], times[1], why))
     return rows

@@ -310,9 +310,9 @@ def predict(
     standing = {one.report.app_id: one for one in state.apps}
     for app in apps:
         if app not in standing:
-            raise InputError(
-                f"application {app}", "neither waits nor runs: it has ended, or is none"
-            )
+            ended = state.ended.get(app)
+            how = "is not known" if ended is None else f"has ended: {ended.final_status}"
+            raise InputError(f"application {app}", how)
     if not apps:
         return []
     ratios = Ratios(state.learned, state.apps, state.now_s)

@@ -16,7 +16,7 @@ from nm.settings import Mode, NodeSettings
 from rm.core import ResourceManager
 from rm.making import ManagerParts
 from rm.settings import ManagerSettings
-from sim.recorder import ENDED
+from sim.recorder import ENDED, JobRow
 from sim.replay.client_view import AskedManager
 from sim.replay.foreign import Foreign, is_foreign, played
 from sim.replay.recorded_delays import Delays, MeasuredSimulation
@@ -135,13 +135,17 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Jct:
-    """One job: completion times in s, as it was and as simulated; negative: it did not end."""
+    """One job: completion times in s, as it was and as simulated; negative: it did not end.
+
+    `why` says for the first of them that is negative what became of it.
+    """
 
     app: AppId
     name: str
     recorded_s: float
     same_s: float
     changed_s: float
+    why: str = ""
 
 
 def look(tapes: Sequence[Callable[[], Iterable[Row]]], also: Listener = lambda *told: None) -> Seen:
@@ -304,10 +308,19 @@ def completion_times(
 ) -> list[float]:
     """Return JCTs of the jobs in virtual time, s; negative: it was refused or did not end."""
     rows = MeasuredSimulation(cluster, jobs, settings, delays, None, first_beats).run().jobs
-    return [
-        row.finish_s - row.job.arrival_s if row.final_status == "SUCCEEDED" else -1.0
-        for row in rows
-    ]
+    return [_jct_s(row) for row in rows]
+
+
+def _jct_s(row: JobRow) -> float:
+    return row.finish_s - row.job.arrival_s if row.final_status == "SUCCEEDED" else -1.0
+
+
+def _became(row: JobRow) -> str:
+    """Return how a simulated job ended; empty: it succeeded."""
+    if row.final_status == "SUCCEEDED":
+        return ""
+    text = f"simulated, it was {row.end}"
+    return f"{text}: {row.diagnostics}" if row.diagnostics else text
 
 
 def compare(
@@ -321,11 +334,22 @@ def compare(
     """Return every job as it was, simulated as it was, and simulated with what is changed."""
     jobs = jobs_of(seen, measured)
     beats = beats_of(seen)
-    before = completion_times(cluster_of(seen), jobs, same, delays, beats)
-    after = completion_times(cluster, jobs, changed, delays, beats)
+    before, after = (
+        MeasuredSimulation(nodes, jobs, settings, delays, None, beats).run().jobs
+        for nodes, settings in ((cluster_of(seen), same), (cluster, changed))
+    )
     return [
-        Jct(app, job.name, recorded_s(seen, app, arrival_s), before[i], after[i])
-        for i, (app, (job, arrival_s)) in enumerate(seen.jobs.items())
+        Jct(
+            app,
+            job.name,
+            recorded_s(seen, app, arrival_s),
+            _jct_s(one),
+            _jct_s(other),
+            unended(seen, app) or _became(one) or _became(other),
+        )
+        for (app, (job, arrival_s)), one, other in zip(
+            seen.jobs.items(), before, after, strict=True
+        )
     ]
 
 
@@ -345,6 +369,7 @@ def mean_of(runs: Sequence[Sequence[Jct]]) -> list[Jct]:
             of_job[0],
             same_s=mean([row.same_s for row in of_job]),
             changed_s=mean([row.changed_s for row in of_job]),
+            why=next((row.why for row in of_job if row.why), ""),
         )
         for of_job in zip(*runs, strict=True)
     ]
@@ -354,3 +379,11 @@ def recorded_s(seen: Seen, app: AppId, arrival_s: float) -> float:
     """Return how long a job took live, s; negative: it did not succeed."""
     status, ended_s = seen.ended.get(app, ("", 0.0))
     return ended_s - arrival_s if status == "SUCCEEDED" else -1.0
+
+
+def unended(seen: Seen, app: AppId) -> str:
+    """Return why a job has no completion time live; empty: it succeeded."""
+    status, _ = seen.ended.get(app, ("", 0.0))
+    if status == "SUCCEEDED":
+        return ""
+    return f"it was {status}" if status else "it had not ended when the tape did"

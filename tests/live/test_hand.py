@@ -154,10 +154,7 @@ def test_logs_of_emulated_tasks_are_one_line(tmp_path: Path) -> None:
         kill = run.invoke(command, ["kill", "small", *rm])
         assert "is no id or number: several jobs may have one name" in str(kill.exception)
         foreseen = run.invoke(command, ["predict", "-", *rm])
-        assert (
-            str(foreseen.exception)
-            == "application 1: neither waits nor runs: it has ended, or is none"
-        )
+        assert str(foreseen.exception) == "application 1: has ended: SUCCEEDED"
 
 
 def test_events_are_of_one_application_and_speak_in_names(address: str) -> None:

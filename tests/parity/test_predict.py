@@ -151,7 +151,10 @@ def test_short_tasks_that_ended_first_do_not_tell_alone() -> None:
 def test_an_ended_application_is_refused() -> None:
     settings = SimSettings(preset("fifo"), prompt=True)
     state, _ = stood([job(0)], settings, 4.0)
-    with pytest.raises(InputError, match="application 9: neither waits nor runs"):
+    state.ended[8] = report(8, 3.0, "KILLED")
+    with pytest.raises(InputError, match="application 8: has ended: KILLED"):
+        predict(state, settings, [8])
+    with pytest.raises(InputError, match="application 9: is not known"):
         predict(state, settings, [9])
 
 
@@ -176,6 +179,16 @@ def report(app: int, finished_s: float, status: str = "SUCCEEDED") -> Applicatio
         0,
         {},
     )
+
+
+def test_an_end_at_a_band_without_width_lies_in_it(tmp_path: Path) -> None:
+    """Where every draw ends at one time, the end is off by rounding and heartbeats alone."""
+    book = PredictionBook(tmp_path / "predictions.jsonl")
+    ends_s = {1: 87.7, 2: 88.4, 3: 95.0}
+    exact = Band(87.7, 87.7, 87.7)
+    book.add(5, 50.0, [Prediction(app, "j", True, None, exact, 0) for app in ends_s])
+    book.settle(5, {app: report(app, end_s) for app, end_s in ends_s.items()})
+    assert book.score().inside == pytest.approx(2 / 3)
 
 
 def test_the_record_says_how_far_off_predictions_were(tmp_path: Path) -> None:

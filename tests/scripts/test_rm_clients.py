@@ -57,12 +57,18 @@ FREE = ManagerSettings(master_demand={})
         (
             job("j", stage(), stage("wide", demand={"vcores": 5}), queue="prod"),
             "stages[1].demand",
-            "a task of stage 'wide' (5 vcores) fits on no node",
+            "a task of stage 'wide' (5 vcores) fits on no node; nodes have at most 4 vcores, "
+            "8192 memory_mb",
         ),
         (
             job("j", stage(tasks=1, overrides=(TaskOverride(demand={"vcores": 9}),)), queue="x"),
             "stages[0].demand",
             "fits on no node",
+        ),
+        (
+            job("j", stage(demand={"memory_mb": 9999999}), queue="x"),
+            "stages[0].demand",
+            "(9999999 memory_mb) fits on no node",
         ),
         (job("j", stage(label="gpu"), queue="x"), "stages[0].demand", "with label 'gpu'"),
         (job("j", queue="x", resources=("r1",)), "resources.r1", "unknown resource"),

@@ -101,6 +101,22 @@ def test_what_changes_is_told_and_a_dry_run_changes_nothing() -> None:
     assert sum(record["kind"] == "queues" for record in rig.records) == 1
 
 
+def test_amounts_that_change_are_told_as_yarn_writes_them() -> None:
+    amounts = {"": {"min": {"memory_mb": 4096, "vcores": 2}}}
+    labels = {"gpu": {"capacity": 0.5}}
+    later = {"a": {"absolute": amounts, "max_allocation": {"memory_mb": 2048}, "labels": labels}}
+    tree = queues_from_dict({"root": {**later, "b": {}}})
+    told = cluster().ask_manager(SetQueues(tree, dry_run=True))
+    assert told.changes == (
+        QueueChange(
+            "root.a",
+            "changed",
+            "labels none -> [gpu=0.5, 1], absolute none -> [min=[memory_mb=4096,vcores=2]], "
+            "max_allocation none -> [memory_mb=2048]",
+        ),
+    )
+
+
 @pytest.mark.parametrize("matcher", MATCHERS)
 def test_who_waits_is_served_as_if_the_new_queues_had_always_been_there(matcher: str) -> None:
     """Deciders keep arrays by queue: none may go on with those of the tree before."""

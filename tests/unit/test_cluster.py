@@ -6,6 +6,7 @@ import pytest
 
 from weft.model.cluster import ClusterSpec, cluster_from_dict, cluster_from_text
 from weft.model.errors import InputError
+from weft.model.queues import queues_from_dict, queues_to_dict
 from weft.workloads.cluster_file import load_cluster
 
 NODES = [{"count": 2, "capacity": {"vcores": 4}}]
@@ -63,6 +64,30 @@ def test_queues_that_say_no_capacity_share_the_rest() -> None:
 
 
 @pytest.mark.parametrize(
+    ("queues", "shares"),
+    [
+        ({"a": {"weight": 2}, "b": {"weight": 1}, "c": {"weight": 1}}, [0.5, 0.25, 0.25]),
+        ({"a": {"capacity": 0.2}, "b": {"weight": 3}, "c": {"weight": 1}}, [0.2, 0.6, 0.2]),
+        ({"a": {"capacity": 0.2, "weight": 9}, "b": {"weight": 3}, "c": None}, [0.2, 0.6, 0.2]),
+        ({"a": {"weight": 0}, "b": {}}, [0.0, 1.0]),
+        ({"a": {"weight": 0}, "b": {"weight": 0}}, [0.0, 0.0]),
+    ],
+    ids=str,
+)
+def test_queues_share_by_weight_what_capacities_leave(queues: Any, shares: list[float]) -> None:
+    root = cluster_from_dict({"nodes": NODES, "queues": {"root": queues}}).queues
+    assert [queue.capacity for queue in root.children] == pytest.approx(shares)
+    assert queues_from_dict(queues_to_dict(root)) == root
+
+
+def test_the_weight_of_a_queue_holds_under_the_fair_scheduler_too() -> None:
+    queues = {"a": {"weight": 3}, "b": {"weight": 3, "fair": {"weight": 1}}, "c": {}}
+    root = queues_from_dict({"root": queues})
+    assert [queue.fair.weight for queue in root.children] == [3.0, 1.0, 1.0]
+    assert queues_from_dict(queues_to_dict(root)) == root
+
+
+@pytest.mark.parametrize(
     ("data", "place"),
     [
         ([], "cluster"),
@@ -89,6 +114,7 @@ def test_queues_that_say_no_capacity_share_the_rest() -> None:
             {"nodes": NODES, "queues": {"root": {"a": {"capacity": 0.7, "max_capacity": 1.5}}}},
             "queues.root.a.max_capacity",
         ),
+        ({"nodes": NODES, "queues": {"root": {"a": {"weight": -1}}}}, "queues.root.a.weight"),
         ({"nodes": NODES, "queues": {"root": {"a": {"speed": 3}}}}, "queues.root.a.speed"),
         (
             {"nodes": NODES, "queues": {"root": {"a": {"placement": {}}}}},
@@ -101,6 +127,11 @@ def test_a_fault_names_its_place(data: Any, place: str) -> None:
     with pytest.raises(InputError) as caught:
         cluster_from_dict(data)
     assert caught.value.place == place
+
+
+def test_a_percentage_is_refused_with_the_fraction_to_write() -> None:
+    with pytest.raises(InputError, match=r"queues.root.a.capacity: expected a fraction: 0.5 for"):
+        queues_from_dict({"root": {"a": {"capacity": "50%"}}})
 
 
 @pytest.mark.parametrize("text", ["", "x", "16", "0x4vcores", "4x", "4xvcores", "2x1a,1a", "-1x1a"])

@@ -87,6 +87,34 @@ def test_runs_that_finished_the_same_work_are_ranked(tmp_path: Path) -> None:
     assert isinstance(found["p50"], float)
 
 
+def test_gains_have_the_percentiles_of_all_other_figures(tmp_path: Path) -> None:
+    """Between two jobs' gains lies what is interpolated between them, as in `summary.json`."""
+    for name, times in (("a", [10.0, 10.0, 10.0, 10.0]), ("b", [9.0, 8.0, 6.0, 12.0])):
+        (tmp_path / name).mkdir()
+        rows = [f"{number},j,SUCCEEDED,{s},1" for number, s in enumerate(times)]
+        (tmp_path / name / "jobs.csv").write_text("\n".join(["job,name,state,jct_s,tasks", *rows]))
+        (tmp_path / name / "summary.json").write_text('{"jct_s": {}, "jain": {}}')
+    found = gains(read_run(tmp_path / "a"), read_run(tmp_path / "b"))
+    assert found["p50"] == pytest.approx(0.15)
+    assert found["p25"] == pytest.approx(0.025)
+
+
+@pytest.mark.slow
+def test_nothing_of_an_earlier_run_stays_beside_another(tmp_path: Path) -> None:
+    jobs, out = workload(tmp_path, job("j")), tmp_path / "o"
+    asked = ("simulate", jobs, "--cluster", CLUSTER, "--out", out)
+    assert run(*asked, "--scheduler", "graphene", "--decisions", "--report").exit_code == 0
+    (out / "notes.txt").write_text("the user's own")
+    assert {"report.html", "decisions.jsonl"} <= {path.name for path in out.iterdir()}
+    told = run(*asked, "--scheduler", "tez")
+    assert "report.html was of an earlier run and is removed" in told.output
+    left = {path.name for path in out.iterdir()}
+    assert not left & {"report.html", "decisions.jsonl"}
+    assert {"summary.json", "notes.txt"} <= left
+    assert run(*asked, "--decisions").exit_code == 0
+    assert (out / "decisions.jsonl").exists()
+
+
 @pytest.mark.slow
 def test_a_job_that_was_still_running_is_where_it_stood(tmp_path: Path) -> None:
     jobs = workload(tmp_path, job("long"))

@@ -166,6 +166,8 @@ def test_durations(seconds: float, wanted: str) -> None:
 def test_only_what_is_whole_is_a_hundred_percent() -> None:
     assert text.percent(202 / 203) == "99%"
     assert text.percent(1.0) == "100%"
+    assert text.percent(2 / 3) == "67%"
+    assert text.percent(0.333) == "33%"
     assert show.progress_of(report(progress=0.9999)) == "99%"
     assert show.progress_of(report(final_status="SUCCEEDED", progress=0.0)) == "100%"
 

@@ -7,6 +7,7 @@ import sys
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from weft.client.commands_local import _settings
 from weft.client.logs import Wanted, print_logs
 from weft.model.errors import InputError, WeftError
 from weft.model.extras import MissingExtraError
+from weft.policies.presets import preset
 from weft.protocol.requests import ContainerReport
 
 JOB = """
@@ -245,3 +247,32 @@ def test_logs_that_nobody_wrote_are_told_in_two_lines(capsys: pytest.CaptureFixt
     assert said.out == ""
     assert len(said.err.splitlines()) == 2
     assert "24 logs cannot be read" in said.err
+
+
+class OneStage:
+    """An application whose only stage has three tasks, and no container yet."""
+
+    def containers(self, app: int) -> tuple[ContainerReport, ...]:
+        return ()
+
+    def application(self, app: int) -> SimpleNamespace:
+        return SimpleNamespace(stages=(SimpleNamespace(name="split", tasks=3),))
+
+
+@pytest.mark.parametrize(
+    ("stage", "task", "says"),
+    [
+        ("split", 5, "no task 5: stage 'split' has tasks 0 to 2"),
+        ("", 3, "no task 3: its largest stage has tasks 0 to 2"),
+        ("map", None, "unknown stage 'map'; known: split"),
+        ("split", 2, "no container of task 2 of stage 'split' is known for this application"),
+    ],
+)
+def test_logs_that_are_not_there_say_what_is(stage: str, task: int | None, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        print_logs(OneStage(), 1, Wanted(stage, task))  # type: ignore[arg-type]
+
+
+def test_a_scheduler_that_is_misspelt_is_told_what_is_like_it() -> None:
+    with pytest.raises(InputError, match=r"'graphen' \(did you mean graphene\?\); known: "):
+        preset("graphen")

@@ -1,16 +1,25 @@
 """What tapes tell of a run that `weft whatif` and `weft predict` go by."""
 
+from dataclasses import replace
+
 import pytest
 
+from lab.commands.replay import none_began, show_times
+from rm.making import ManagerParts
+from rm.settings import ManagerSettings
 from sim.faults import Fault, FaultKind, Faults
 from sim.recorder import Recorder
 from sim.replay import whatif
+from sim.replay.recorded_delays import Delays
 from sim.replay.recorded_run import Rerun, Watched, of_simulation
 from sim.replay.timeline import timeline_of
 from sim.settings import SimSettings
 from testkit.builders import chain
 from tests.parity.test_tapes import CLUSTER
+from weft.model.queues import queues_from_dict
+from weft.protocol.effects import Started
 from weft.protocol.messages import MANAGER
+from weft.tape.rows import Handled
 
 
 def test_what_ended_before_a_restart_of_the_manager_ended_then() -> None:
@@ -26,3 +35,30 @@ def test_what_ended_before_a_restart_of_the_manager_ended_then() -> None:
     assert {app: ended_s for app, (_, ended_s) in seen.ended.items()} == ends
     played = timeline_of(of_simulation("run", "capacity", run))
     assert {job["app"]: job["finished"] for job in played.jobs} == pytest.approx(ends, abs=1e-5)
+
+
+def test_jobs_without_a_completion_time_say_why(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = replace(CLUSTER, queues=queues_from_dict({"root": {"a": {}}}))
+    parts = ManagerParts(1, cluster.types, cluster.queues, "capacity", {}, ManagerSettings(), 0)
+    seen = whatif.Seen(parts=parts, nodes={one.node_id: one for one in cluster.nodes})
+    jobs = {1: chain("good", queue="a"), 2: chain("gone", queue="a"), 3: chain("new", queue="b")}
+    seen.jobs = {app: (job, 1.0) for app, job in jobs.items()}
+    seen.ended = {1: ("SUCCEEDED", 30.0), 2: ("KILLED", 9.0), 3: ("SUCCEEDED", 30.0)}
+    settings = SimSettings(prompt=True)
+    rows = whatif.compare(seen, settings, settings, cluster, False, Delays({}))
+    assert [row.why for row in rows[:2]] == ["", "it was KILLED"]
+    assert rows[2].why.startswith("simulated, it was REFUSED: ")
+    assert "unknown queue 'b'" in rows[2].why
+    show_times(rows, as_json=False)
+    told = capsys.readouterr().out
+    assert "-1.0" not in told
+    assert "gone, not in the mean: it was KILLED" in told
+
+
+def test_a_time_before_a_manager_is_refused_with_when_one_began() -> None:
+    def tape() -> list[Handled]:
+        return [Handled(MANAGER, Started(), now) for now in (18.25, 19.0)]
+
+    assert none_began(15.0, [tape]) == (
+        "no Resource Manager had begun by 15 s; the first began at 18.2 s"
+    )

@@ -37,8 +37,7 @@ def print_logs(client: Client, app: AppId, wanted: Wanted) -> None:
     """
     found = _found(client, app, wanted)
     if not found:
-        where = f"stage {wanted.stage!r}" if wanted.stage else "any stage"
-        raise InputError("logs", f"no container of {where} is known for this application")
+        raise InputError("logs", _unknown(client, app, wanted))
     out = sys.stdout.buffer
     unwritten: list[str] = []
     wrote = False
@@ -111,6 +110,21 @@ def last_lines(data: bytes, count: int | None) -> bytes:
         return data
     lines: Sequence[bytes] = data.splitlines(keepends=True)
     return b"".join(lines[len(lines) - min(count, len(lines)) :])
+
+
+def _unknown(client: Client, app: AppId, wanted: Wanted) -> str:
+    """Return which of what is wanted is not there."""
+    counts = {stage.name: stage.tasks for stage in client.application(app).stages}
+    if wanted.stage and wanted.stage not in counts:
+        return f"unknown stage {wanted.stage!r}; known: {', '.join(counts)}"
+    most = counts[wanted.stage] if wanted.stage else max(counts.values(), default=0)
+    if wanted.task is not None and wanted.task >= most > 0:
+        of = f"stage {wanted.stage!r}" if wanted.stage else "its largest stage"
+        tasks = f"tasks 0 to {most - 1}" if most > 1 else "task 0"
+        return f"no task {wanted.task}: {of} has {tasks}"
+    where = f"stage {wanted.stage!r}" if wanted.stage else "any stage"
+    task = "" if wanted.task is None else f" task {wanted.task} of"
+    return f"no container of{task} {where} is known for this application"
 
 
 def _found(client: Client, app: AppId, wanted: Wanted) -> list[ContainerReport]:

@@ -109,8 +109,8 @@ def _large(name: str) -> float:
 
 
 def percent(part: float) -> str:
-    """Return a part in whole percent; only what is whole is `100%`."""
-    return f"{int(min(1.0, max(0.0, part)) * 100 + 1e-9)}%"
+    """Return a part in whole percent, rounded; only what is whole is `100%`."""
+    return f"{100 if part >= 1 else min(99, int(max(0.0, part) * 100 + 0.5))}%"
 
 
 def duration(seconds: float) -> str:

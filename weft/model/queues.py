@@ -5,6 +5,7 @@
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
@@ -62,6 +63,7 @@ _FAIR_KEYS = {
 }
 _POLICIES = ("fair", "fifo", "drf")
 _ORDERS = ("", "utilization", "priority", "fair", "weighted")
+_PERCENT = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*%\s*")
 _APPLICATIONS_MAX = 2**31 - 1
 _PRIORITY_MAX = 2**31 - 1
 
@@ -70,10 +72,11 @@ _PRIORITY_MAX = 2**31 - 1
 class FairTerms:
     """What YARN's Fair Scheduler goes by in a queue, which the matcher `yarn_fair` alone reads.
 
-    Its share lies between `min_resources` and `max_resources`, amounts by type, or `max_parts`,
-    fractions of the cluster by type; what is not named is 0 or without end. It divides by `policy`
-    (fair, fifo, drf). At most `max_running_apps` of its applications run, and their masters hold
-    at most `max_am_share` of its share; -1: any number, and all.
+    Its `weight` is that of the queue, or 1, where it says none. Its share lies between
+    `min_resources` and `max_resources`, amounts by type, or `max_parts`, fractions of the cluster
+    by type; what is not named is 0 or without end. It divides by `policy` (fair, fifo, drf).
+    At most `max_running_apps` of its applications run, and their masters hold at most
+    `max_am_share` of its share; -1: any number, and all.
     Where preemption is on, it starves after `min_share_timeout_s` below its minimum share, and an
     application after `fair_share_timeout_s` below `fair_share_threshold` of its own fair share; -1:
     as the queue above says, at the root never, and half. Masters may be taken with `am_preemption`.
@@ -132,10 +135,10 @@ class QueueSpec:
     maximum-am-resource-percent).
     No container here and below has more than `max_allocation`, by type; what a queue does not name
     is as above (YARN's maximum-allocation).
-    Of what queues with a `capacity` alone leave, those with a `weight` get parts by it where a
-    queue is made or goes at runtime (`creates`). One that was made so has `expires_s` of 0 or more,
-    as `Creates` has it; -1: it was said. The root says to which queue an application goes
-    (`placement`; None: to the one that it names).
+    Queues without a `capacity` share by `weight` what the others leave (YARN's weights), where a
+    tree is read, and where a queue beside them is made or goes at runtime (`creates`). One that was
+    made so has `expires_s` of 0 or more, as `Creates` has it; -1: it was said. The root says to
+    which queue an application goes (`placement`; None: to the one that it names).
     Applications that say no lifetime have the default, s, and none has more than the most (YARN's
     default- and maximum-application-lifetime); 0: as the queue above says, at the root without end.
     `administer` names the users who may do everything with the applications here and below, and
@@ -227,10 +230,10 @@ def queues_to_dict(root: QueueSpec) -> Json:
 
 def _queue_to_dict(queue: QueueSpec) -> Json:
     found: Json = {}
-    for name, usual in _USUAL.items():
+    for name, default in _USUAL.items():
         value = getattr(queue, name)
         # What a queue without a capacity gets depends on those beside it.
-        if value != usual or name == "capacity":
+        if value != default or name == "capacity":
             found[name] = list(value) if isinstance(value, tuple) else value
     if queue.labels:
         found["labels"] = {
@@ -242,11 +245,12 @@ def _queue_to_dict(queue: QueueSpec) -> Json:
             label: {key: dict(row) for key in ("min", "max") if (row := getattr(said, key))}
             for label, said in queue.absolute.items()
         }
-    if queue.fair != FairTerms():
+    usual = FairTerms(weight=queue.weight or 1.0)
+    if queue.fair != usual:
         found["fair"] = {
             one.name: dict(value) if isinstance(value, Mapping) else value
             for one in fields(FairTerms)
-            if (value := getattr(queue.fair, one.name)) != getattr(FairTerms(), one.name)
+            if (value := getattr(queue.fair, one.name)) != getattr(usual, one.name)
         }
     for name in ("user_weights", "max_allocation"):
         if getattr(queue, name):
@@ -310,6 +314,7 @@ class _Reader:
         factor = table.get("user_limit_factor", math.inf)
         if factor != math.inf:
             factor = read_amount(factor, f"{place}.user_limit_factor", positive=True)
+        weight = read_amount(table.get("weight", 0.0), f"{place}.weight")
         return QueueSpec(
             name=name,
             capacity=capacity,
@@ -347,9 +352,9 @@ class _Reader:
                 _APPLICATIONS_MAX,
             ),
             max_allocation=_amounts(table, "max_allocation", place),
-            fair=_fair(table.get("fair", {}), f"{place}.fair"),
+            fair=_fair(table.get("fair", {}), weight, f"{place}.fair"),
             state=_one_of(table, "state", RUNNING, (RUNNING, STOPPED), place),
-            weight=read_amount(table.get("weight", 0.0), f"{place}.weight"),
+            weight=weight,
             expires_s=_or_as_above(table, "expires_s", place),
             creates=self._creates(table, place, depth),
             placement=_placement(table, place, depth),
@@ -374,18 +379,23 @@ class _Reader:
         )
 
     def _children(self, below: Table, place: str, depth: int) -> tuple[QueueSpec, ...]:
-        """Return child queues; those that say no capacity share what the others leave of 1."""
-        said = {
-            key: _fraction(entry, "capacity", 0.0, f"{place}.{key}")
-            for key, entry in below.items()
-            if entry and "capacity" in entry
-        }
-        taken, silent = sum(said.values()), len(below) - len(said)
+        """Return child queues; those that say no capacity share what the others leave of 1.
+
+        They do by weight, as in YARN; one that says none, either, counts as one of weight 1.
+        """
+        taken, weights = 0.0, dict.fromkeys(below, 0.0)
+        for key, entry in below.items():
+            said, own = entry or {}, f"{place}.{key}"
+            if "capacity" in said:
+                taken += _fraction(said, "capacity", 0.0, own)
+            else:
+                weights[key] = read_amount(said.get("weight", 1.0), f"{own}.weight")
         if taken > 1 + 1e-9:
             raise InputError(place, f"the capacities of its queues sum to {taken:g}, more than 1")
-        share = max(0.0, 1.0 - taken) / silent if silent else 0.0
+        # Where all weights are 0, so is each queue's share.
+        share = max(0.0, 1.0 - taken) / (sum(weights.values()) or 1.0)
         return tuple(
-            self.queue(key, entry, share, f"{place}.{key}", depth + 1)
+            self.queue(key, entry, share * weights[key], f"{place}.{key}", depth + 1)
             for key, entry in below.items()
         )
 
@@ -398,11 +408,12 @@ def _placement(table: Table, place: str, depth: int) -> PlacementRules | None:
     return placement_from_dict(table["placement"], f"{place}.placement")
 
 
-def _fair(value: object, place: str) -> FairTerms:
+def _fair(value: object, weight: float, place: str) -> FairTerms:
+    """Return a queue's fair terms; where they name no weight, the queue's own counts."""
     table = read_table(value, place, _FAIR_KEYS)
     share = table.get("max_am_share", 0.5)
     return FairTerms(
-        weight=read_amount(table.get("weight", 1.0), f"{place}.weight"),
+        weight=read_amount(table.get("weight", weight or 1.0), f"{place}.weight"),
         min_resources=_amounts(table, "min_resources", place),
         max_resources=_amounts(table, "max_resources", place),
         max_parts=_amounts(table, "max_parts", place),
@@ -469,7 +480,11 @@ def _weights(value: object, place: str) -> dict[str, float]:
 
 
 def _fraction(table: Table, key: str, default: float, place: str) -> float:
-    number = read_amount(table.get(key, default), f"{place}.{key}")
+    value = table.get(key, default)
+    if isinstance(value, str) and (said := _PERCENT.fullmatch(value)):
+        part = float(said[1]) / 100
+        raise InputError(f"{place}.{key}", f"expected a fraction: {part:g} for {value.strip()}")
+    number = read_amount(value, f"{place}.{key}")
     if number > 1:
         raise InputError(f"{place}.{key}", f"expected a fraction from 0 to 1, got {number:g}")
     return number

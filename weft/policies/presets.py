@@ -5,6 +5,7 @@ The names are the contract with users; each part can be exchanged (`--matcher`, 
 """
 
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 
 from weft.model.errors import InputError
 from weft.model.json_types import Options
@@ -82,7 +83,10 @@ PROMISING = tuple(name for name in PRESETS if name not in ("yarn", "yarn_fair"))
 def preset(name: str) -> Preset:
     """Look a preset up; raises InputError naming the known ones."""
     if name not in PRESETS:
-        raise InputError("scheduler", f"unknown scheduler {name!r}; known: {', '.join(PRESETS)}")
+        like = get_close_matches(name, PRESETS, 1)
+        hint = f" (did you mean {like[0]}?)" if like else ""
+        known = ", ".join(PRESETS)
+        raise InputError("scheduler", f"unknown scheduler {name!r}{hint}; known: {known}")
     return PRESETS[name]
 
 
