@@ -52,6 +52,7 @@ class Judge(Holdings):
         super().__init__(seen)
         self.kept: Mapping[NodeId, AppId] = {}
         self.kept_before: Mapping[NodeId, AppId] = {}
+        self.kept_s = -1.0
         # Where a container ends at this moment, whether its end was told before or is told after.
         self.ending: set[NodeId] = set()
         # What masters take that start at this moment and are told after what was granted beside.
@@ -117,7 +118,7 @@ class Judge(Holdings):
         elif isinstance(event, Kept):
             yield from self._kept_in_line(now, event)
             self._keeps(event)
-            self.kept_before, self.kept = self.kept, event.nodes
+            self.kept_before, self.kept, self.kept_s = self.kept, event.nodes, now
 
     def _asked(self, now: float, event: ContainersAsked) -> None:
         app = app_of_attempt(event.attempt_id)
@@ -466,7 +467,8 @@ class Judge(Holdings):
                 free[node] = [f + d for f, d in zip(free[node], demand, strict=True)]
                 leaf = self.queue[app]
                 held[leaf] = [h - d for h, d in zip(held[leaf], demand, strict=True)]
-        for name in self.kept:
+        # A round that chooses may free nodes that were kept when it began.
+        for name in {*self.kept, *(self.kept_before if self.kept_s == now else ())}:
             if name != event.node:
                 del free[name]
         for row in self.pending_rows.values():
