@@ -1,5 +1,6 @@
 """`weft bench WHAT`: the benchmarks that the README's figures come from."""
 
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def bench(
     what: str, as_json: bool, quick: bool, psplib: Path | None, nodes: int | None, only: str
 ) -> None:
     """Measure one part: how fast it is, against a plain baseline kept beside it."""
-    click.echo(f"running the cases of weft bench {what}: seconds to minutes ...", err=True)
+    if sys.stderr.isatty():
+        click.echo(f"running the cases of weft bench {what}: seconds to minutes ...", err=True)
     rows: list[dict[str, object]]
     if psplib is not None:
         if what != "plan":

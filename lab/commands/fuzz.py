@@ -1,6 +1,7 @@
 """`weft fuzz`: the whole cluster in virtual time under swarms of faults, seed by seed."""
 
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -71,7 +72,8 @@ def fuzz(
         _check_asker(asker)
     script = Path(faults).read_text(encoding="utf-8") if faults else ""
     given = Given(preset_, pace or "", script, asker)
-    click.echo(f"running {last - first:,} seeds ...", err=True)
+    if sys.stderr.isatty():
+        click.echo(f"running {last - first:,} seeds ...", err=True)
     began_s = time.perf_counter()
     totals: Counter[str] = Counter()
     failed: list[dict[str, Any]] = []

@@ -252,7 +252,7 @@ def test_the_pages_of_the_cluster_show_the_moment(
     page.wait_for_selector(f".card:has-text('Containers') .value:has-text('{tasks + masters}')")
     page.keyboard.press("End")
     page.wait_for_selector(
-        f".card:has-text('Applications') .more:has-text('{len(timeline.jobs)} fini')"
+        f".card:has-text('Applications') .more:has-text('{len(timeline.jobs)} ended')"
     )
     page.get_by_role("link", name=timeline.jobs[-1]["name"], exact=True).first.click()
     page.wait_for_selector(".dag .stage")

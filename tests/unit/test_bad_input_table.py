@@ -44,7 +44,7 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "unknown application state": (["apps", "--state", "BOGUS"], "'BOGUS'; known: NEW"),
     "unknown node state": (["nodes", "--state", "BOGUS"], "'BOGUS'; known: NEW"),
     "unknown column": (["apps", "--sort", "size"], "unknown column 'size'; known: id"),
-    "unknown column of nodes": (["nodes", "--sort", "-x"], "unknown column '-x'; known: name"),
+    "unknown column of nodes": (["nodes", "--sort", "-x"], "unknown column '-x'; known: node"),
     "unknown column of top": (["top", "--once", "--sort", "x"], "unknown column 'x'"),
     "top every 0 s": (["top", "--every", "0"], "positive"),
     "top every nan s": (["top", "--every", "nan"], "finite number"),

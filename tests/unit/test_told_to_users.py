@@ -23,6 +23,7 @@ from lab.studies.grid import read_grid
 from rm.ledger.asks import AskRows
 from rm.ledger.ledger import AppColumns, NodeColumns, QueueColumns, UserColumns
 from testkit.manager import Rig
+from testkit.terminal import in_terminal
 from weft.client import local, show
 from weft.client.commands_local import _settings
 from weft.client.logs import Wanted, print_logs
@@ -82,12 +83,16 @@ def test_a_port_in_use_is_said_before_anything_starts(monkeypatch: pytest.Monkey
     assert not cluster.processes
 
 
-def test_long_commands_say_at_once_that_they_run() -> None:
+def test_long_commands_say_at_once_in_a_terminal_that_they_run(tmp_path: Path) -> None:
     for words, wanted in (
         (["fuzz", "--seeds", "3:4"], "running 1 seeds ...\n"),
         (["bench", "codec", "--psplib", "."], "running the cases of weft bench codec"),
     ):
-        assert CliRunner().invoke(weft, words).stderr.startswith(wanted)
+        _, sent = in_terminal(words, tmp_path)
+        assert sent.replace("\r", "").startswith(wanted)
+        assert wanted not in CliRunner().invoke(weft, words).stderr, (
+            "a script reads what is printed"
+        )
 
 
 def test_the_files_of_a_grid_are_found_beside_it(
