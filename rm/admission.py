@@ -5,8 +5,6 @@ The same functions judge a submission, a move, and what is there already when qu
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from rm.ledger.queues import QueueTree
 from rm.masters.asking import ASKS_MIN, OPEN_JOB_ASKED_MAX
 from rm.placing.feasible import NoRoomError, fits_a_class, within_maximum
@@ -84,8 +82,7 @@ def check_fits(books: Books, job: Job) -> None:
 
 def _most(books: Books) -> str:
     """Return what nodes have at most of each resource, as the end of a refusal."""
-    offered = np.max([vector for vector, _ in books.classes], axis=0)
-    return f"; nodes have at most {_shown(books.types.mapping(offered.tolist()))}"
+    return f"; nodes have at most {_shown(books.types.mapping(books.largest()))}"
 
 
 def _shown(amounts: Mapping[str, float]) -> str:

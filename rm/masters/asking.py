@@ -85,8 +85,8 @@ def asked(books: Books, event: ContainersAsked) -> None:
         attempt.outbox.acknowledge(event.acks)
     if not books.settings.lossless:
         attempt.acks.append(event.request_id)
-    for ask in _taken(books, attempt, event):
-        _ask(books, attempt, ask, event.request_id)
+    if event.asks:
+        _take(books, attempt, event)
     for number in event.releases:
         holding = attempt.holdings.get(number)
         if holding is None:
@@ -250,33 +250,40 @@ def current(books: Books, number: AttemptId) -> Attempt | None:
     return None
 
 
-def _taken(books: Books, attempt: Attempt, event: ContainersAsked) -> tuple[Ask, ...]:
-    """Return a request's asks; none where an open master's has one that can never be granted.
+def _take(books: Books, attempt: Attempt, event: ContainersAsked) -> None:
+    """Take a request's asks; none where an open master's has one that can never be granted.
 
     So YARN fails the whole call (`RMServerUtils.normalizeAndValidateRequests`). The jobs whose
-    masters are Weft's own were checked when they were submitted.
+    masters are Weft's own were checked when they were submitted, and only such an ask is dropped.
     """
-    if attempt.app.job.master is not None:
-        for ask in event.asks:
-            if reason := _never_granted(books, attempt, ask):
-                asks = tuple([one.ask_id for one in event.asks])
-                refusal = AsksRefused(event.request_id, asks, reason)
-                attempt.outbox.put((event.request_id, "refused"), refusal)
-                return ()
-    return event.asks
+    never = [_never_granted(books, attempt, ask) for ask in event.asks]
+    reason = next(filter(None, never), "")
+    if reason and attempt.app.job.master is not None:
+        asks = tuple([ask.ask_id for ask in event.asks])
+        refusal = AsksRefused(event.request_id, asks, reason)
+        attempt.outbox.put((event.request_id, "refused"), refusal)
+        _warn(books, attempt, f"refused all {len(asks)} asks of a call: {reason}")
+        return
+    for ask, why in zip(event.asks, never, strict=True):
+        _ask(books, attempt, ask, event.request_id, why)
 
 
-def _ask(books: Books, attempt: Attempt, ask: Ask, request_id: int) -> None:
-    """Bring an ask up to date; an older message than the last one about it is dropped."""
-    never = _never_granted(books, attempt, ask)
+def _warn(books: Books, attempt: Attempt, text: str) -> None:
+    books.note(Remark("warning", text, (("attempt", str(attempt.attempt_id)),)))
+
+
+def _ask(books: Books, attempt: Attempt, ask: Ask, request_id: int, never: str) -> None:
+    """Bring an ask up to date; an older message than the last one about it is dropped.
+
+    `never` is why it can never be granted, if it cannot.
+    """
     if len(ask.demand) == len(books.types):
         fit = books.fitted(ask.demand)
         ask = ask if fit == ask.demand else changed(ask, demand=fit)
     entry = attempt.entries.get(ask.ask_id)
     problem = never or _problem_of(books, attempt, ask, entry)
     if problem:
-        text = f"refused ask {ask.ask_id}: {problem}"
-        books.note(Remark("warning", text, (("attempt", str(attempt.attempt_id)),)))
+        _warn(books, attempt, f"refused ask {ask.ask_id}: {problem}")
         return
     if entry is None:
         demand = _at_least(books, ask.demand)

@@ -7,12 +7,13 @@ import pytest
 
 from rm.match.registry import make_matcher
 from rm.settings import ManagerSettings
-from testkit.builders import FakeMaster, ask, job, sent, stage, succeeded
+from testkit.builders import FakeMaster, ask, job, noted, sent, stage, succeeded
 from testkit.manager import Rig
 from testkit.matching import VIEWING
 from weft.model.ids import app_of_attempt
 from weft.model.job import Job, MasterSpec
 from weft.model.queues import QueueSpec, queues_from_dict
+from weft.protocol.facts import Remark
 from weft.protocol.messages import Ask, AttemptFinished, ContainersGranted, NodeAnswered
 from weft.protocol.requests import (
     Explain,
@@ -185,7 +186,10 @@ def test_a_call_fails_as_a_whole_where_a_request_can_never_be_granted(never: Ask
     rig = Rig("yarn", queues=queues(2048.0))
     rig.add_node("n1")
     master = rig.start(replace(OPEN, queue="a"))
-    assert refusals(rig, master, ask(1, 3), never) == [((1, 2), why)]
+    effects = rig.allocate(master, ask(1, 3), never)
+    (answer,) = sent(effects, ContainersGranted)
+    assert [(one.asks, one.reason) for one in answer.refused] == [((1, 2), why)]
+    assert [one.text for one in noted(effects, Remark)] == [f"refused all 2 asks of a call: {why}"]
     assert not rig.manager.books.rows.live, "none of the call's requests is taken"
     assert refusals(rig, master) == [], "said once, as the call's answer came"
     assert refusals(rig, master, ask(1, 3)) == []
