@@ -443,6 +443,7 @@ class ContainersGranted:
     `resync` says that the manager restarted, so the master registers again and sends every ask;
     `epoch` is that of the manager that wants it. `machines` are the capacities of today where nodes
     joined since, with `speeds` and `labels` as in AttemptAccepted; empty means that none did.
+    `refused` are requests of which nothing was taken.
     """
 
     attempt_id: AttemptId
