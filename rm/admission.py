@@ -38,17 +38,13 @@ def _full(books: Books, tree: QueueTree, queue: int, user: str, left: int) -> st
     for at in tree.chains[queue]:
         most = int(tree.max_applications[at]) or (settings.queue_apps_max if at == queue else 0)
         known = books.queues.slot_of(tree.paths[at])
-        if at not in there and known >= 0 and 0 < most <= int(ledger.by_queue.apps[known]):
+        if at not in there and known >= 0 and 0 < most <= ledger.apps_in(known):
             return f"{tree.paths[at]} has {most} applications, the most that it takes"
     known = books.queues.slot_of(path)
-    slot = ledger.user_slots.get((known, user)) if known >= 0 else None
-    own, there_now = tree.specs[queue][1].max_user_applications, 0
-    if own >= 0:
-        there_now = 0 if slot is None else int(ledger.users.apps[slot])
-        if there_now >= own:
-            return f"user {user!r} has {there_now} applications in {path}, the most"
-    if slot is not None and 0 < settings.user_apps_max <= int(ledger.users.apps[slot]):
-        return f"user {user!r} has {settings.user_apps_max} applications in {path}, the most"
+    own = tree.specs[queue][1].max_user_applications
+    there_now = ledger.apps_of(known, user)
+    if 0 <= own <= there_now or 0 < settings.user_apps_max <= there_now:
+        return f"user {user!r} has {there_now} applications in {path}, the most"
     return ""
 
 

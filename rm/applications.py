@@ -285,6 +285,7 @@ def settle(books: Books, app: App) -> None:
         return
     if books.ledger.apps.containers[app.slot]:
         if not _master_runs(app):
+            books.ledger.app_over(app.slot)
             books.matcher.app_over(books.view, app.slot)
         return
     books.matcher.app_left(books.view, app.slot, books.now)

@@ -179,12 +179,8 @@ def _made(names: list[str], terms: Creates) -> QueueSpec:
         weight=like.weight or 1.0,
         expires_s=terms.expires_s,
         creates=own if below else None,
-        children=(_alone(_made(below, own)),) if below else (),
+        children=(replace(_made(below, own), capacity=1.0),) if below else (),
     )
-
-
-def _alone(queue: QueueSpec) -> QueueSpec:
-    return replace(queue, capacity=min(1.0, queue.max_capacity))
 
 
 def _changed(
@@ -206,9 +202,7 @@ def _by_weight(queue: QueueSpec) -> QueueSpec:
     return replace(
         queue,
         children=tuple(
-            replace(one, capacity=min(left * one.weight / total, one.max_capacity))
-            if one.weight
-            else one
+            replace(one, capacity=left * one.weight / total) if one.weight else one
             for one in queue.children
         ),
     )

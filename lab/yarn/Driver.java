@@ -563,6 +563,7 @@ public final class Driver {
     final ApplicationSubmissionContext submission;
     final List<ResourceRequest> first;
     final Set<Integer> sent = new HashSet<>();
+    final Set<Integer> taken = new HashSet<>();
     final Map<Integer, Integer> lasts = new HashMap<>();
     Container master;
     boolean up;
@@ -623,10 +624,12 @@ public final class Driver {
 
     void ask() {
       List<ResourceRequest> all = new ArrayList<>();
+      Set<Integer> asked = new HashSet<>();
       int at = 0;
       for (JsonNode ask : told.get("asks")) {
         if (!sent.contains(at) && round >= ask.path("at").asInt(told.path("at").asInt())) {
           sent.add(at);
+          asked.add(at);
           int priority = ask.path("pri").asInt(1);
           int count = ask.path("count").asInt(1);
           boolean relax = ask.path("relax").asBoolean(true);
@@ -653,6 +656,7 @@ public final class Driver {
       } catch (org.apache.hadoop.yarn.exceptions.InvalidResourceRequestException refused) {
         return;
       }
+      taken.addAll(asked);
       allocate(this, all);
     }
 
@@ -691,12 +695,12 @@ public final class Driver {
       }
     }
 
-    /** A master that is done gives everything back; its own container ends with its node's next heartbeat. */
+    /** A master that is done gives everything back, asks of calls that failed apart; its own container ends with its node's next heartbeat. */
     void finish() {
       List<ResourceRequest> none = new ArrayList<>();
       int at = 0;
       for (JsonNode ask : told.get("asks")) {
-        if (sent.contains(at++)) {
+        if (taken.contains(at++)) {
           for (String kind : new String[] {"hosts", "racks"}) {
             ask.path(kind).fieldNames().forEachRemaining(e -> none.add(request(ask.path("pri").asInt(1), e, ask, 0, true)));
           }

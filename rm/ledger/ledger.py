@@ -198,6 +198,8 @@ class Ledger:
         self.user_slots: dict[tuple[int, str], int] = {}
         self._user_keys: dict[int, tuple[int, str]] = {}
         self._free_apps: list[int] = []
+        # Their masters are gone, what they hold is not yet.
+        self._leaving: set[int] = set()
         self._free_users: list[int] = []
         self.rigid: Bools = np.array(types.rigid)
         self._no_overbooking: Floats = np.ones(d)
@@ -306,8 +308,26 @@ class Ledger:
         if self.apps.containers[slot] or self.apps.pending[slot]:
             raise InvariantError(f"application slot {slot} is closed but still holds or asks")
         self._leave(slot)
+        self._leaving.discard(slot)
         self.apps.w["active"][slot] = False
         self._free_apps.append(slot)
+
+    def app_over(self, slot: int) -> None:
+        """Count an application no longer that holds containers only until they have ended."""
+        self._leaving.add(slot)
+
+    def apps_in(self, queue: int) -> int:
+        """Return how many applications of a queue, and of those below it, are not over."""
+        gone = sum(queue in self.queues.chains[self.apps.queue[slot]] for slot in self._leaving)
+        return int(self.by_queue.apps[queue]) - gone
+
+    def apps_of(self, queue: int, user: str) -> int:
+        """Return how many applications of a user in a leaf queue are not over."""
+        at = self.user_slots.get((queue, user))
+        if at is None:
+            return 0
+        gone = sum(int(self.apps.user[slot]) == at for slot in self._leaving)
+        return int(self.users.apps[at]) - gone
 
     def move_app(self, slot: int, queue: int, user: str) -> None:
         """Move what an application holds and asks to another leaf queue."""

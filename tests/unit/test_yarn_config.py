@@ -83,10 +83,16 @@ def test_a_queue_tree_with_yarns_defaults(read):
         "prod": {
             "capacity": 0.7,
             "max_capacity": 0.9,
-            "etl": {"capacity": 0.75, "max_applications": 5250, "max_user_applications": 5250}
+            "etl": {
+                "capacity": 0.75,
+                "weight": 3.0,
+                "max_applications": 5250,
+                "max_user_applications": 5250,
+            }
             | usual,
             "web": {
                 "capacity": 0.25,
+                "weight": 1.0,
                 "max_applications": 1750,
                 "max_user_applications": 1750,
                 "state": "STOPPED",

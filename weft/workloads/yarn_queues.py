@@ -201,7 +201,7 @@ class _Capacity:
         for name in names:
             made[name] = self.queue(f"{path}.{name}", own[name], above)
             capacity = own[name][""].said
-            if capacity.kind == WEIGHT and self._makes(path):
+            if capacity.kind == WEIGHT:
                 made[name]["weight"] = capacity.number
         return made
 

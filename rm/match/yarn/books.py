@@ -73,12 +73,22 @@ class InPartition:
 
 
 class User:
-    """A user in a leaf queue; `asking` are the slots of applications with something pending."""
+    """A user in a leaf queue; `asking` are the slots of applications with something pending.
+
+    He is `known` from his first application to the end of his last one that may run: as there, one
+    that waits for others to end does not keep him known. Who is not gets nothing, and nothing more
+    in that version of the leaf's limits (`barred_at`). `counted`: his use is that of an active
+    user. `apps` refer to him, those that wait among them.
+    """
 
     __slots__ = (
         "active_apps",
         "am_used",
+        "apps",
         "asking",
+        "barred_at",
+        "counted",
+        "known",
         "name",
         "pending_apps",
         "ratio",
@@ -89,11 +99,18 @@ class User:
     def __init__(self, name: str, weight: float, none: Amount, partitions: int) -> None:
         self.name = name
         self.weight = weight
+        self.apps = 0
+        self.barred_at = -1
+        self.asking: set[int] = set()
+        self.forget(none, partitions)
+
+    def forget(self, none: Amount, partitions: int) -> None:
+        """Forget all but what is asked for, as YARN does (removeUser, usersApplications)."""
         self.used: list[Amount] = [none] * partitions
         self.am_used: list[Amount] = [none] * partitions
         self.ratio = [0.0] * partitions
         self.active_apps = self.pending_apps = 0
-        self.asking: set[int] = set()
+        self.known = self.counted = False
 
 
 class Reservation:
@@ -222,7 +239,8 @@ class Queue:
 
     It admits `labels`, or all with None. It `respects` the priorities of the queues below or not.
     It `keeps` what it holds, and `keeps_inside` the queue: preemption takes nothing from it. So
-    many applications run at once as `most_running` says, below 0: any number.
+    many applications run at once as `most_running` says, below 0: any number. It was `made` for a
+    submission, and goes again.
     """
 
     __slots__ = (
@@ -231,6 +249,7 @@ class Queue:
         "keeps",
         "keeps_inside",
         "labels",
+        "made",
         "most_running",
         "parent",
         "path",
@@ -246,6 +265,7 @@ class Queue:
         self.children: list[Queue] = []
         self.by: list[InPartition] = []
         self.labels: frozenset[str] | None = None
+        self.made = False
         self.priority = 0
         self.respects = False
         self.keeps = self.keeps_inside = False

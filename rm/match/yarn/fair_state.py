@@ -5,6 +5,7 @@ labels play no part, and an application runs as soon as queues and users may hav
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rm.match.yarn.amounts import Amount, single
@@ -382,7 +383,7 @@ class FairState(State):
             self.racks[machine.rack] = self.racks.get(machine.rack, 0) + (1 if up else -1)
         super().set_capacity(machine, total, free, up=up)
 
-    def _spread(self) -> None:
+    def _spread(self, tops: Sequence[Queue] = ()) -> None:
         """Do nothing: shares are worked out at the next update."""
 
     def use(self, app: Application, at: int, amount: Amount) -> None:

@@ -91,7 +91,7 @@ def _kept_limit(
     kept = leaf.limits.get(key)
     if kept is not None and kept[0] == leaf.version:
         return kept[1]
-    users = leaf.users.values()
+    users = [user for user in leaf.users.values() if user.known]
     weight = None
     if everybody:
         weight = 0.0

@@ -1,6 +1,6 @@
 """How the walk's books change: nodes and applications come and go, amounts are used and freed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rm.match.yarn import limits
 from rm.match.yarn.amounts import Amount, single
@@ -59,25 +59,28 @@ class State:
         """Go on with other queues (CapacityScheduler.reinitialize): what is in them stays there.
 
         `now_at` (queues before,) says which of them each one is now, -1: it is gone, and empty.
-        `weight_of` answers a user's weight in a leaf queue.
+        `weight_of` answers a user's weight in a leaf queue. Queues that are made for a submission,
+        or go again, change those beside them alone (AbstractParentQueue.addDynamicChildQueue).
         """
         self.let_go()
         self._set_out(queues)
         before, self.queues = self.queues, queues
+        anew = _beside_what_was_made(before, queues, now_at)
         for old in before:
             new = queues[int(now_at[old.slot])]
             if now_at[old.slot] < 0 or not isinstance(old, Leaf) or not isinstance(new, Leaf):
                 continue
             new.users, new.active, new.waiting = old.users, old.active, old.waiting
             new.active_used, new.ratio = old.active_used, old.ratio
-            new.version, new.only_pending = old.version + 1, old.only_pending
+            new.version, new.only_pending, new.limits = old.version, old.only_pending, old.limits
+            new.current_limit, new.headroom_limit = old.current_limit, old.headroom_limit
             for user in new.users.values():
                 user.weight = weight_of(new, user.name)
             for app in (*new.active, *new.waiting):
-                app.leaf, app.unordered = new, True
+                app.leaf, app.unordered = new, app.unordered or not anew
             self._weigh(new)
             self._carry(old, new)
-        self._spread()
+        self._spread(anew)
         self._count_runners(queues, now_at)
 
     def _make_runners(self, queues: list[Queue]) -> Runners:
@@ -173,19 +176,26 @@ class State:
             self.nodes += 1
         self._spread()
 
-    def _spread(self) -> None:
-        """Bring what depends on the cluster's size up to date (updateClusterResource)."""
-        rules, root = self.rules, self.queues[0]
+    def _spread(self, tops: Sequence[Queue] = ()) -> None:
+        """Bring what depends on the cluster's size up to date (updateClusterResource).
+
+        Only below `tops` one by one, as if each had all of the cluster; by default below the root.
+        """
+        rules = self.rules
         for queue in self.queues:
             for partition in self.partitions:
                 limits.size(rules, queue, partition, self.cluster)
-        self._spread_limits(root, self.cluster)
-        for queue in self.queues:
+                limits.use_share(rules, queue.by[partition.at], partition)
+        for top in tops or self.queues[:1]:
+            self._spread_limits(top, self.cluster)
+            self._refresh(_below(top))
+
+    def _refresh(self, queues: Sequence[Queue]) -> None:
+        rules = self.rules
+        for queue in queues:
             if isinstance(queue, Leaf):
                 self._refresh_users(queue)
-            for partition in self.partitions:
-                limits.use_share(rules, queue.by[partition.at], partition)
-        for queue in self.queues:
+        for queue in queues:
             if isinstance(queue, Leaf):
                 limits.activate(rules, queue, self.partitions, self.cluster)
                 queue.version += 1
@@ -227,7 +237,8 @@ class State:
         none, known = self.rules.calculator.none, leaf.users.get(user)
         if known is None:
             known = leaf.users[user] = User(user, weight, none, len(self.partitions))
-            self._weigh(leaf)
+        known.known = True
+        known.apps += 1
         app = Application(slot, leaf, known, none, len(self.partitions))
         app.priority, app.number = priority, number
         app.master = self.rules.minimum_allocation
@@ -243,8 +254,7 @@ class State:
 
     def let_run(self, app: Application) -> None:
         """Let an application take part that waited for others to end."""
-        app.leaf.users.setdefault(app.user.name, app.user)
-        self._weigh(app.leaf)
+        app.user.known = True
         self._submit(app)
         self.start(app)
 
@@ -269,6 +279,9 @@ class State:
         """Forget an application that holds nothing any more."""
         self.leave(app)
         del self.apps[app.slot]
+        app.user.apps -= 1
+        if not app.user.apps:
+            del app.leaf.users[app.user.name]
 
     def leave(self, app: Application) -> None:
         """Have an application end with the node's match, or before another one's (`let_go`).
@@ -302,16 +315,19 @@ class State:
         for request in list(app.requests):
             self.set_count(request, 0)
         calc, leaf, user, at = self.rules.calculator, app.leaf, app.user, app.master_partition
+        user.known = True
         if app.active:
             leaf.active.remove(app)
             user.active_apps -= 1
             leaf.by[at].am_used = calc.sub(leaf.by[at].am_used, app.master)
             user.am_used[at] = calc.sub(user.am_used[at], app.master)
-        elif not self.runners.waits(app):
-            leaf.waiting.remove(app)
+        else:
+            if not self.runners.waits(app):
+                leaf.waiting.remove(app)
+            # One that waited for others to end was never counted, and is taken off all the same.
             user.pending_apps -= 1
-        if not user.active_apps and not user.pending_apps and user.name in leaf.users:
-            del leaf.users[user.name]
+        if not user.active_apps + user.pending_apps:
+            user.forget(calc.none, len(self.partitions))
             self._weigh(leaf)
         for serial in [serial for serial, one in self.of_ask.items() if one.app is app]:
             del self.of_ask[serial]
@@ -322,34 +338,38 @@ class State:
     def _weigh(self, leaf: Leaf) -> None:
         weight = 0.0
         for user in leaf.users.values():
-            if user.asking:
+            if user.counted:
                 weight = single(weight + user.weight)
         leaf.active_weight = weight
 
     def _wants(self, app: Application) -> None:
         """Note that an application has something pending (activateApplication)."""
         leaf, user = app.leaf, app.user
-        if user.active_apps <= 0:
+        if user.known and user.active_apps <= 0:
             return
         fresh = not user.asking
         user.asking.add(app.slot)
         if fresh:
-            self._moved(leaf, user, 1)
+            user.known = True
+            self._moved(leaf, user, counted=True)
 
     def _wants_nothing(self, app: Application) -> None:
         leaf, user = app.leaf, app.user
         if app.slot in user.asking:
             user.asking.discard(app.slot)
             if not user.asking:
-                self._moved(leaf, user, -1)
+                self._moved(leaf, user, counted=False)
 
-    def _moved(self, leaf: Leaf, user: User, sign: int) -> None:
+    def _moved(self, leaf: Leaf, user: User, *, counted: bool) -> None:
         """Count a user's use among those of active users, or no longer."""
         calc = self.rules.calculator
         leaf.version += 1
+        if user.counted == counted:
+            return
+        user.counted = counted
         self._weigh(leaf)
         for at, used in enumerate(user.used):
-            change = calc.add if sign > 0 else calc.sub
+            change = calc.add if counted else calc.sub
             leaf.active_used[at] = change(leaf.active_used[at], used)
 
     # -- requests ----------------------------------------------------------------------------------
@@ -388,8 +408,9 @@ class State:
             part.used = calc.add(part.used, amount)
             limits.use_share(rules, part, partition)
             queue = queue.parent
+        user.known = True
         user.used[at] = calc.add(user.used[at], amount)
-        if user.asking:
+        if user.counted:
             leaf.active_used[at] = calc.add(leaf.active_used[at], amount)
         ratio = calc.ratio(user.used[at], partition.total)
         delta = single(ratio - user.ratio[at])
@@ -458,3 +479,23 @@ class State:
         while queue is not None:
             queue.by[at].reserved = calc.add(queue.by[at].reserved, amount)
             queue = queue.parent
+
+
+def _beside_what_was_made(before: list[Queue], queues: list[Queue], now_at: Ints) -> list[Queue]:
+    """Return the queues below which others were made or went; none where more than that changed."""
+    kept = {int(at) for at in now_at if at >= 0}
+    new = [queue for queue in queues if queue.slot not in kept]
+    gone = [queue for queue in before if now_at[queue.slot] < 0]
+    if not all(queue.made for queue in (*new, *gone)):
+        return []
+    above = [one.parent for one in new]
+    above += [
+        queues[int(now_at[one.parent.slot])]
+        for one in gone
+        if one.parent is not None and now_at[one.parent.slot] >= 0
+    ]
+    return list(dict.fromkeys(queue for queue in above if queue is not None))
+
+
+def _below(queue: Queue) -> list[Queue]:
+    return [queue, *(one for child in queue.children for one in _below(child))]

@@ -34,15 +34,18 @@ def _describe(
     queue: Queue, spec: QueueSpec, rules: Rules, labels: Sequence[str], named: frozenset[str]
 ) -> None:
     none = rules.calculator.none
-    queue.by.append(InPartition(none, _fraction(spec.capacity), _fraction(spec.max_capacity)))
+    # A weight is divided by the sum of the weights, in single precision and without a percentage.
+    part = single if spec.weight else _fraction
+    queue.by.append(InPartition(none, part(spec.capacity), _fraction(spec.max_capacity)))
     for label in labels:
         usual = (0.0, 0.0) if label in named else (0.0, 1.0)
         least, most = (1.0, 1.0) if queue.parent is None else spec.labels.get(label, usual)
-        queue.by.append(InPartition(none, _fraction(least), _fraction(most)))
+        queue.by.append(InPartition(none, part(least), _fraction(most)))
     if queue.parent is not None and (spec.labels or queue.parent.labels is not None):
         queue.labels = frozenset(spec.labels) | (frozenset(labels) - named)
     queue.priority = spec.priority
     queue.most_running = spec.max_parallel_apps
+    queue.made = spec.expires_s >= 0
     above = queue.parent
     for name, said in (
         ("keeps", spec.disable_preemption),

@@ -240,6 +240,10 @@ class Walk:
 
     def _user_may(self, app: Application, partition: Partition, room: Room, limit: Amount) -> bool:
         state, calc, at = self.state, self.state.rules.calculator, partition.at
+        if not app.user.known:
+            app.user.barred_at = app.leaf.version
+        if app.user.barred_at == app.leaf.version:
+            return False
         room.unreserve = calc.none
         used = app.user.used[at]
         if calc.compare(state.cluster, used, limit) <= 0:
@@ -433,6 +437,8 @@ class Walk:
         leaf.current_limit = leaf.headroom_limit
         app.told = True
         freed = calc.none if found.unreserved is None else found.unreserved.amount
+        if not app.user.known:
+            return False
         if calc.compare(state.cluster, calc.sub(app.user.used[at], freed), limit) > 0:
             return False
         net = calc.sub(found.amount, freed)
