@@ -48,9 +48,11 @@ HAND_MADE = [
 
 @pytest.mark.parametrize("kept", HAND_MADE, ids=lambda kept: kept["scenario"]["name"])
 def test_weft_decides_as_yarn_did_where_no_seed_leads(kept: dict[str, Any]) -> None:
-    """Amounts that are nearly equal or scaled down, labels, queues that are made."""
+    """Amounts that are nearly equal or scaled down, labels, queues that are made, ends."""
     answer = Loop(case_of(kept["scenario"]["name"], kept["scenario"])).run()
     assert [list(row) for row in answer.grants] == kept["grants"]
+    if "preemptions" in kept:
+        assert sorted(map(list, answer.preemptions)) == sorted(kept["preemptions"])
 
 
 def test_weft_does_what_yarn_did_where_its_documentation_predicts() -> None:

@@ -280,7 +280,7 @@ class BooksMatcher(BaseMatcher):
         state.let_go()
         after = self._open(view, before.slot)
         after.master, after.wants_master, after.master_partition = master, wants, partition
-        after.used = before.used
+        after.used, after.made, after.fulfilled = before.used, before.made, before.fulfilled
         state.start(after)
         for at, used in enumerate(after.used):
             state.use(after, at, used)
@@ -452,7 +452,19 @@ class BooksMatcher(BaseMatcher):
         amount = self._amount(view.types, one.demand)
         master = one.entry is None
         guest = bool(at) and not asked
-        return Live(one.number, app.slot, one.node, at, amount, key, made, master, guest, asked)
+        return Live(
+            one.number,
+            app.slot,
+            one.node,
+            at,
+            amount,
+            key,
+            made,
+            master,
+            guest,
+            made in app.fulfilled,
+            asked,
+        )
 
     def _copied(self) -> Walk:
         """Return the walk on a copy of the books, with all that was asked so far taken in."""

@@ -189,6 +189,7 @@ class Application:
     __slots__ = (
         "active",
         "banned",
+        "fulfilled",
         "leaf",
         "leaves",
         "made",
@@ -228,6 +229,7 @@ class Application:
         self.partitions: set[int] = set()
         self.told = False
         self.made: list[int] = []
+        self.fulfilled: set[int] = set()
         self.requests: list[Request] = []
         self.pending: list[Amount] = [none] * partitions
         self.reserved: list[Amount] = [none] * partitions

@@ -24,7 +24,7 @@ class Live:
     """A container that an application holds.
 
     `key` is its request's: the smaller goes first. The larger `made` is the later; `guest` runs on
-    nodes with a label that its request did not name.
+    nodes with a label that its request did not name, `fulfils` a reservation.
     """
 
     number: int
@@ -36,6 +36,7 @@ class Live:
     made: int
     master: bool = False
     guest: bool = False
+    fulfils: bool = False
     asked_partition: int = 0
 
 
@@ -135,6 +136,8 @@ class _Round:
         self.held = held
         self.lives: dict[int, list[Live]] = {}
         self.chosen: dict[int, Live] = {}
+        # As numbers: what was chosen, and guests of which only the amounts count.
+        self.passed: set[int] = set()
         self.given_back: list[Reservation] = []
         # The nodes that are reserved, by application slot: also for what nothing is pending of.
         self.kept: defaultdict[int, list[Reservation]] = defaultdict(list)
@@ -447,7 +450,11 @@ class _Round:
                 held = calc.sub(held, one.amount)
 
     def _guests(self, leaf: Leaf, wanted: dict[int, Amount]) -> None:
-        """Take those first that run on, or reserve, nodes whose label they did not ask for."""
+        """Take those first that run on, or reserve, nodes whose label they did not ask for.
+
+        One that came from a reservation stays listed as reserved: it is chosen round after round,
+        which has no effect but that less is taken of others.
+        """
         apps = sorted(leaf.active, key=lambda app: -app.number)
         for at in list(wanted):
             for app in apps if at else ():
@@ -459,7 +466,7 @@ class _Round:
                         guests.append(kept)
                 for one in sorted(guests, key=lambda one: -one.made):
                     if isinstance(one, Live):
-                        self._take(at, one.amount, wanted, one)
+                        self._take(at, one.amount, wanted, one, takes=not one.fulfils)
                     else:
                         self._take_reserved(app, one, wanted)
 
@@ -483,7 +490,7 @@ class _Round:
         for one in self._held(app):
             if not wanted:
                 return
-            if one.number in self.chosen:
+            if one.number in self.passed:
                 continue
             if one.master:
                 masters.append(one)
@@ -498,13 +505,15 @@ class _Round:
         live: Live | None,
         *,
         conservative: bool | None = None,
+        takes: bool = True,
     ) -> bool:
         """Choose a container if what is wanted of its partition gets less by it.
 
-        `live` None: what is reserved on a node, of which only the amounts count.
+        `live` None: what is reserved on a node, of which only the amounts count. So it is of one
+        that it does not `take`.
         """
         calc, want = self.calc, wanted.get(at)
-        if want is None or (live is not None and live.number in self.chosen):
+        if want is None or (live is not None and live.number in self.passed):
             return False
         want = wanted[at] = calc.owed(want)
         if not calc.positive(want) or not calc.fits(amount, self.left):
@@ -521,7 +530,9 @@ class _Round:
         if calc.compare(self.state.cluster, wanted[at], calc.none) <= 0:
             del wanted[at]
         if live is not None:
-            self.chosen[live.number] = live
+            self.passed.add(live.number)
+            if takes:
+                self.chosen[live.number] = live
             self.counted.append((self.state.apps[live.app], at, amount))
         return True
 
@@ -563,7 +574,7 @@ class _Round:
             for one in self._held(claim.app):
                 if not wanted:
                     break
-                if one.number in self.chosen or one.master:
+                if one.number in self.passed or one.master:
                     continue
                 if terms.userlimit_first and self._would_go_under(one, rolling[name], leaf, name):
                     break

@@ -446,6 +446,8 @@ class State:
     def number(self, app: Application, fulfilled: Reservation | None) -> None:
         """Give a container that was granted its number, or that of its reservation."""
         app.made.append(self._next_made() if fulfilled is None else fulfilled.made)
+        if fulfilled is not None:
+            app.fulfilled.add(fulfilled.made)
 
     def _next_made(self) -> int:
         self._made += 1
