@@ -63,6 +63,7 @@ def test_a_queue_tree_with_yarns_defaults(read):
                 P + "root.dev.capacity": "30.0",
                 P + "root.dev.minimum-user-limit-percent": 25,
                 P + "root.dev.user-limit-factor": 2,
+                P + "root.acl_submit_applications": " ",
                 P + "root.dev.acl_submit_applications": "bob",
                 P + "root.prod.web.state": "STOPPED",
                 P + "root.dev.maximum-applications": 40,
@@ -78,6 +79,7 @@ def test_a_queue_tree_with_yarns_defaults(read):
         "max_am_share": 0.1,
     }
     assert found.queues == {
+        "submit": [],
         "max_allocation": {"memory_mb": 8192, "vcores": 4},
         "max_applications": 10_000,
         "prod": {
@@ -417,6 +419,17 @@ def test_other_amounts_are_refused(text):
         read_amounts(text, "here")
 
 
+def test_a_least_share_in_percent_is_nothing_as_in_yarn_and_said(read):
+    text = """<allocations><queue name="a"><minResources>5% memory, 10% cpu</minResources></queue>
+        <queue name="b"><minResources>vcores=10, memory-mb=5%</minResources></queue></allocations>"""
+    found = read(text, nodes=1)
+    assert "fair" not in found.queues["a"]
+    assert found.queues["b"]["fair"] == {"min_resources": {"vcores": 10.0}}
+    assert {place: why.split(":")[0] for place, why in found.left_out.items()} == {
+        f"root.{name}.minResources": "a percentage is 0 there, as in YARN" for name in "ab"
+    }
+
+
 def test_who_may_use_queues_of_the_fair_scheduler(read):
     """Root lets everybody unless it has a list; who may in a queue may in those below."""
     text = """<allocations><queue name="root"><aclSubmitApps> </aclSubmitApps>
@@ -523,7 +536,7 @@ def test_who_may_submit_above_may_below(read):
     found = read(xml(**lists, **{P + "root.queues": "a", P + "root.a.capacity": 100}), nodes=1)
     assert found.queues["submit"] == ["ann"]
     assert found.queues["a"]["submit"] == ["bob", "ann"]
-    assert found.queues["a"]["administer"] == ["eve"]
+    assert found.queues["a"]["administer"] == ["eve", "*"], "root says nobody in particular"
     assert found.left_out == {P + "root.a.acl_administer_queue": "groups are not known: wheel"}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from weft.model.errors import InputError
+from weft.workloads.yarn_access import EVERYBODY, who_may
 from weft.workloads.yarn_properties import FAIR
 from weft.workloads.yarn_queues import check_depth
 from weft.workloads.yarn_words import read_number, read_switch
@@ -42,7 +43,7 @@ def fair_queues(
     if len(rows) == 1 and rows[0].get("name", "").strip().lower() == "root":
         top = rows[0]
     made = reader.terms(top, "root")
-    everybody: Lists = (("*",), ("*",))
+    everybody: Lists = (EVERYBODY, EVERYBODY)
     if top is not root:
         everybody = reader.lists(top, "root", made, everybody)
         reader.name_unknown(top, "root")
@@ -205,7 +206,11 @@ class _Reader:
         if (weight := item.findtext("weight")) is not None:
             fair["weight"] = read_number(weight, f"{path}.weight")
         if (least := item.findtext("minResources")) is not None:
-            fair |= _named(min_resources=read_amounts(least, f"{path}.minResources")[1])
+            place = f"{path}.minResources"
+            parts, amounts = read_amounts(least, place)
+            fair |= _named(min_resources=amounts)
+            if parts:
+                self.left_out[place] = f"a percentage is 0 there, as in YARN: {least.strip()}"
         most = item.findtext("maxResources")
         usual = root.findtext("queueMaxResourcesDefault")
         if most is not None or usual is not None:
@@ -266,17 +271,10 @@ class _Reader:
             ("aclSubmitApps", "submit", above[0]),
             ("aclAdministerApps", "administer", above[1]),
         ):
-            said = item.findtext(tag)
-            users, _, groups = (said or "").partition(" ")
-            if groups.strip():
-                self.left_out[f"{path}.{tag}"] = f"groups are not known: {groups.strip()}"
-            own = tuple(user.strip() for user in users.split(",") if user.strip())
-            # Without a list of its own, root lets everybody.
-            those = () if path == "root" and said is not None else upper
-            both = tuple(dict.fromkeys((*own, *those)))
+            said, place = item.findtext(tag), f"{path}.{tag}"
+            found.append(who_may(said, upper, place, self.left_out, root=path == "root"))
             if said is not None:
-                entry[to] = list(both)
-            found.append(both if said is not None else upper)
+                entry[to] = list(found[-1])
         return found[0], found[1]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.model.errors import InputError
 from weft.model.queues import RUNNING, STOPPED
+from weft.workloads.yarn_access import EVERYBODY, who_may
 from weft.workloads.yarn_modes import (
     AMOUNTS,
     PERCENT,
@@ -70,8 +71,8 @@ class HandedDown:
     name none.
     """
 
-    submit: tuple[str, ...] = ()
-    administer: tuple[str, ...] = ()
+    submit: tuple[str, ...] = EVERYBODY
+    administer: tuple[str, ...] = EVERYBODY
     weights: Mapping[str, float] = field(default_factory=dict)
     labels: frozenset[str] = frozenset("*")
     label: str = ""
@@ -404,11 +405,8 @@ class _Capacity:
             ("acl_submit_applications", above.submit),
             ("acl_administer_queue", above.administer),
         ):
-            users, _, groups = self.given.get(prefix + key, "").partition(" ")
-            if groups.strip():
-                self.left_out[prefix + key] = f"groups are not known: {groups.strip()}"
-            own = tuple(user.strip() for user in users.split(",") if user.strip())
-            who.append(tuple(dict.fromkeys((*own, *upper))))
+            said, root = self.given.get(prefix + key), prefix == f"{CAPACITY}root."
+            who.append(who_may(said, upper, prefix + key, self.left_out, root=root))
         labels = above.labels
         said = self.given.get(f"{prefix}accessible-node-labels")
         # What root says of it is not looked at: all may use all.
