@@ -421,7 +421,8 @@ def test_other_amounts_are_refused(text):
 
 def test_a_least_share_in_percent_is_nothing_as_in_yarn_and_said(read):
     text = """<allocations><queue name="a"><minResources>5% memory, 10% cpu</minResources></queue>
-        <queue name="b"><minResources>vcores=10, memory-mb=5%</minResources></queue></allocations>"""
+        <queue name="b"><minResources>vcores=10, memory-mb=5%</minResources></queue>
+        </allocations>"""
     found = read(text, nodes=1)
     assert "fair" not in found.queues["a"]
     assert found.queues["b"]["fair"] == {"min_resources": {"vcores": 10.0}}
