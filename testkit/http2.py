@@ -44,6 +44,8 @@ class Connection:
         self._next_stream = 1
         # Streams that the server reset or ended, and whether it says good-bye.
         self.ended: set[int] = set()
+        # Streams of which an answer begins.
+        self.answered: set[int] = set()
         self.gone = False
         self.received = 0
 
@@ -112,6 +114,8 @@ class Connection:
             self.socket.sendall(frame(PING, ACK, 0, payload))
         elif kind == DATA:
             self.received += len(payload)
+        elif kind == HEADERS:
+            self.answered.add(stream)
         elif kind == GOAWAY:
             self.gone = True
         if kind == RST_STREAM or (kind in (DATA, HEADERS) and flags & END_STREAM):

@@ -9,13 +9,19 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from testkit.http2 import Connection, message
 from weft.wire.containers_pb2 import ContainersResponse, StartAnswer, StartContainersRequest
 from weft.wire.server import Server
 
 NAME = "weft.ContainerManager"
 UNREADABLE = b"\xff\xff\xff"
 METHODS = ["StartContainers", "FollowTasks", "StreamStarts"]
+WATCH = "/grpc.health.v1.Health/Watch"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+# Methods of the libraries, and what each is asked.
+FOREIGN = {"/grpc.health.v1.Health/Check": b"", WATCH: b"", REFLECTION: b"\x3a\x00"}
 
 
 def add(_: Any, server: Any) -> None:
@@ -117,3 +123,74 @@ def test_a_peer_that_leaves_while_it_is_answered_is_no_error(
     # a stream whose end was read before its peer was seen to be gone ended well
     fine = {"CANCELLED", "OK"} if method == "StreamStarts" else {"CANCELLED"}
     assert {status for _, status in ended} <= fine
+
+
+@pytest.mark.parametrize("method", FOREIGN)
+def test_what_is_no_message_of_a_library_is_refused_and_printed_nowhere(
+    method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> grpc.StatusCode:
+        async with served() as (address, _), grpc.aio.insecure_channel(address) as channel:
+            call: Any = channel.stream_stream(method)()
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await call.write(UNREADABLE)
+            found: grpc.StatusCode = await call.code()
+            return found
+
+    status = asyncio.run(main())
+    assert not printed(caplog)
+    assert status is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("method", [*FOREIGN, f"/{NAME}/StartContainers"])
+def test_a_peer_that_leaves_without_an_answer_is_no_error(
+    method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It takes nothing, so that each of its calls is within a write when it leaves."""
+
+    def ask_and_leave(address: str) -> None:
+        connection = Connection(address, window=0)
+        streams = {connection.call(method) for _ in range(10)}
+        for stream in streams:
+            connection.send(stream, message(FOREIGN.get(method, b"")), end=True)
+        while not connection.answered.issuperset(streams):
+            connection.hear()
+        connection.close()
+
+    async def main() -> None:
+        async with served() as (address, _):
+            for _ in range(5):
+                await asyncio.to_thread(ask_and_leave, address)
+            async with asyncio.timeout(60):
+                while any("HandleExceptions" in one.get_name() for one in asyncio.all_tasks()):
+                    await asyncio.sleep(0.005)
+
+    asyncio.run(main())
+    assert not printed(caplog)
+
+
+def test_who_watches_and_takes_nothing_holds_up_nobody() -> None:
+    """Neither others who watch the same, nor the server's end."""
+
+    def watch_unread(address: str) -> Connection:
+        connection = Connection(address, window=0)
+        connection.send(connection.call(WATCH), message(b""), end=True)
+        return connection
+
+    async def main() -> list[Any]:
+        server = Server("127.0.0.1", 0)
+        address = await server.start()
+        unread = await asyncio.to_thread(watch_unread, address)
+        async with asyncio.timeout(20), grpc.aio.insecure_channel(address) as channel:
+            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+            told = [(await watch.read()).status]
+            ending = asyncio.create_task(server.stop(10))
+            told.append((await watch.read()).status)
+            watch.cancel()
+            unread.close()
+            await ending
+        return told
+
+    told = asyncio.run(main())
+    kinds = health_pb2.HealthCheckResponse
+    assert told == [kinds.SERVING, kinds.NOT_SERVING]

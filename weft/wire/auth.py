@@ -17,7 +17,7 @@ from weft.model.errors import InputError
 from weft.model.ids import NodeId
 from weft.protocol import access
 from weft.protocol.access import ANY_NODE, TRUSTED, Caller, Role
-from weft.wire.handlers import Interceptor, quiet
+from weft.wire.handlers import EVERY, OURS, Interceptor, quiet
 from weft.wire.tls import NO_ROLE
 
 UserOf = Callable[[str], tuple[Role, str]]
@@ -107,7 +107,12 @@ def peer_of(context: Any, *, known: bool, users: UserOf | None = None) -> Peer:
 
 
 class Admission(Interceptor):
-    """Refuses calls of peers that may not make them; the others find out who calls by `peer()`."""
+    """Refuses calls of peers that may not make them; the others find out who calls by `peer()`.
+
+    Health and reflection answer everybody.
+    """
+
+    of = EVERY
 
     def __init__(self, known: bool, users: UserOf | None = None) -> None:
         """`known`: every peer shows a certificate of the cluster's authority."""
@@ -117,6 +122,8 @@ class Admission(Interceptor):
 
     def wrapped(self, method: str, handler: Any) -> Any:
         """Return the handler that serves a method instead of this one."""
+        if not method.startswith(OURS):
+            return quiet(handler, lambda serve: serve)
         roles = access.roles_for(method)
 
         def admitted(serve: Callable[[Any, Any], Awaitable[Any]]) -> Any:

@@ -1,18 +1,19 @@
 """A gRPC method with something around it, whatever its kind."""
 
-import asyncio
+import inspect
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
 Serve = Callable[[Any, Any], Awaitable[Any]]
-OURS = "/weft."
+# All methods, and all but those of health and reflection.
+EVERY, OURS = "/", "/weft."
 
 
 def rewrapped(handler: Any, around: Callable[[Serve], Any], read: Any = None) -> Any:
@@ -22,11 +23,18 @@ def rewrapped(handler: Any, around: Callable[[Serve], Any], read: Any = None) ->
     """
     kind = f"{_word(handler.request_streaming)}_{_word(handler.response_streaming)}"
     make = getattr(grpc, f"{kind}_rpc_method_handler")
+    serve = getattr(handler, kind)
     return make(
-        around(getattr(handler, kind)),
+        around(partial(_written, serve) if inspect.isasyncgenfunction(serve) else serve),
         request_deserializer=read or handler.request_deserializer,
         response_serializer=handler.response_serializer,
     )
+
+
+async def _written(serve: Callable[[Any, Any], Any], request: Any, context: Any) -> None:
+    """Serve by what yields its answers."""
+    async for answer in serve(request, context):
+        await context.write(answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +54,7 @@ def _read(deserialize: Callable[[bytes], Any], data: bytes) -> Any:
 def quiet(handler: Any, around: Callable[[Serve], Any]) -> Any:
     """Return `rewrapped(handler, around)` that refuses bytes which are no message.
 
-    A peer that is lost while something is on its way to it has left. gRPC prints a traceback for
-    either otherwise, by which anybody on the wire could fill a disk.
+    gRPC prints a traceback otherwise, by which anybody on the wire could fill a disk.
     """
 
     def quieted(serve: Serve) -> Any:
@@ -58,9 +65,6 @@ def quiet(handler: Any, around: Callable[[Serve], Any]) -> Any:
                 problem = request.problem
             except DecodeError as error:
                 problem = str(error)
-            except grpc.aio.InternalError as error:
-                # The connection to the peer is gone.
-                raise asyncio.CancelledError from error
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"not understood: {problem}")
 
         return around(answer)
@@ -72,7 +76,10 @@ def quiet(handler: Any, around: Callable[[Serve], Any]) -> Any:
 
 
 class Interceptor(grpc.aio.ServerInterceptor):
-    """Has something around each of our methods, made once for each as gRPC asks at every call."""
+    """Has something around each method, made once for each as gRPC asks at every call."""
+
+    # Methods whose names begin so.
+    of: ClassVar[str] = OURS
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[Any, Any]] = {}
@@ -82,10 +89,10 @@ class Interceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """Wrap a method of ours; those of health and reflection stay as they are."""
+        """Wrap a method, where it is one of `of`."""
         handler = await continuation(handler_call_details)
         method = str(handler_call_details.method)
-        if handler is None or not method.startswith(OURS):
+        if handler is None or not method.startswith(self.of):
             return handler
         known = self._made.get(method)
         if known is None or known[0] is not handler:

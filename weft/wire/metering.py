@@ -49,6 +49,7 @@ def _code(error: BaseException, context: Any) -> str:
     refused = isinstance(code, grpc.StatusCode) and code is not grpc.StatusCode.OK
     if isinstance(error, grpc.aio.AbortError):
         return str(code.name) if refused else "UNKNOWN"
-    if isinstance(error, Exception):
+    # The latter: the connection to the peer is gone.
+    if isinstance(error, Exception) and not isinstance(error, grpc.aio.InternalError):
         return "UNKNOWN"
     return str(code.name) if refused else "CANCELLED"

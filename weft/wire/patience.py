@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 
 from weft.wire import pieces
 from weft.wire.channel import REQUEST_BYTES_MAX
-from weft.wire.handlers import Interceptor, Serve, rewrapped
+from weft.wire.handlers import EVERY, Interceptor, Serve, rewrapped
 
 # Of these streams a message is taken in in pieces: a megabyte of heartbeats is a second of work.
 IN_PIECES = frozenset({"/weft.NodeTracker/Track", "/weft.ApplicationMasterProtocol/Allocate"})
@@ -80,6 +80,8 @@ class _Waiting:
 
 class Patience(Interceptor):
     """Bounds what calls wait for, in time and in bytes of all callers together."""
+
+    of = EVERY
 
     def __init__(
         self,
@@ -312,6 +314,10 @@ class _Reading:
         except TimeoutError:
             await self._patience.give_up(self._peer)
 
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        while (one := await self.read()) is not grpc.aio.EOF:
+            yield one
+
     async def read(self) -> Any:
         """Return the next request or piece of one; grpc.aio.EOF: there is none."""
         if self._at < len(self._left):
@@ -372,12 +378,15 @@ def _forgetting(serve: Serve) -> Serve:
     """Return what serves, and keeps nothing of a call that it ended with a status.
 
     A call has its error, and the error this frame: without a word of the call in it nobody waits
-    for the collector to let go of the call, and of what gRPC took in for it.
+    for the collector to let go of the call, and of what gRPC took in for it. A peer that is lost
+    while something is on its way to it has left, of which gRPC would print a traceback.
     """
 
     async def served(request: Any, context: Any) -> Any:
         try:
             return await serve(request, context)
+        except grpc.aio.InternalError as error:
+            raise asyncio.CancelledError from error
         except grpc.aio.AbortError as error:
             error.__context__ = error.__cause__ = None
             del request, context

@@ -12,13 +12,13 @@ import grpc
 import grpc.aio
 import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
 from weft.model.errors import WeftError
 from weft.wire import tls
 from weft.wire.auth import Admission, UserOf
 from weft.wire.channel import SERVER_OPTIONS
+from weft.wire.health import Health
 from weft.wire.inflow import Inflow
 from weft.wire.metering import Metering, OnCall
 from weft.wire.patience import Patience
@@ -66,7 +66,7 @@ class Server:
                 Admission(self._identity is not None, users),
             ],
         )
-        self._health = HealthServicer()
+        self._health = Health()
         self._names = [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self.address = ""
@@ -89,7 +89,7 @@ class Server:
             self._inflow.begin()
         await self._server.start()
         for name in ["", *self._names]:
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+            self._health.serve(name)
         self.address = f"{self._host}:{port}"
         return self.address
 
@@ -127,5 +127,5 @@ class Server:
         """Say that we leave, let calls under way end, close."""
         if self._inflow is not None:
             self._inflow.close()
-        await self._health.enter_graceful_shutdown()
+        self._health.leave()
         await self._server.stop(grace_s)
