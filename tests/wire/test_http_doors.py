@@ -151,8 +151,11 @@ def test_a_server_answers_to_its_own_names_and_pages_only(name: str, tmp_path: P
     asyncio.run(main())
 
 
-def test_bodies_that_do_not_end_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "BODIES_BYTES_MAX", 200_000)
+@pytest.mark.parametrize(("bound", "most"), [("BODIES_BYTES_MAX", 200_000), ("BODIES_MAX", 2)])
+def test_bodies_that_do_not_end_make_room_for_others(
+    bound: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, bound, most)
     monkeypatch.setattr(http_server, "UNREAD_BYTES_MAX", 1_000)
 
     async def main() -> None:

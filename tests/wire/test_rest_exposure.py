@@ -118,16 +118,43 @@ def test_no_path_answers_a_stranger_where_visitors_are_known() -> None:
     asyncio.run(main())
 
 
-def test_one_connection_too_many_is_closed_and_the_others_are_served() -> None:
+ASKED = b"GET /ws/v1/cluster/info HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+async def dialled(place: str, port: int, asks: bytes = ASKED) -> tuple[Any, Any]:
+    """Return a connection that asked for something and heard the begin of an answer."""
+    reader, writer = await asyncio.open_connection(place, port)
+    writer.write(asks)
+    assert b" 200 " in await reader.readline()
+    return reader, writer
+
+
+def test_of_too_many_connections_the_one_that_was_idle_for_longest_makes_room() -> None:
     async def main() -> None:
-        async with pages(most=10) as (place, port, _):
-            kept = [await asyncio.open_connection(place, port) for _ in range(10)]
-            for reader, writer in kept:
-                writer.write(b"GET /ws/v1/cluster/info HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                assert b" 200 " in await reader.readline()
+        async with pages(most=10) as (place, port, _), asyncio.timeout(30):
+            kept = [await dialled(place, port) for _ in range(10)]
+            # It asks again, so the second is idle for longest.
+            kept[0][1].write(ASKED)
+            await kept[0][0].readuntil(b"HTTP/1.1 200")
+            kept.append(await dialled(place, port))
+            with contextlib.suppress(ConnectionResetError):
+                await kept[1][0].read()
+            for number in (0, 10):
+                kept[number][1].write(ASKED)
+                await kept[number][0].readuntil(b"HTTP/1.1 200")
+            for _, writer in kept:
+                writer.close()
+
+    asyncio.run(main())
+
+
+def test_where_all_connections_are_within_a_request_one_too_many_is_closed() -> None:
+    async def main() -> None:
+        async with pages(most=3) as (place, port, _), asyncio.timeout(30):
+            asked = b"GET /api/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            kept = [await dialled(place, port, asked) for _ in range(3)]
             reader, writer = await asyncio.open_connection(place, port)
-            async with asyncio.timeout(30):
-                assert await reader.read() == b""
+            assert await reader.read() == b""
             for _, each in [*kept, (reader, writer)]:
                 each.close()
 

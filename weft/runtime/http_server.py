@@ -19,7 +19,8 @@ _log = structlog.get_logger()
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Refuse = Callable[[web.Request, int, str], web.StreamResponse]
 
-# Further connections are closed at once.
+# Above so many connections the one that was idle for longest makes room. Where all of them are
+# within a request, the new one is closed.
 CONNECTIONS_MAX = 2_000
 # A connection is known only when its protocol was made.
 REFUSE_DELAY_S = 0.05
@@ -28,7 +29,7 @@ BACKLOG = 1_024
 # What a connection may send unasked stays in the socket beyond so much.
 UNREAD_BYTES_MAX = 1 << 14
 # Bodies of all requests together that are not whole yet; each within so long, on the wall clock.
-BODIES_BYTES_MAX, BODY_TIMEOUT_S = 20 << 20, 30.0
+BODIES_MAX, BODIES_BYTES_MAX, BODY_TIMEOUT_S = 200, 20 << 20, 30.0
 # So many bodies of any size may be on their way; each piece within the same time.
 UPLOADS_MAX = 200
 # Answers of all connections together that were not taken yet; of each something must be taken
@@ -99,6 +100,8 @@ class Bodies:
         """
         data = bytearray()
         async with asyncio.timeout(BODY_TIMEOUT_S) as limit:
+            while len(self._bytes_of) >= BODIES_MAX:
+                self._give_way()
             self._bytes_of[limit] = 0
             try:
                 async for piece in request.content.iter_chunked(UNREAD_BYTES_MAX):
@@ -115,9 +118,12 @@ class Bodies:
             self._bytes_of[limit] += size
             self._bytes += size
         while self._bytes > BODIES_BYTES_MAX and len(self._bytes_of) > 1:
-            oldest = next(iter(self._bytes_of))
-            self._bytes -= self._bytes_of.pop(oldest)
-            oldest.reschedule(asyncio.get_running_loop().time())
+            self._give_way()
+
+    def _give_way(self) -> None:
+        oldest = next(iter(self._bytes_of))
+        self._bytes -= self._bytes_of.pop(oldest)
+        oldest.reschedule(asyncio.get_running_loop().time())
 
 
 class Uploads:
@@ -208,12 +214,14 @@ class PatientRunner(web.AppRunner):
         most: int = CONNECTIONS_MAX,
         **more: Any,
     ) -> None:
-        """`most`: connections at a time; what comes beyond is closed at once."""
+        """`most`: connections at a time."""
         super().__init__(app, **({"read_bufsize": UNREAD_BYTES_MAX} | more))
         self._head_s = head_s
         self._most = most
         # The handle closes a silent connection.
         self._silent: dict[Any, asyncio.TimerHandle] = {}
+        # Connections that are not within a request, the longest so first; some are closed by now.
+        self._idle: dict[Any, None] = {}
         app.middlewares.insert(0, self._asked)
         self._answers = _Answers(self._connections)
         self._watch: asyncio.Task[None] | None = None
@@ -241,9 +249,13 @@ class PatientRunner(web.AppRunner):
         def make() -> Any:
             protocol = server()
             later = asyncio.get_running_loop().call_later
-            if len(self._connections()) >= self._most:
+            if len(self._connections()) >= self._most and not self._make_room():
                 later(REFUSE_DELAY_S, protocol.force_close)
                 return protocol
+            if len(self._idle) >= 2 * self._most:
+                alive = set(self._connections())
+                self._idle = {one: None for one in self._idle if one in alive}
+            self._idle[protocol] = None
             self._silent[protocol] = later(self._head_s, self._give_up, protocol)
             return protocol
 
@@ -253,6 +265,16 @@ class PatientRunner(web.AppRunner):
         made = super().server
         return [] if made is None else made.connections
 
+    def _make_room(self) -> bool:
+        """End the connection that was idle for longest; returns whether there is one."""
+        alive = set(self._connections())
+        for one in list(self._idle):
+            del self._idle[one]
+            if one in alive and one.transport is not None and not one.transport.is_closing():
+                one.transport.abort()
+                return True
+        return False
+
     @property
     def _asked(self) -> Middleware:
         @web.middleware
@@ -260,6 +282,7 @@ class PatientRunner(web.AppRunner):
             timer = self._silent.pop(request.protocol, None)
             if timer is not None:
                 timer.cancel()
+            self._idle.pop(request.protocol, None)
             try:
                 answer = await handler(request)
             except ConnectionResetError:
@@ -267,6 +290,8 @@ class PatientRunner(web.AppRunner):
                     raise
                 # Who asked is gone, which is no fault of ours that a log should hold.
                 return web.Response(status=CLIENT_GONE)
+            finally:
+                self._idle[request.protocol] = None
             body = getattr(answer, "body", None)
             if isinstance(body, bytes) and len(body) > LARGE_ANSWER_BYTES:
                 self._answers.look()
