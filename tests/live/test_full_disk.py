@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from testkit.live import until
+from weft.client import local
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.model.job import Job, Stage
@@ -52,6 +53,25 @@ def main(folder: Path) -> None:
         "succeeded": outcomes.count("SUCCEEDED"),
     }
     print(json.dumps(said))
+
+
+def test_a_cluster_starts_on_a_disk_that_is_nearly_full_and_says_why_it_does_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+    flags = {"nm": ["disk-free-mb=1000000000"]}
+    settings = LocalSettings(mode="process", cluster="1x1vcores,64memory_mb", flags=flags)
+    with (
+        LocalCluster(settings, tmp_path, heard.append) as cluster,
+        Client(cluster.address) as client,
+    ):
+        until(lambda: client.nodes()[0].state == "UNHEALTHY", "the disk was looked at")
+        # Whether that is before the start is over is up to the host.
+        heard.clear()
+        monkeypatch.setattr(local, "START_S", 3.0)
+        cluster._await_nodes()
+    (text,) = heard
+    assert text.startswith("n1 gets no work: the disk of ")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a disk")

@@ -37,8 +37,9 @@ DEFAULT_NODE = "16vcores,65536memory_mb,800disk_mbps,1000network_mbps"
 KEPT_MB = 1024
 EMULATED_NODES = 20
 HADOOP_PORTS = {"client": 8032, "scheduler": 8035, "node": 8045, "files": 9870}
-# A cluster has started when all its nodes are in one of these states.
-UP = ("RUNNING", "DECOMMISSIONING", "DECOMMISSIONED")
+# A cluster has started when all its nodes are in one of these states: one whose disk is nearly full
+# is there, and says why it does nothing.
+UP = ("RUNNING", "UNHEALTHY", "DECOMMISSIONING", "DECOMMISSIONED")
 # The cores of these roles can be replayed.
 TAPED_ROLES = ("rm", "am", "nm")
 PORTS = {
@@ -110,7 +111,7 @@ class LocalCluster:
         folder: Path | None = None,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`tell` hears what a start waits for, where that takes long."""
+        """`tell` hears what a start waits for, where that takes long, and which nodes are ill."""
         self._tell, self._told = tell, False
         self.settings = settings
         self._temporary = tempfile.TemporaryDirectory(prefix="weft-") if folder is None else None
@@ -623,6 +624,9 @@ class LocalCluster:
                     text = f"not all of {wanted} nodes came up within {START_S:.0f} s"
                     raise WeftError(f"{text}: {told or 'none'}")
                 time.sleep(0.02)
+            for node in client.nodes() if nodes.get("UNHEALTHY") else ():
+                if node.health_report:
+                    self._tell(f"{node.node_id} gets no work: {node.health_report}")
 
     def _last_words(self, name: str) -> str:
         lines = self.output(name).read_text(errors="replace").strip().splitlines()
