@@ -141,7 +141,7 @@ chaos: $(VENV)/.dev ## kill and pause parts of a live cluster, SECONDS=300 in ea
 	for mode in process emulated; do $(BIN)/python -m tools.chaos --seconds $(or $(SECONDS),300) --mode $$mode \
 	  --nodes 6 --long-pauses 0.03 --loss $(or $(LOSS),0) $(if $(ROUGH),--partitions --disks) || exit 1; done
 
-hardships: $(VENV)/.dev ## clocks that jump, no memory, stubborn processes, a full or damaged journal, three etcd members, 300 node managers (root; NAMES=)
+hardships: $(VENV)/.dev ## clocks that jump, no memory, stubborn processes, a full or damaged journal, three etcd members, 300 node managers, 20,000 tasks' files (root; NAMES=)
 	$(BIN)/python -m tools.hardships $(NAMES)
 
 floods: $(VENV)/.dev ## 33 floods of a live cluster: memory of every service, p99 of honest calls (FLOODS=NAMES)

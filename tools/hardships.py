@@ -7,7 +7,8 @@ hundreds of processes that ignore SIGTERM, with control groups and without. `ful
 disk fills, the manager is killed and starts on the full disk; what was accepted is listed (needs
 root). `journal`: it is cut, flipped and read-only under a manager that starts on it. `members`: two
 managers over three members of etcd, of which one is killed, paused, and comes
-back (needs etcd). `many`: 300 node managers, a process each. Each says what it saw, and fails where
+back (needs etcd). `many`: 300 node managers, a process each. `files`: 20,000 tasks leave files and
+logs, and the node manager is killed when they ended. Each says what it saw, and fails where
 a promise broke.
 """
 
@@ -157,7 +158,7 @@ def memory(folder: Path, *, short: bool = False) -> list[str]:
             elif role == "web":
                 cluster.start_web()
             elif role == "am":
-                cluster._launch("am", "am", cluster._am_flags())
+                cluster._launch("am", "am", cluster._am_flags("am"))
             else:
                 cluster._launch("nm0", "nm", cluster._nm_flags(0))
             ended = "lives on" if code is None else f"ended with {code}"
@@ -466,8 +467,77 @@ def many(folder: Path, *, short: bool = False) -> list[str]:
     return wrong
 
 
+WRITES = (
+    "mkdir -p a/b; echo x >a/b/c; ln -s / a/l; head -c 20000 /dev/zero >a/big;"
+    " echo line; echo e >&2"
+)
+LOGS = ("stdout", "stderr")
+
+
+def _on_disk(work: Path) -> tuple[int, int, int]:
+    """Return how many logs are in folders of applications, what else is, and the disk's bytes."""
+    logs = others = used = 0
+    for place, _, names in os.walk(work):
+        for name in ("", *names):
+            # It may go meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                used += os.lstat(os.path.join(place, name)).st_blocks * 512
+        if "application_" in place:
+            kept = sum(name in LOGS for name in names)
+            logs, others = logs + kept, others + len(names) - kept
+    return logs, others, used
+
+
+def files(folder: Path, *, short: bool = False) -> list[str]:
+    """Have 20,000 tasks leave files and logs, and start their node manager anew."""
+    wrong: list[str] = []
+    jobs, tasks = (2, 20) if short else (20, 1_000)
+    settings = LocalSettings(mode="process", cluster="1x8vcores,8192memory_mb", state=True)
+    work = folder / "work"
+    with LocalCluster(settings, folder) as cluster, Client(cluster.address) as client:
+        before, began_s = _on_disk(work)[2], time.monotonic()
+        apps = [
+            client.submit(_job(f"j{number}", tasks, 0.1, ("sh", "-c", WRITES)))
+            for number in range(jobs)
+        ]
+        first, *others = apps
+        _succeed(client, [first], wrong, "the first")
+        most = _on_disk(work)[2]
+        _succeed(client, others, wrong, "the others")
+        took_s = time.monotonic() - began_s
+        wanted = 2 * jobs * tasks
+        until(lambda: _on_disk(work)[:2] == (wanted, 0), "only logs are left")
+        kept = _on_disk(work)[2]
+        print(
+            f"  {jobs * tasks} tasks in {took_s:.0f} s; disk: {before / 1e6:.1f} MB before, "
+            f"{most / 1e6:.1f} MB after the first job, {kept / 1e6:.1f} MB with {wanted} logs",
+            flush=True,
+        )
+        for retain_s, left in ((10_800, wanted), (0, 0)):
+            # Ends are written down until the manager has heard of them.
+            until(lambda: not list(work.glob("*/.processes/*.log")), "ends were heard")
+            cluster.processes["nm0"].kill()
+            cluster.processes["nm0"].wait()
+            said = len((folder / "nm0.log").read_text())
+            flags = [*cluster._nm_flags(0), f"--log-retain-s={retain_s}"]
+            cluster._launch("nm0", "nm", flags)
+            cluster._await("nm0")
+            until(lambda left=left: _on_disk(work)[:2] == (left, 0), "logs as long as told")  # type: ignore[misc]
+            text = (folder / "nm0.log").read_text()[said:]
+            if "found what an earlier run left" in text or "cannot be removed" in text:
+                wrong.append(f"started anew, it says {text[-500:]}")
+            print(
+                f"  started anew, logs kept {retain_s} s: {left} logs, nothing else, "
+                f"{_on_disk(work)[2] / 1e6:.1f} MB",
+                flush=True,
+            )
+        if list(work.rglob("container_*")):
+            wrong.append("folders of containers are left")
+    return wrong
+
+
 HARDSHIPS: dict[str, Callable[..., list[str]]] = {
-    one.__name__: one for one in (clocks, memory, processes, full, journal, members, many)
+    one.__name__: one for one in (clocks, memory, processes, full, journal, members, many, files)
 }
 
 
