@@ -112,7 +112,14 @@ def _of_cluster(
         "inside_band": score.inside,
         "bands_stretched_by": score.wider,
     }
-    _show(state.now_s, found, {}, past if score.predictions else None, as_json)
+    _show(
+        state.now_s,
+        found,
+        {},
+        past if score.predictions else None,
+        as_json,
+        f", {show.time_of_day(state.now_s, state.now_s, 1.0)}",
+    )
 
 
 def preset_of(matcher: str) -> str:
@@ -172,8 +179,9 @@ def _show(
     ended: dict[AppId, float],
     past: dict[str, Any] | None,
     as_json: bool,
+    of_day: str = "",
 ) -> None:
-    """Print a row a job; times count from now."""
+    """Print a row a job; times count from now, which is `of_day`."""
     if as_json:
         show.echo_json({"now_s": now_s, "predictions": found, "ended_s": ended, "past": past})
         return
@@ -207,7 +215,7 @@ def _show(
             *(["it ended in"] if ended else []),
         ),
         rows,
-        title=f"from {now_s:.1f} s on",
+        title=f"from {now_s:.1f} s{of_day} on",
     )
     if past is not None:
         say(
