@@ -42,9 +42,10 @@ def before_match(books: Books) -> None:
     start_gangs(books)
     if books.now >= books.matching.reserve_at and not books.matcher.reserves:
         books.matching.reserve_at = books.now + patience_s(books) / 4
-        _clear(books)
+        gives_way = _clear(books)
         if books.rows.live:
-            _reserve(books)
+            if not gives_way:
+                _reserve(books)
             gangs.reserve(books)
 
 
@@ -412,8 +413,13 @@ def _nearest(entry: AskEntry, free: Floats, able: Ints) -> list[int]:
     return [slot for slot in order.tolist() if able[slot] > 0]
 
 
-def _clear(books: Books) -> None:
-    """Forget reservations whose ask is served or gone, or that did not help."""
+def _clear(books: Books) -> bool:
+    """Forget reservations whose ask is served or gone, or that did not help.
+
+    Return whether one of an ask did not help: what it kept off, though it fits, goes before
+    anything is kept again. What it waits for may run on for long in containers that are reused.
+    """
+    gives_way = False
     for serial, (since_s, slots) in list(books.matching.reserved.items()):
         waits = serial < 0 and any(kept_for_master(one) == serial for one in books.waiting)
         if waits and books.ledger.nodes.up[slots].all():
@@ -431,8 +437,10 @@ def _clear(books: Books) -> None:
         served = entry is not None and books.rows.since_s[entry.row] > since_s
         if entry is None or late or served or not books.ledger.nodes.up[slots].all():
             _release(books, serial)
+            gives_way |= late and entry is not None and not entry.ask.gang
         elif entry.ask.gang:
             gangs.look_for_sooner(books, gangs.of_entry(books, entry))
+    return gives_way
 
 
 def _release(books: Books, serial: int) -> None:

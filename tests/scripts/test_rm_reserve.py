@@ -99,3 +99,32 @@ def test_the_node_is_kept_where_room_comes_soonest_whatever_runs_on_there() -> N
             break
     ((_, slots),) = rig.manager.books.matching.reserved.values()
     assert [rig.manager.books.node_at[slot].node_id for slot in slots] == ["n1"]
+
+
+def test_what_a_reservation_keeps_off_goes_where_it_did_not_help() -> None:
+    """One task holds three cores and goes on and on: who waits for them keeps one core for that."""
+    rig = Rig("capacity", ManagerSettings(master_demand=NO_MASTER, reserve_after_s=4.0))
+    rig.add_node("n1")
+    long = rig.start(job("long", stage(tasks=1, demand={"vcores": 3})))
+    rig.allocate(long, ask(1, 1, (3.0, 1024.0)))
+    rig.beat()
+    big = rig.start(job("big", stage(tasks=1, demand={"vcores": 2})))
+    rig.allocate(big, ask(1, 1, (2.0, 1024.0)))
+    other = rig.start(job("other", stage(tasks=1)))
+    rig.add_node("n2", vcores=1)
+    rig.allocate(other, ask(1, 1))
+    rig.beat("n2", later_s=1.0)
+    for _ in range(10):
+        rig.beat("n1", later_s=1.0)
+    assert rig.manager.books.matching.reserved
+    small = rig.start(job("small", stage(tasks=1)))
+    rig.allocate(small, ask(1, 1))
+    waited = 0
+    while not small.containers and waited < 100:
+        rig.beat("n1", later_s=1.0)
+        rig.allocate(small)
+        waited += 1
+    assert 4 < waited < 50
+    for _ in range(5):
+        rig.beat("n1", later_s=1.0)
+    assert rig.manager.books.matching.reserved, "the node is kept again"
