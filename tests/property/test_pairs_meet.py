@@ -111,6 +111,15 @@ def test_rows_of_three_that_were_found_wanting_hold(seed: int, row: str) -> None
     assert not list(problems(draw(row_of(row.split()), seed), relations_max=0))
 
 
+def test_a_wait_behind_a_reused_container_may_grow_by_as_long_as_that_lasts() -> None:
+    """With one node more a job waits behind a node that is kept, where one runs for 260 s."""
+    words = (
+        "matcher=tetris asker=dynamic planner=optimal nodes=unlike label=one tree=two "
+        "users=shared maximum=queue lifetime=near overbook=network estimates=wrong"
+    )
+    assert not list(problems(draw(row_of(words.split()), 182), relations_max=1))
+
+
 @pytest.mark.parametrize("strength", [2, 3])
 def test_all_values_meet_in_few_rows(strength: int) -> None:
     sizes = [4, 3, 3, 2, 2]
