@@ -9,19 +9,16 @@ from typing import NamedTuple
 from testkit.meetings.drawn import Meeting
 from testkit.meetings.evidence import Evidence
 from weft.model.cluster import ClusterSpec, NodeSpec
-from weft.model.ids import ContainerId
 from weft.model.job import Job, MasterSpec, Preference, Stage
 from weft.model.queues import QueueSpec
 from weft.model.recording import Recording
 from weft.model.resources import Vector
-from weft.protocol.facts import Closed, Placed
 
 # A power of two changes no digit.
 FACTOR = 1024.0
 # What is done so often is done at least once where nothing but an idle node is more.
 OFTEN = 8
-# One wait may grow by the first factor and so many seconds, or by as long as any container lasted:
-# one that runs task after task holds what a node is kept for. On average all may by the second.
+# One wait may grow by the first factor and so many seconds; on average all may by the second.
 LONGER_FACTOR, LONGER_S = 2.0, 120.0
 MEAN_FACTOR, MEAN_LONGER_S = 1.25, 6.0
 
@@ -44,7 +41,7 @@ def compare(name: str, one: Evidence, other: Evidence) -> str:
     if name == USELESS_NODE and _overbooked(one) >= OFTEN and not _overbooked(other):
         return f"nothing is overbooked any more [{_overbooked(one)} were]"
     after = {end.job.name: end for end in other.jobs}
-    sums, more_s = [0.0, 0.0], max(LONGER_S, _longest_held_s(one))
+    sums = [0.0, 0.0]
     for end in one.jobs:
         later = after.get(end.job.name)
         if later is None or end.state != "FINISHED" or end.job.lifetime_s:
@@ -52,24 +49,12 @@ def compare(name: str, one: Evidence, other: Evidence) -> str:
         before_s, after_s = (each.finish_s - each.job.arrival_s for each in (end, later))
         if later.state != "FINISHED":
             return f"a job does not end any more [{end.job.name}: {later.state}]"
-        if after_s > LONGER_FACTOR * before_s + more_s:
+        if after_s > LONGER_FACTOR * before_s + LONGER_S:
             return f"a job waits much longer [{end.job.name}: {before_s:.0f} s, now {after_s:.0f}]"
         sums[0], sums[1] = sums[0] + before_s, sums[1] + after_s
     if sums[1] > MEAN_FACTOR * sums[0] + MEAN_LONGER_S * len(one.jobs):
         return f"jobs wait longer [{sums[0]:.0f} s in sum, now {sums[1]:.0f}]"
     return ""
-
-
-def _longest_held_s(seen: Evidence) -> float:
-    """Return how long the container lasted that lasted longest, s."""
-    began_s: dict[ContainerId, float] = {}
-    longest_s = 0.0
-    for at_s, event in seen.events:
-        if isinstance(event, Placed):
-            began_s[event.container] = at_s
-        elif isinstance(event, Closed):
-            longest_s = max(longest_s, at_s - began_s.get(event.container, at_s))
-    return longest_s
 
 
 def _overbooked(seen: Evidence) -> int:

@@ -111,8 +111,8 @@ def test_rows_of_three_that_were_found_wanting_hold(seed: int, row: str) -> None
     assert not list(problems(draw(row_of(row.split()), seed), relations_max=0))
 
 
-def test_a_wait_behind_a_reused_container_may_grow_by_as_long_as_that_lasts() -> None:
-    """With one node more a job waits behind a node that is kept, where one runs for 260 s."""
+def test_nobody_waits_long_behind_a_node_that_is_kept_in_vain() -> None:
+    """With one node more a reusable container runs for 260 s on the node that all wait for."""
     words = (
         "matcher=tetris asker=dynamic planner=optimal nodes=unlike label=one tree=two "
         "users=shared maximum=queue lifetime=near overbook=network estimates=wrong"
