@@ -468,6 +468,74 @@ def small_bodies(at: dict[str, str]) -> None:
     _threads(begun, 20)
 
 
+def _heads(address: str, count: int, size: int = 8_000) -> None:
+    """Send heads of requests that do not end, of 1 MB or as much as is taken, over connections."""
+    begun = _head(
+        "GET",
+        "/ws/v1/cluster/info",
+        "".join(f"X-{number}: {'x' * size}\r\n" for number in range(1_000_000 // size)),
+    )[:-2]
+    whole = _head("GET", "/ws/v1/cluster/info")
+
+    def half(number: int) -> None:
+        with contextlib.ExitStack() as kept:
+            for _ in range(count // 20):
+                one = kept.enter_context(_dialled(address))
+                if number % 2:
+                    # Whoever asked once may be silent for longer.
+                    one.sendall(whole)
+                    one.recv(1 << 16)
+                with contextlib.suppress(OSError):
+                    one.sendall(begun)
+            time.sleep(3600)
+
+    _threads(half, 20)
+
+
+@attack
+def half_heads(at: dict[str, str]) -> None:
+    """Flood with two thousand heads of requests to the pages that do not end."""
+    _heads(at["web"], 2_000)
+
+
+@attack
+def half_heads_of_files(at: dict[str, str]) -> None:
+    """Flood with the same to WebHDFS."""
+    _heads(at["files"], 2_000)
+
+
+@attack
+def half_heads_of_metrics(at: dict[str, str]) -> None:
+    """Flood with heads of 6 MB to the manager's metrics, which do not end."""
+    line = "X: " + "x" * 65_000 + "\r\n"
+    begun = _head("GET", "/metrics", line * 98)[:-2]
+
+    def half(_: int) -> None:
+        with contextlib.ExitStack() as kept:
+            for _ in range(3):
+                one = kept.enter_context(_dialled(at["metrics"]))
+                with contextlib.suppress(OSError):
+                    one.sendall(begun)
+            time.sleep(20)
+
+    _threads(half, 20)
+
+
+@attack
+def metadata(at: dict[str, str]) -> None:
+    """Flood with calls that have much metadata, and no message."""
+    more = [(f"x-{number}", "y") for number in range(90)]
+
+    def called(_: int) -> None:
+        connection = Connection(at["rm"])
+        for _ in range(95):
+            connection.call(f"{MANAGER}/GetMetrics", more)
+        while not connection.gone:
+            connection.hear()
+
+    _threads(called, 40)
+
+
 @attack
 def unread_files(at: dict[str, str]) -> None:
     """Flood with listings of a folder of 2,000 files by WebHDFS, never taken."""

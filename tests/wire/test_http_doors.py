@@ -151,6 +151,9 @@ def test_a_server_answers_to_its_own_names_and_pages_only(name: str, tmp_path: P
     asyncio.run(main())
 
 
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
 @pytest.mark.parametrize(("bound", "most"), [("BODIES_BYTES_MAX", 200_000), ("BODIES_MAX", 2)])
 def test_bodies_that_do_not_end_make_room_for_others(
     bound: str, most: int, monkeypatch: pytest.MonkeyPatch
@@ -257,6 +260,44 @@ def test_answers_that_nobody_takes_make_room_for_others(
 
     asyncio.run(asyncio.wait_for(main(), 30))
     assert "Traceback" not in caplog.text
+
+
+def test_a_head_of_a_request_that_does_not_end_is_not_kept() -> None:
+    """Also of a connection that asked before, and where a whole head has a body after it."""
+    long = b"X: " + b"x" * 4_000 + b"\r\n"
+    post = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"
+
+    async def main() -> None:
+        bodies = http_server.Bodies()
+
+        async def take(request: web.Request) -> web.Response:
+            return web.Response(text=str(len(await bodies.read(request, 1_000_000))))
+
+        app = web.Application()
+        app.router.add_route("*", "/", take)
+        async with run(app) as (_, port), asyncio.timeout(30):
+            for before in (b"", GET, post + bytes(100_000)):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(before)
+                if before:
+                    await reader.readuntil(b"100000" if before != GET else b"\r\n\r\n0")
+                writer.write(GET[:-2] + long * 5)
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read(1) == b""
+                writer.close()
+
+    asyncio.run(main())
+
+
+def test_a_head_of_a_request_for_metrics_that_does_not_end_is_not_kept() -> None:
+    host, _, port = Exposition().serve("127.0.0.1", 0).rpartition(":")
+    with socket.create_connection((host, int(port)), 10) as one:
+        with contextlib.suppress(ConnectionError):
+            one.sendall(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n")
+            for number in range(30):
+                one.sendall(f"X-{number}: {'x' * 1_000}\r\n".encode())
+        with contextlib.suppress(ConnectionError):
+            assert one.recv(1_000) == b""
 
 
 def test_connections_to_metrics_that_say_nothing_make_room_for_others() -> None:

@@ -17,7 +17,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from structlog.testing import capture_logs
 
-from testkit.http2 import Connection, message
+from testkit.http2 import PING, Connection, frame, message
 from testkit.live import until
 from weft.protocol.messages import NodeHeartbeated
 from weft.protocol.requests import Done
@@ -289,6 +289,37 @@ def test_large_requests_are_carried_out_one_after_the_other(
         await held.hold(Context(), 10)
 
     asyncio.run(main())
+
+
+def test_calls_that_come_by_thousands_end_no_other_call() -> None:
+    """gRPC itself ends some of anybody's above a thousand that Python has not looked at."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    def hold(_: Any) -> Any:
+        asked.set()
+        go_on.wait(30)
+        return Done("FINISHED")
+
+    with served(hold) as address, contextlib.ExitStack() as kept:
+        kept.callback(go_on.set)
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        dialled = kept.enter_context(grpc.insecure_channel(address, options=options))
+        kill = ResourceManagerClientStub(dialled).KillApplication
+        request = KillApplicationRequest(app_id=1)
+        calls = [kill.future(request, timeout=60)]
+        assert asked.wait(30)
+        for _ in range(40):
+            connection = Connection(address)
+            kept.callback(connection.close)
+            for _ in range(channel.STREAMS_MAX - 1):
+                connection.call(KILL)
+            # What was said before it was taken in.
+            connection.socket.sendall(frame(PING, 0, 0, bytes(8)))
+            connection.hear()
+        calls += [kill.future(request, timeout=60) for _ in range(20)]
+        assert not calls[0].done()
+        go_on.set()
+        assert [call.result().state for call in calls] == ["FINISHED"] * 21
 
 
 def test_what_is_packed_is_not_unpacked() -> None:

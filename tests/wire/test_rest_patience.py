@@ -71,7 +71,7 @@ def test_who_asks_is_not_closed_for_the_connection_that_was_in_its_place(
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
     connect = runner._watched(lambda: place)
     connect()
-    asyncio.run(runner._asked(SimpleNamespace(protocol=place), answer))  # type: ignore[arg-type]
+    asyncio.run(runner._asked(SimpleNamespace(protocol=place, content=None), answer))  # type: ignore[arg-type]
     clock[0] = 19.9
     connect()  # the first has gone
     for when, timer in due:

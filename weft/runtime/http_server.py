@@ -37,6 +37,10 @@ UPLOADS_MAX = 200
 ANSWERS_BYTES_MAX, ANSWER_TIMEOUT_S = 20 << 20, 30.0
 LOOK_S, LARGE_ANSWER_BYTES = 1.0, 1 << 16
 CLIENT_GONE = 499
+# The head of a request is this long at most, for which aiohttp would keep 1 MB; and what comes
+# before a whole one is looked at no longer than what is read at once.
+HEAD_BYTES_MAX, AHEAD_BYTES_MAX = 16 << 10, 1 << 19
+HEAD_END = b"\r\n\r\n"
 # So much is logged of what failed here and should not have.
 FAULT_FRAMES, FAULT_TEXT_MAX, FAULT_PATH_MAX = 8, 3_000, 200
 # It runs from the connection to its first whole head; aiohttp bounds the wait for later ones.
@@ -201,6 +205,53 @@ class _Answers:
             self.look()
 
 
+class _Heads(asyncio.Protocol):
+    """Has a connection's protocol hear what comes, and ends it at too long a head."""
+
+    def __init__(self, protocol: Any, on_lost: Callable[[Any], None]) -> None:
+        self._protocol = protocol
+        self._on_lost = on_lost
+        # Bytes that belong to no request that was looked at, and the last of them.
+        self._size, self._last = 0, b""
+        self._whole = False
+        self._body: Any = None
+        self._transport: asyncio.BaseTransport | None = None
+
+    def asked(self, request: web.Request) -> None:
+        """Note that a request is looked at; the rest of its body is no head."""
+        self._whole, self._body, self._size, self._last = False, request.content, 0, b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._protocol.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._whole or self._body is None or self._body.is_eof():
+            self._size += len(data)
+            joined = self._last + data
+            self._whole = self._whole or HEAD_END in joined
+            self._last = joined[1 - len(HEAD_END) :]
+            if self._size > (AHEAD_BYTES_MAX if self._whole else HEAD_BYTES_MAX):
+                assert isinstance(self._transport, asyncio.Transport)
+                self._transport.abort()
+                return
+        self._protocol.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        ended: bool | None = self._protocol.eof_received()
+        return ended
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        self._on_lost(self._protocol)
+        self._protocol.connection_lost(problem)
+
+
 class PatientRunner(web.AppRunner):
     """Closes connections that have not asked for anything `head_s` after they were made.
 
@@ -220,8 +271,9 @@ class PatientRunner(web.AppRunner):
         self._most = most
         # The handle closes a silent connection.
         self._silent: dict[Any, asyncio.TimerHandle] = {}
-        # Connections that are not within a request, the longest so first; some are closed by now.
+        # Connections that are not within a request, the longest so first.
         self._idle: dict[Any, None] = {}
+        self._heads: dict[Any, _Heads] = {}
         app.middlewares.insert(0, self._asked)
         self._answers = _Answers(self._connections)
         self._watch: asyncio.Task[None] | None = None
@@ -248,16 +300,13 @@ class PatientRunner(web.AppRunner):
     def _watched(self, server: Callable[[], Any]) -> Callable[[], Any]:
         def make() -> Any:
             protocol = server()
+            refused = len(self._connections()) >= self._most and not self._make_room()
+            wait_s = REFUSE_DELAY_S if refused else self._head_s
             later = asyncio.get_running_loop().call_later
-            if len(self._connections()) >= self._most and not self._make_room():
-                later(REFUSE_DELAY_S, protocol.force_close)
-                return protocol
-            if len(self._idle) >= 2 * self._most:
-                alive = set(self._connections())
-                self._idle = {one: None for one in self._idle if one in alive}
+            self._silent[protocol] = later(wait_s, self._give_up, protocol)
             self._idle[protocol] = None
-            self._silent[protocol] = later(self._head_s, self._give_up, protocol)
-            return protocol
+            self._heads[protocol] = made = _Heads(protocol, self._forget)
+            return made
 
         return make
 
@@ -267,13 +316,19 @@ class PatientRunner(web.AppRunner):
 
     def _make_room(self) -> bool:
         """End the connection that was idle for longest; returns whether there is one."""
-        alive = set(self._connections())
-        for one in list(self._idle):
-            del self._idle[one]
-            if one in alive and one.transport is not None and not one.transport.is_closing():
+        for one in self._idle:
+            if one.transport is not None and not one.transport.is_closing():
                 one.transport.abort()
                 return True
         return False
+
+    def _forget(self, protocol: Any) -> None:
+        """Drop what is known of a connection that is lost."""
+        self._idle.pop(protocol, None)
+        self._heads.pop(protocol, None)
+        timer = self._silent.pop(protocol, None)
+        if timer is not None:
+            timer.cancel()
 
     @property
     def _asked(self) -> Middleware:
@@ -283,6 +338,9 @@ class PatientRunner(web.AppRunner):
             if timer is not None:
                 timer.cancel()
             self._idle.pop(request.protocol, None)
+            heads = self._heads.get(request.protocol)
+            if heads is not None:
+                heads.asked(request)
             try:
                 answer = await handler(request)
             except ConnectionResetError:
@@ -291,7 +349,8 @@ class PatientRunner(web.AppRunner):
                 # Who asked is gone, which is no fault of ours that a log should hold.
                 return web.Response(status=CLIENT_GONE)
             finally:
-                self._idle[request.protocol] = None
+                if request.protocol in self._heads:
+                    self._idle[request.protocol] = None
             body = getattr(answer, "body", None)
             if isinstance(body, bytes) and len(body) > LARGE_ANSWER_BYTES:
                 self._answers.look()
@@ -300,5 +359,7 @@ class PatientRunner(web.AppRunner):
         return asked
 
     def _give_up(self, protocol: Any) -> None:
-        if self._silent.pop(protocol, None) is not None:
+        if protocol in self._silent:
+            # Where TLS was not agreed on, nobody says that it is lost.
+            self._forget(protocol)
             protocol.force_close()

@@ -11,6 +11,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
 from typing import Any
 
 from weft.model.errors import WeftError
@@ -24,6 +25,8 @@ LABEL_TEXTS_KEPT_MAX = 50_000
 GZIP_LEVEL = 1
 # A slower reader is dropped.
 TIMEOUT_S = 30.0
+# The head of a request is this long at most.
+HEAD_BYTES_MAX = 16 << 10
 # Each connection has a thread; of more at a time the oldest makes room.
 CONNECTIONS_MAX = 50
 
@@ -83,6 +86,26 @@ def _escaped(value: str) -> str:
     return value
 
 
+class _Head:
+    """Lines of a file, which ends where they become too long together."""
+
+    def __init__(self, file: BufferedIOBase) -> None:
+        self._file = file
+        self._left = HEAD_BYTES_MAX
+
+    def readline(self, most: int) -> bytes:
+        """Return the next line, or as much of it as there is room for."""
+        line = self._file.readline(min(most, self._left))
+        self._left -= len(line)
+        if not self._left:
+            raise ConnectionAbortedError("the head of the request is too long")
+        return line
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
 def serve(
     host: str,
     port: int,
@@ -102,6 +125,11 @@ def serve(
 
     class Handler(BaseHTTPRequestHandler):
         timeout = TIMEOUT_S
+
+        def setup(self) -> None:
+            """Read no longer a head than one should be."""
+            super().setup()
+            self.rfile = _Head(self.rfile)  # type: ignore[assignment] # it has what is used
 
         def do_GET(self) -> None:
             """Answer one scrape."""

@@ -23,7 +23,8 @@ ENVELOPE_BYTES_MAX = 1024
 HANDSHAKE_MS = 10_000
 # A connection without a call is closed; its client opens another at the next.
 IDLE_MS = 300_000
-STREAMS_MAX = 200
+# A connection may have so many calls at a time, and a server so many that it has not looked at yet.
+STREAMS_MAX, PENDING_MAX = 100, 10_000
 # Calls over a connection whose identity was renewed, or to an address that was left, end by then.
 RENEWED_IDENTITY_GRACE_S = 600.0
 # The wait before a retry doubles from here.
@@ -90,6 +91,9 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.experimental.tcp_max_read_chunk_size", 1 << 12),
     ("grpc.experimental.tcp_read_chunk_size", 1 << 12),
     ("grpc.http2.bdp_probe", 0),
+    # Calls that Python has not seen yet: gRPC drops anybody's above this, honest ones among them.
+    ("grpc.server.max_pending_requests", PENDING_MAX),
+    ("grpc.server.max_pending_requests_hard_limit", PENDING_MAX),
     # What one connection may ask for at a time.
     ("grpc.max_concurrent_streams", STREAMS_MAX),
     # A peer that connects and stays silent is dropped, and so is one without a call for long.
