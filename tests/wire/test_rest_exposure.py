@@ -148,6 +148,26 @@ def test_of_too_many_connections_the_one_that_was_idle_for_longest_makes_room() 
     asyncio.run(main())
 
 
+def test_others_are_served_between_lists_of_all_applications() -> None:
+    async def main() -> list[str]:
+        ended: list[str] = []
+
+        async def ask(name: str) -> None:
+            reader, writer = connections.pop()
+            writer.write(f"GET /ws/v1/cluster/{name} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert b" 200 " in await reader.readline()
+            ended.append(name)
+            writer.close()
+
+        async with pages() as (place, port, _), asyncio.timeout(30):
+            connections = [await asyncio.open_connection(place, port) for _ in range(31)]
+            names = [*["apps"] * 30, "info"]
+            await asyncio.gather(*(ask(name) for name in names))
+        return ended
+
+    assert asyncio.run(main()).index("info") < 10
+
+
 def test_where_all_connections_are_within_a_request_one_too_many_is_closed() -> None:
     async def main() -> None:
         async with pages(most=3) as (place, port, _), asyncio.timeout(30):

@@ -1,5 +1,6 @@
 """Answers as YARN's web services give them: JSON by default, XML on request, RemoteException."""
 
+import asyncio
 import errno
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,6 +16,8 @@ from weft.runtime.http_server import Bodies
 # A body is no larger, nor of more objects and lists, than the Resource Manager takes.
 BODY_BYTES_MAX, OBJECTS_MAX = 16 << 20, 400_000
 BODIES = web.AppKey("bodies", Bodies)
+# Whoever has it makes a long list.
+LISTING = web.AppKey("listing", asyncio.Lock)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 # Compressing a smaller answer costs more than it saves.
 COMPRESSED_BYTES_MIN = 1_000

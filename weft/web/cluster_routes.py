@@ -1,5 +1,7 @@
 """/ws/v1/cluster: what YARN's Resource Manager lets be read."""
 
+import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,7 +11,7 @@ from aiohttp import web
 from weft.model.ids import app_of_attempt, attempt_of_container, format_attempt
 from weft.protocol.requests import ApplicationReport, NodeReport
 from weft.web import yarn, yarn_queues
-from weft.web.answers import RestError, answer
+from weft.web.answers import LISTING, RestError, answer
 from weft.web.context import (
     app_of,
     attempt_of,
@@ -173,17 +175,22 @@ async def apps(request: web.Request) -> web.Response:
     if limit is not None:
         found = found[-limit:]
     now_s, own = (await read.metrics()).now_s, face(request)
-    rows = [yarn.app(own, r, now_s) for r in found]
     hidden = [
         field
         for text in request.query.getall("deSelects", [])
         for word in text.split(",")
         for field in DESELECTED_FIELDS.get(word, ())
     ]
-    for row in rows:
-        for field in hidden:
-            row.pop(field, None)
-    return answer(request, {"apps": {"app": rows}})
+    # One list is made at a time, and then none for as long as it took: others are served between.
+    async with request.app[LISTING]:
+        began_s = time.perf_counter()
+        rows = [yarn.app(own, r, now_s) for r in found]
+        for row in rows:
+            for field in hidden:
+                row.pop(field, None)
+        listed = answer(request, {"apps": {"app": rows}})
+        await asyncio.sleep(time.perf_counter() - began_s)
+    return listed
 
 
 @routes.get(BASE + "/appstatistics")

@@ -24,7 +24,7 @@ from weft.web import (
     proxy_routes,
     visitors,
 )
-from weft.web.answers import BODIES, Handler, errors, remote_exception
+from weft.web.answers import BODIES, LISTING, Handler, errors, remote_exception
 from weft.web.context import HISTORY, LIVE_STREAMS, PLANS, PLAYED, SETTINGS, SOURCE, lacking
 from weft.web.history import History
 from weft.web.keeping import Keeper
@@ -61,6 +61,7 @@ def make_app(
     )
     app[visitors.SOURCES] = {}
     app[BODIES] = Bodies()
+    app[LISTING] = asyncio.Lock()
     app[PASSES] = Passes()
     app.on_cleanup.append(visitors.close)
     app[SETTINGS] = settings
