@@ -262,6 +262,25 @@ def test_answers_that_nobody_takes_make_room_for_others(
     assert "Traceback" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    "head",
+    [b"GET * HTTP/1.1\r\nHost: x", b"GET / HTTP/1.1", b"\xff\xfe", GET[:-4] + b"\r\nHost: y"],
+)
+def test_bytes_that_are_no_request_are_refused_and_logged_nowhere(
+    head: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> bytes:
+        async with run(web.Application()) as (_, port), asyncio.timeout(30):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(head + b"\r\n\r\n")
+            answered = await reader.readline()
+            writer.close()
+            return answered
+
+    assert b" 400 " in asyncio.run(main())
+    assert not caplog.text
+
+
 def test_a_head_of_a_request_that_does_not_end_is_not_kept() -> None:
     """Also of a connection that asked before, and where a whole head has a body after it."""
     long = b"X: " + b"x" * 4_000 + b"\r\n"

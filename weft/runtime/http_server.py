@@ -5,12 +5,14 @@ A connection that never sends a whole request head is closed: there are only so 
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from traceback import format_exception
 from typing import Any
 
 import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
 from weft.runtime.http_door import HEADERS, Door
@@ -252,6 +254,11 @@ class _Heads(asyncio.Protocol):
         self._protocol.connection_lost(problem)
 
 
+def _is_fault(record: logging.LogRecord) -> bool:
+    """Return whether a line of aiohttp's log tells of more than bytes that are no request."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
 class PatientRunner(web.AppRunner):
     """Closes connections that have not asked for anything `head_s` after they were made.
 
@@ -267,6 +274,8 @@ class PatientRunner(web.AppRunner):
     ) -> None:
         """`most`: connections at a time."""
         super().__init__(app, **({"read_bufsize": UNREAD_BYTES_MAX} | more))
+        # It would print a traceback of each.
+        logging.getLogger("aiohttp.server").addFilter(_is_fault)
         self._head_s = head_s
         self._most = most
         # The handle closes a silent connection.
