@@ -3,16 +3,18 @@
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from types import TracebackType
-from typing import ParamSpec, TypeVar
+from types import FrameType, TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
 
 from weft.runtime.other_process import end_with
 
 _Given = ParamSpec("_Given")
 _Answer = TypeVar("_Answer")
+_Handler = Callable[[int, FrameType | None], Any] | int
 
 
 class WorkerPool(ProcessPoolExecutor):
@@ -25,6 +27,7 @@ class WorkerPool(ProcessPoolExecutor):
     def __init__(self, workers: int) -> None:
         context = multiprocessing.get_context("spawn")
         super().__init__(workers, context, _begin, (os.getpid(),))
+        self._handler: _Handler | None = None
 
     def submit(
         self, fn: Callable[_Given, _Answer], /, *args: _Given.args, **kwargs: _Given.kwargs
@@ -33,6 +36,15 @@ class WorkerPool(ProcessPoolExecutor):
         with _interrupts_wait():
             return super().submit(fn, *args, **kwargs)
 
+    def __enter__(self) -> Self:
+        """Have the first Ctrl-C alone raise KeyboardInterrupt until the pool has ended.
+
+        A second one would fall into the locks of who waits for the workers, and be another error.
+        """
+        if threading.current_thread() is threading.main_thread():
+            self._handler = signal.signal(signal.SIGINT, _interrupt_once)
+        return self
+
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -40,14 +52,22 @@ class WorkerPool(ProcessPoolExecutor):
         trace: TracebackType | None,
     ) -> None:
         """Wait for what was handed in; after an error, also a Ctrl-C, end what runs instead."""
-        if kind is None:
-            super().__exit__(kind, error, trace)
-            return
-        # A second Ctrl-C finds nobody who waits: it is heard when all have ended.
-        with _interrupts_wait():
-            for worker in list((self._processes or {}).values()):
-                worker.kill()
-            self.shutdown(wait=True, cancel_futures=True)
+        try:
+            if kind is None:
+                super().__exit__(kind, error, trace)
+                return
+            with _interrupts_wait():
+                for worker in list((self._processes or {}).values()):
+                    worker.kill()
+                self.shutdown(wait=True, cancel_futures=True)
+        finally:
+            if self._handler is not None:
+                signal.signal(signal.SIGINT, self._handler)
+
+
+def _interrupt_once(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.default_int_handler(number, frame)
 
 
 @contextmanager

@@ -13,11 +13,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import Pool
 
 import numpy as np
 
 from lab.studies.fidelity import demo_jobs
+from lab.worker_pool import WorkerPool
 from sim.cluster import Simulation
 from sim.replay.client_view import AskedManager
 from sim.replay.predict import DRAWS, predict
@@ -145,8 +145,8 @@ def main() -> None:
         errors = [float(one) for one in args.errors.split(",")]
         run = partial(outcomes, scheduler, args.later, errors, args.pace, args.draws)
         if args.workers > 1:
-            with Pool(args.workers) as pool:
-                runs = pool.map(run, range(args.seeds))
+            with WorkerPool(args.workers) as pool:
+                runs = list(pool.map(run, range(args.seeds)))
         else:
             runs = [run(seed) for seed in range(args.seeds)]
         for waits in (True, False):

@@ -36,3 +36,25 @@ def _interrupted(endless: list[Future[None]], others: list[OtherProcess]) -> Non
         others += [OtherProcess(pid) for pid in pids]
         endless += [pool.submit(time.sleep, 1e6) for _ in range(9)]
         raise KeyboardInterrupt
+
+
+def test_a_ctrl_c_that_is_pressed_twice_interrupts_once() -> None:
+    handled = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    cleaned: list[bool] = []
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            _pressed_twice(cleaned)
+        assert cleaned
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, handled)
+
+
+def _pressed_twice(cleaned: list[bool]) -> None:
+    with WorkerPool(1):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            cleaned.append(True)
