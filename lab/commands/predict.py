@@ -118,7 +118,7 @@ def _of_cluster(
         {},
         past if score.predictions else None,
         as_json,
-        f", {show.time_of_day(state.now_s, state.now_s, 1.0)}",
+        show.time_of_day(state.now_s, state.now_s, 1.0),
     )
 
 
@@ -181,7 +181,7 @@ def _show(
     as_json: bool,
     of_day: str = "",
 ) -> None:
-    """Print a row a job; times count from now, which is `of_day`."""
+    """Print a row a job; times count from now, at a time `of_day` if that is known."""
     if as_json:
         show.echo_json({"now_s": now_s, "predictions": found, "ended_s": ended, "past": past})
         return
@@ -215,7 +215,7 @@ def _show(
             *(["it ended in"] if ended else []),
         ),
         rows,
-        title=f"from {now_s:.1f} s{of_day} on",
+        title=f"from {', '.join(filter(None, (f'{now_s:.1f} s', of_day)))} on",
     )
     if past is not None:
         say(

@@ -12,7 +12,7 @@ from rm.process.metrics import ManagerMetrics
 from rm.process.rate import Rate
 from rm.process.watching import KEPT_FACTS_MAX, WAITING_FACTS_MAX, Watcher, Watching
 from rm.settings import ManagerSettings
-from testkit.builders import job
+from testkit.builders import ask, job
 from testkit.manager import Rig
 from testkit.matching import VIEWING
 from weft.model.errors import InputError
@@ -53,6 +53,28 @@ def test_a_user_and_a_queue_have_so_many_applications_at_a_time() -> None:
     assert "has 3 applications" in refused.problem
     rig.ask_manager(KillApplication(first))
     assert rig.submit(job(user="ann"), "x") == 4, "what was refused may be said again"
+
+
+@pytest.mark.parametrize("matcher", VIEWING)
+def test_an_application_that_is_over_counts_no_more_while_its_containers_end(matcher: str) -> None:
+    settings = ManagerSettings(user_apps_max=1, queue_apps_max=1)
+    rig = Rig(matcher, settings)
+    rig.add_node()
+    master = rig.start(job(user="ann"))
+    rig.allocate(master, ask(1, 1))
+    rig.beat()
+    rig.allocate(master)
+    assert master.containers
+    refused = rig.ask_manager(SubmitApplication(job(user="ann"), "x"))
+    assert isinstance(refused, Refused)
+    rig.ask_manager(KillApplication(1))
+    assert len(rig.manager.books.holdings), "its containers run on until their node is asked"
+    assert rig.submit(job(user="ann")) == 2
+    refused = rig.ask_manager(SubmitApplication(job(user="bob"), "x"))
+    assert isinstance(refused, Refused), "the first one is taken off once"
+    rig.beat(later_s=1.0)
+    rig.beat(later_s=1.0)
+    assert isinstance(rig.ask_manager(SubmitApplication(job(user="bob"), "x")), Refused)
 
 
 LIMITED = QueueSpec(

@@ -450,20 +450,18 @@ class BooksMatcher(BaseMatcher):
             key, asked = (-ask.pri_score, ask.ask_id), state.partition(label).at
         made = app.made[-one.nth] if 0 < one.nth <= len(app.made) else -one.nth
         amount = self._amount(view.types, one.demand)
-        master = one.entry is None
-        guest = bool(at) and not asked
         return Live(
-            one.number,
-            app.slot,
-            one.node,
-            at,
-            amount,
-            key,
-            made,
-            master,
-            guest,
-            made in app.fulfilled,
-            asked,
+            number=one.number,
+            app=app.slot,
+            node=one.node,
+            partition=at,
+            amount=amount,
+            key=key,
+            made=made,
+            master=one.entry is None,
+            guest=bool(at) and not asked,
+            fulfils=made in app.fulfilled,
+            asked_partition=asked,
         )
 
     def _copied(self) -> Walk:

@@ -326,7 +326,7 @@ class State:
                 leaf.waiting.remove(app)
             # One that waited for others to end was never counted, and is taken off all the same.
             user.pending_apps -= 1
-        if not user.active_apps + user.pending_apps:
+        if user.active_apps + user.pending_apps == 0:
             user.forget(calc.none, len(self.partitions))
             self._weigh(leaf)
         for serial in [serial for serial, one in self.of_ask.items() if one.app is app]:
