@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 
 from lab.inputs import public_files
+from lab.papers.digest import Case
 from lab.papers.page import Figure, Line, Paper, against, bars, over, told
-from lab.papers.runs import jct_factor, span_gain
+from lab.papers.runs import jct_factor, scheduler, span_gain
 from lab.studies.runs import simulate
-from lab.studies.trials import Rows, Trial
+from lab.studies.trials import Rows
 from weft.model.cluster import cluster_from_text
 from weft.model.job import Job
+from weft.policies.presets import Preset
 from weft.workloads.imported import Imported
 from weft.workloads.registry import import_jobs
 
+HOUR = "hour_slice.csv.gz"
 # Section 3.6 has so many jobs, at this interval.
 JOBS, EVERY_S = 30, 5.0
 # Figure 3.3 has so many copies; the sample's jobs are smaller than its 7,000 tasks.
@@ -40,6 +43,12 @@ def data(name: str) -> Path:
 # -- chapter 2 -------------------------------------------------------------------------------------
 
 
+def analysis(name: str, number: str) -> Case:
+    """Return a case of one figure over a file of the sample."""
+    modules = ("lab.analysis.figures", "lab.analysis.tables")
+    return Case(analysed, (name, number), files=(f"alibaba-v2018/{name}",), modules=modules)
+
+
 def analysed(name: str, number: str, seed: int) -> dict[str, Any]:
     """Return one figure of the analysis over a file of the sample, as its rows."""
     from lab.analysis.figures import FIGURES, Facts, Options
@@ -53,7 +62,7 @@ def analysed(name: str, number: str, seed: int) -> dict[str, Any]:
 
 
 FILES = {
-    "half an hour, all jobs": "hour_slice.csv.gz",
+    "half an hour, all jobs": HOUR,
     "4,600 random jobs": "batch_task_mixed.csv.gz",
     "jobs of 5 to 7 tasks": "task_usage.csv.gz",
 }
@@ -124,7 +133,7 @@ def draw_2_10(rows: Rows, axes: Any) -> None:
 @cache
 def dags() -> tuple[Job, ...]:
     """Return the jobs of the half hour that are DAGs, in the order of their submission."""
-    jobs = import_jobs("alibaba2018", [data("hour_slice.csv.gz")], {}, Imported())
+    jobs = import_jobs("alibaba2018", [data(HOUR)], {}, Imported())
     return tuple(job for job in jobs if any(stage.parents for stage in job.stages))
 
 
@@ -142,11 +151,10 @@ def copies(seed: int) -> list[Job]:
     return [replace(job, name=f"{job.name}-{i}", arrival_s=EVERY_S * i) for i in range(COPIES)]
 
 
-def run(made: Any, scheme: str, seed: int) -> dict[str, Any]:
+def run(made: Any, scheme: Preset, seed: int) -> dict[str, Any]:
     """Run once on one machine."""
-    preset, options = SCHEMES[scheme]
     jobs = made(seed)
-    found = simulate(jobs, cluster_from_text(MACHINE), preset, options, seed)
+    found = simulate(jobs, cluster_from_text(MACHINE), scheme, None, seed)
     return {
         "jct_s": [round(float(t), 1) for t in found.jct_s],
         "makespan_s": round(found.makespan_s, 1),
@@ -155,9 +163,17 @@ def run(made: Any, scheme: str, seed: int) -> dict[str, Any]:
     }
 
 
-def chapter_3(made: Any) -> dict[str, Trial]:
+def chapter_3(made: Any) -> dict[str, Case]:
     """Return a trial of each scheme."""
-    return {name: partial(run, made, name) for name in SCHEMES}
+    return {
+        name: Case(
+            run,
+            (made, scheduler(*how)),
+            files=(f"alibaba-v2018/{HOUR}",),
+            modules=("weft.workloads.alibaba2018",),
+        )
+        for name, how in SCHEMES.items()
+    }
 
 
 def shorter(theirs: str, rows: Rows) -> list[Line]:
@@ -228,8 +244,7 @@ whose later jobs start while tasks of earlier ones wait for their inputs.
         Figure(
             "figure 2.1",
             "jobs by how long they took",
-            "analysis/2.1",
-            {name: partial(analysed, file, "2.1") for name, file in FILES.items()},
+            {name: analysis(file, "2.1") for name, file in FILES.items()},
             figure_2_1,
             "",
             None,
@@ -239,8 +254,7 @@ whose later jobs start while tasks of earlier ones wait for their inputs.
         Figure(
             "figure 2.10",
             "asked for over used, jobs of 5 to 7 tasks",
-            "analysis/2.10",
-            {"use": partial(analysed, "task_usage.csv.gz", "2.10")},
+            {"use": analysis("task_usage.csv.gz", "2.10")},
             figure_2_10,
             "",
             draw_2_10,
@@ -250,7 +264,6 @@ whose later jobs start while tasks of earlier ones wait for their inputs.
         Figure(
             "figure 3.2",
             "thirty DAG jobs on one machine",
-            "chapter3/first",
             chapter_3(first_jobs),
             partial(shorter, "about 30"),
             "",
@@ -261,7 +274,6 @@ whose later jobs start while tasks of earlier ones wait for their inputs.
         Figure(
             "figure 3.3",
             "copies of a large job on one machine",
-            "chapter3/copies",
             chapter_3(copies),
             partial(shorter, "75 to 83 (4 to 6 times)"),
             "",

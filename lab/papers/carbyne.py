@@ -8,6 +8,7 @@ import numpy as np
 
 from lab.papers.carbyne_sweeps import FEW, LENDS, ONLINE_JOBS, ONLINE_S, STRICT
 from lab.papers.carbyne_sweeps import FIGURES as SWEEPS
+from lab.papers.digest import Case
 from lab.papers.page import Figure, Line, Paper, against, bars, near, over, told
 from lab.papers.runs import (
     SCALE,
@@ -18,7 +19,7 @@ from lab.papers.runs import (
     span_factor,
     trials,
 )
-from lab.studies.trials import Rows, Trial
+from lab.studies.trials import Rows
 
 PERCENTILES = (25, 50, 75, 95)
 # Factors over DRF and over Tetris at each of the percentiles, by workload.
@@ -38,7 +39,7 @@ JOBS, NODES = 40, 12
 OFFLINE = ("carbyne", "tetris", "sjf", LENDS, STRICT, EQUAL, "drf, p90 containers")
 
 
-def offline(workload: str, nodes: int, schemes: Sequence[str]) -> dict[str, Trial]:
+def offline(workload: str, nodes: int, schemes: Sequence[str]) -> dict[str, Case]:
     """Return trials of all jobs at once, as in section 5.2.1."""
     return trials(workload, JOBS, nodes, schemes)
 
@@ -245,15 +246,13 @@ def figure_5(rows: Rows) -> list[Line]:
 def _factors(
     number: str,
     workload: str,
-    study: str,
-    cases: Mapping[str, Trial],
+    cases: Mapping[str, Case],
     paper: Mapping[str, Any],
     text: str,
 ) -> Figure:
     return Figure(
         number,
         f"factors of improvement by job, {workload}",
-        study,
         cases,
         partial(factor_lines, paper, workload),
         text,
@@ -289,7 +288,6 @@ as its own paper says.
         Figure(
             "figure 4",
             "fairness, completion time and makespan, TPC-DS, all jobs at once",
-            f"offline/TPC-DS/{NODES}",
             offline("TPC-DS", NODES, OFFLINE),
             figure_4,
             "",
@@ -299,7 +297,6 @@ as its own paper says.
         Figure(
             "figure 5",
             "the online case, TPC-DS",
-            f"online/TPC-DS/{NODES}",
             ONLINE,
             figure_5,
             f"{ONLINE_JOBS} jobs, one every {ONLINE_S:g} s on average.",
@@ -309,7 +306,6 @@ as its own paper says.
         Figure(
             "figure 6",
             "completion times, TPC-DS",
-            f"online/TPC-DS/{NODES}",
             ONLINE,
             figure_6,
             "The runs of figure 5; percentiles over the jobs of all seeds, so no interval.",
@@ -319,20 +315,16 @@ as its own paper says.
         Figure(
             "figure 7",
             "factors of improvement of single jobs, TPC-DS",
-            f"online/TPC-DS/{NODES}",
             ONLINE,
             figure_7,
             'The runs of figure 5. The paper\'s numbers are over "different approaches".',
             draw_factors,
             1.8,
         ),
-        _factors(
-            "table 3", "TPC-DS", f"online/TPC-DS/{NODES}", ONLINE, TABLE_3, "The runs of figure 5."
-        ),
+        _factors("table 3", "TPC-DS", ONLINE, TABLE_3, "The runs of figure 5."),
         _factors(
             "table 3 b",
             "TPC-H",
-            f"offline/TPC-H/{NODES}",
             offline("TPC-H", NODES, FEW),
             TABLE_3,
             AT_ONCE,
@@ -340,7 +332,6 @@ as its own paper says.
         _factors(
             "table 3 c",
             "BigBench",
-            f"offline/BigBench/{NODES}",
             offline("BigBench", NODES, FEW),
             TABLE_3,
             AT_ONCE,
@@ -348,7 +339,6 @@ as its own paper says.
         _factors(
             "table 4",
             "TPC-DS",
-            f"online/TPC-DS/{NODES}",
             ONLINE,
             TABLE_4,
             "The paper's is its simulator's on the jobs of table 3; ours are the same runs.",

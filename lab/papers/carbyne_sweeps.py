@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from lab.papers.digest import Case
 from lab.papers.page import Figure, Line, against, bars, over, told
 from lab.papers.runs import SCALE, jct, jct_factor, job_factor, trials
-from lab.studies.trials import Rows, Trial
+from lab.studies.trials import Rows
 
 NODES = 12
 # Machines for each load: 24 stand for the paper's 100.
@@ -23,9 +24,9 @@ ALTRUISM = (0.0, 0.01, 0.25, 0.5, 0.75, 1.0)
 ONLINE_JOBS, ONLINE_S = 60, 20.0
 
 
-def load_cases() -> dict[str, Trial]:
+def load_cases() -> dict[str, Case]:
     """Return four sizes of cluster under the same jobs, which come over time."""
-    found: dict[str, Trial] = {}
+    found: dict[str, Case] = {}
     for nodes in LOADS.values():
         own = trials("TPC-DS", ONLINE_JOBS, nodes, FEW, mean_s=ONLINE_S)
         found |= {f"{nodes}/{name}": trial for name, trial in own.items()}
@@ -75,9 +76,9 @@ def figure_9(rows: Rows) -> list[Line]:
 WHOLE = {load: nodes * SCALE for load, nodes in LOADS.items() if load > 1}
 
 
-def whole_cases() -> dict[str, Trial]:
+def whole_cases() -> dict[str, Case]:
     """Return the same jobs with all of their tasks, on machines of that number."""
-    found: dict[str, Trial] = {}
+    found: dict[str, Case] = {}
     for nodes in WHOLE.values():
         own = trials("TPC-DS", ONLINE_JOBS, nodes, ("carbyne", STRICT), mean_s=ONLINE_S, scale=1)
         found |= {f"{nodes}/{name}": trial for name, trial in own.items()}
@@ -121,9 +122,9 @@ def draw_9(rows: Rows, axes: Any) -> None:
     axes.set(ylabel="mean JCT over Carbyne's", xlabel="load")
 
 
-def error_cases() -> dict[str, Trial]:
+def error_cases() -> dict[str, Case]:
     """Return trials with estimates off by as much in all stages."""
-    found: dict[str, Trial] = {}
+    found: dict[str, Case] = {}
     for error in ERRORS:
         own = trials(
             "TPC-DS",
@@ -164,9 +165,9 @@ def draw_10(rows: Rows, axes: Any) -> None:
     axes.set(ylabel="mean JCT over Carbyne's", xlabel="error of estimated demands and durations")
 
 
-def altruism_cases() -> dict[str, Trial]:
+def altruism_cases() -> dict[str, Case]:
     """Return trials with jobs that yield with less than certainty."""
-    found: dict[str, Trial] = {}
+    found: dict[str, Case] = {}
     for part in ALTRUISM:
         options = {"asker.altruism": part}
         own = trials("TPC-DS", SMALL_JOBS, SMALL_NODES, ("carbyne",), options=options)
@@ -237,7 +238,6 @@ FIGURES = (
     Figure(
         "figure 9",
         "gains by load, TPC-DS",
-        "online/TPC-DS",
         load_cases(),
         figure_9,
         f"The jobs of figure 5 on {', '.join(str(n) for n in LOADS.values())} machines. The "
@@ -248,7 +248,6 @@ FIGURES = (
     Figure(
         "figure 9 b",
         "gains by load, nothing scaled, TPC-DS",
-        "online/TPC-DS/whole",
         whole_cases(),
         figure_9_b,
         f"The jobs of figure 5 with all of their tasks on {', '.join(map(str, WHOLE.values()))} "
@@ -259,7 +258,6 @@ FIGURES = (
     Figure(
         "figure 10",
         "wrong estimates",
-        f"errors/TPC-DS/{SMALL_NODES}",
         error_cases(),
         figure_10,
         f"{SMALL_JOBS} jobs on {SMALL_NODES} machines. "
@@ -271,7 +269,6 @@ FIGURES = (
     Figure(
         "figure 11",
         "how often jobs are altruistic",
-        f"altruism/TPC-DS/{SMALL_NODES}",
         altruism_cases(),
         figure_11,
         f"{SMALL_JOBS} jobs on {SMALL_NODES} machines.",
@@ -281,7 +278,6 @@ FIGURES = (
     Figure(
         "figure 12",
         "Graphene's planner inside the job, TPC-DS",
-        f"online/TPC-DS/{NODES}",
         trials(
             "TPC-DS",
             ONLINE_JOBS,

@@ -3,7 +3,7 @@
 And what it costs to estimate tasks instead of knowing them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -11,16 +11,19 @@ from typing import Any
 import numpy as np
 
 from lab.inputs import public_files
+from lab.papers.digest import Case
 from lab.papers.page import Figure, Line, Paper, against, bars, near, over, told
-from lab.papers.runs import mean_jct, span_gain
+from lab.papers.runs import mean_jct, scheduler, span_gain
 from lab.studies.cobra import CORES, MEMORY_MB, PART, alibaba
 from lab.studies.runs import simulate, spread
-from lab.studies.trials import Rows, Trial
+from lab.studies.trials import Rows
 from weft.model.cluster import cluster_from_text
 from weft.model.job import Job, Preference, Stage
+from weft.policies.presets import Preset
 from weft.workloads.imported import Imported
 from weft.workloads.registry import import_jobs
 
+USE = "alibaba-v2018/task_usage.csv.gz"
 # A quarter of the paper's cluster, and smaller jobs.
 MACHINES, JOBS, TASKS_MAX = 25, 40, 30
 # Demand over supply of containers, if every task had one for itself.
@@ -62,15 +65,18 @@ def jobs_of(times: float) -> tuple[Job, ...]:
     )
 
 
-def run(
-    load: float, times: float, scheme: str, options: Mapping[str, Any], seed: int
-) -> dict[str, Any]:
+def case(run: Callable[..., Mapping[str, Any]], *arguments: object) -> Case:
+    """Return a case that reads the trace."""
+    return Case(run, arguments, files=(USE,), modules=("weft.workloads.alibaba2018",))
+
+
+def run(load: float, times: float, scheme: Preset, seed: int) -> dict[str, Any]:
     """Run once: Poisson arrivals at a load."""
     jobs = jobs_of(times)
     seconds = sum(s.tasks * s.duration_s for job in jobs for s in job.stages)
     mean_s = seconds / (len(jobs) * MACHINES / PART * load)
     cluster = cluster_from_text(f"{MACHINES}x{CORES:g}vcores,{MEMORY_MB:g}memory_mb")
-    found = simulate(spread(jobs, mean_s, seed), cluster, scheme, options, seed)
+    found = simulate(spread(jobs, mean_s, seed), cluster, scheme, None, seed)
     return {
         "jct_s": [round(float(t), 1) for t in found.jct_s],
         "makespan_s": round(found.makespan_s, 1),
@@ -78,19 +84,19 @@ def run(
     }
 
 
-def by_load() -> dict[str, Trial]:
+def by_load() -> dict[str, Case]:
     """Return every scheme at every load."""
     return {
-        f"load {load:g}/{scheme}": partial(run, load, 1.0, scheme, {})
+        f"load {load:g}/{scheme}": case(run, load, 1.0, scheduler(scheme))
         for load in LOADS
         for scheme in SCHEMES
     }
 
 
-def by_duration() -> dict[str, Trial]:
+def by_duration() -> dict[str, Case]:
     """Return every scheme at every duration of tasks."""
     return {
-        f"durations x {times:g}/{scheme}": partial(run, BUSY, times, scheme, {})
+        f"durations x {times:g}/{scheme}": case(run, BUSY, times, scheduler(scheme))
         for times in DURATION_FACTORS
         for scheme in SCHEMES
     }
@@ -152,13 +158,13 @@ def draw_5(points: Sequence[str], rows: Rows, axes: Any) -> None:
 AT_BUSY = f"load {BUSY:g}/{DEFAULT}", f"load {BUSY:g}/cobra"
 
 
-def axes_cases() -> dict[str, Trial]:
+def axes_cases() -> dict[str, Case]:
     """Return one parameter at a time, at the load where jobs compete."""
-    found: dict[str, Trial] = {case: by_load()[case] for case in AT_BUSY}
+    found: dict[str, Case] = {name: by_load()[name] for name in AT_BUSY}
     for name, values in (("rho", RHO), ("delta", DELTA)):
         for value in values:
             options = {f"asker.{name}": value}
-            found[f"axes/{name} {value:g}"] = partial(run, BUSY, 1.0, "cobra", options)
+            found[f"axes/{name} {value:g}"] = case(run, BUSY, 1.0, scheduler("cobra", options))
     return found
 
 
@@ -196,13 +202,13 @@ def draw_7(rows: Rows, axes: Any) -> None:
 # -- theorem 7: batches ----------------------------------------------------------------------------
 
 
-def batch(size: int, scheme: str, seed: int) -> dict[str, Any]:
+def batch(size: int, scheme: Preset, seed: int) -> dict[str, Any]:
     """Run so many jobs at once, drawn at random, with the least possible mean response."""
     drawn = np.random.default_rng([seed, 51]).choice(JOBS, size, replace=False)
     jobs = [jobs_of(1.0)[number] for number in sorted(drawn.tolist())]
     jobs = [replace(job, arrival_s=0.0) for job in jobs]
     cluster = cluster_from_text(f"{MACHINES}x{CORES:g}vcores,{MEMORY_MB:g}memory_mb")
-    found = simulate(jobs, cluster, scheme, {}, seed)
+    found = simulate(jobs, cluster, scheme, None, seed)
     return {
         "jct_s": [round(float(t), 1) for t in found.jct_s],
         "bound_s": round(least_mean_response_s(jobs), 2),
@@ -238,10 +244,10 @@ def _span_s(job: Job) -> float:
     return max(ends.values())
 
 
-def batches() -> dict[str, Trial]:
+def batches() -> dict[str, Case]:
     """Return COBRA and Default on batches of every size."""
     return {
-        f"{size} jobs/{scheme}": partial(batch, size, scheme)
+        f"{size} jobs/{scheme}": case(batch, size, scheduler(scheme))
         for size in BATCHES
         for scheme in ("cobra", DEFAULT)
     }
@@ -288,7 +294,7 @@ def draw_theorem(rows: Rows, axes: Any) -> None:
 @cache
 def plans() -> Mapping[tuple[str, str], Mapping[str, float]]:
     """Return what stages asked for in the trace, at most a container: (job, stage) to demand."""
-    files = public_files("alibaba-v2018/task_usage.csv.gz")
+    files = public_files(USE)
     return {
         (job.name, s.name): {k: min(s.demand.get(k, 0.0), most) for k, most in CONTAINER.items()}
         for job in import_jobs("alibaba2018", files, {}, Imported())
@@ -310,14 +316,14 @@ def as_planned(job: Job) -> Job:
     return replace(job, stages=tuple(told_plan(stage) for stage in job.stages))
 
 
-def estimated(scheme: str, planned: bool, options: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def estimated(scheme: Preset, planned: bool, seed: int) -> dict[str, Any]:
     """Run once at the load where jobs compete, told what tasks use or what they asked for."""
     jobs: Sequence[Job] = jobs_of(1.0)[:PLANNED_JOBS]
     seconds = sum(s.tasks * s.duration_s for job in jobs for s in job.stages)
     mean_s = seconds / (len(jobs) * MACHINES / PART * BUSY)
     jobs = [as_planned(job) for job in jobs] if planned else jobs
     cluster = cluster_from_text(f"{MACHINES}x{CORES:g}vcores,{MEMORY_MB:g}memory_mb")
-    found = simulate(spread(jobs, mean_s, seed), cluster, scheme, options, seed)
+    found = simulate(spread(jobs, mean_s, seed), cluster, scheme, None, seed)
     return {
         "jct_s": [round(float(t), 1) for t in found.jct_s],
         "makespan_s": round(found.makespan_s, 1),
@@ -374,7 +380,6 @@ saves.
         Figure(
             "figure 5",
             "response and makespan over Default, by load",
-            "alibaba",
             by_load(),
             partial(figure_5, AT_LOADS),
             "Where jobs do not compete there is nothing to save: a wait of 3 s is short beside "
@@ -387,7 +392,6 @@ saves.
         Figure(
             "figure 5 b",
             "the same by how long tasks last",
-            "alibaba",
             by_duration(),
             partial(figure_5, AT_TIMES),
             f"At load {BUSY:g}, with all durations and gaps between arrivals shortened alike. A "
@@ -399,7 +403,6 @@ saves.
         Figure(
             "theorem 7",
             "mean response of jobs that come at once, over its lower bound",
-            "alibaba/batches",
             batches(),
             theorem_7,
             "The theorem says that a constant bounds it, whatever the number of jobs, and names "
@@ -411,8 +414,10 @@ saves.
         Figure(
             "estimates",
             "estimates against truth (section VI-A)",
-            "alibaba/estimates",
-            {name: partial(estimated, *how) for name, how in TOLD.items()},
+            {
+                name: case(estimated, scheduler(own, options), planned)
+                for name, (own, planned, options) in TOLD.items()
+            },
             estimates,
             f"{PLANNED_JOBS} jobs at load {BUSY:g}. COBRA estimates what tasks need from the first "
             "of each stage, for which it takes too much; Tetris believes what it is told.",
@@ -422,7 +427,6 @@ saves.
         Figure(
             "figure 7",
             "sensitivity to rho and delta",
-            "alibaba",
             axes_cases(),
             figure_7,
             f"At load {BUSY:g}; the other parameter as by default (rho 1.5, delta 0.7).",

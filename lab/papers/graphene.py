@@ -12,12 +12,13 @@ from am.plan.bounds.bounds import bounds_of
 from am.plan.registry import PlanRequest, planner
 from am.plan.validate import violations
 from am.sizes import UNIFORM
+from lab.papers.digest import Case
 from lab.papers.graphene_dags import FIGURE_5, FIGURE_25
 from lab.papers.graphene_runs import ARRIVALS_S, BURST_S
 from lab.papers.graphene_runs import FIGURES as SMALL_FIGURES
 from lab.papers.page import Figure, Line, Paper, against, bars, near, over, told
 from lab.papers.runs import jct_gain, span_gain, trials
-from lab.studies.trials import Rows, Trial
+from lab.studies.trials import Rows
 from weft.model.dag import Dag, Machines, dag_of_job
 from weft.model.errors import InvariantError
 from weft.model.resources import ResourceType, ResourceTypes, guess_kind
@@ -188,9 +189,12 @@ def bounded(seed: int) -> dict[str, Any]:
     return {"strong_lb_s": [round(each, 3) for each in found]}
 
 
-def planners(*names: str) -> dict[str, Trial]:
+def planners(*names: str) -> dict[str, Case]:
     """Return a case for each."""
-    return {name: partial(planned, name) for name in names}
+    return {
+        name: Case(planned, (name,), planners=(name.partition(", ")[0],))
+        for name in dict.fromkeys(names)
+    }
 
 
 def gap(bound: str, p: float, row: dict[str, Any]) -> float:
@@ -337,7 +341,6 @@ def _table_4(number: str, workload: str, bases: Sequence[str]) -> Figure:
     return Figure(
         number,
         f"makespan, gap from Tez, {workload}",
-        f"burst/{workload}/{NODES}",
         trials(workload, JOBS, NODES, (*bases, "graphene"), mean_s=BURST_S, scale=1),
         partial(table_4, workload),
         f"{JOBS} jobs within {JOBS * BURST_S / 60:.0f} minutes on {NODES} machines, none scaled.",
@@ -350,7 +353,7 @@ PLANS = planners(
     *FIGURE_6,
     *(name for name in TABLE_7 if name != "graphene"),
     *(f"critical_path, {size}" for size in SIZES),
-) | {BOUNDS: bounded}
+) | {BOUNDS: Case(bounded, planners=("bfs",))}
 PAGE_TEXT = f"""
 Queries of the benchmarks drawn at random on machines with six resources, in YARN's pace (1 s
 heartbeats). What Graphene gains depends on what Tez is. Weft's `tez` asks for what each task needs,
@@ -371,7 +374,6 @@ PAGE_FIGURES = (
     Figure(
         "figure 6",
         "gap of a DAG's runtime to its bounds",
-        "plans",
         PLANS,
         figure_6,
         "The paper's are production runs with all that happens there; ours are schedules, "
@@ -384,7 +386,6 @@ PAGE_FIGURES = (
     Figure(
         "figure 19",
         "completion times against Tez, TPC-DS",
-        f"poisson/TPC-DS/{NODES}",
         trials(
             "TPC-DS",
             JOBS,
@@ -403,7 +404,6 @@ PAGE_FIGURES = (
     Figure(
         "table 7",
         "planners against breadth first (figure 21)",
-        "plans",
         PLANS,
         table_7,
         "Against a breadth first order that sees all resources no kind of DAG was found where "

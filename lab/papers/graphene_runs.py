@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from lab.papers.digest import Case
 from lab.papers.page import Figure, Line, against, bars, over, told
-from lab.papers.runs import SCALE, SCHEMES, jct_gain, span_gain
+from lab.papers.runs import SCALE, file_of, jct_gain, scheduler, span_gain
 from lab.studies.matching import thinned
 from lab.studies.runs import finished, machines, picked_jobs, spread
-from lab.studies.trials import Rows, Trial, interval
+from lab.studies.trials import Rows, interval
 from sim.reshape import fit, misestimate
 from sim.results import dominant_shares, jain_index, jct_s, makespan_s
 from weft.model.queues import QueueSpec
+from weft.policies.presets import Preset
 
 # The paper has 120 jobs and 200 machines; SCALE divides the tasks as well.
 JOBS, NODES = 20, 6
@@ -45,7 +47,7 @@ WINDOWS_S = (10.0, 60.0, 240.0)
 
 
 def run(
-    nodes: int, scheme: str, error: tuple[float, float] | None, two_queues: bool, seed: int
+    nodes: int, scheme: Preset, error: tuple[float, float] | None, two_queues: bool, seed: int
 ) -> dict[str, Any]:
     """Run once in YARN's pace; with `error`, relative by stage, memory is shared like the rest."""
     jobs = [thinned(job, SCALE) for job in picked_jobs("TPC-DS", JOBS, seed)]
@@ -57,8 +59,7 @@ def run(
         to = np.random.default_rng([seed, 33]).permutation(np.arange(JOBS) % 2).tolist()
         jobs = [replace(job, queue="ab"[queue]) for job, queue in zip(jobs, to, strict=True)]
         cluster = replace(cluster, queues=QUEUES)
-    preset, options = SCHEMES[scheme]
-    found, _ = finished(jobs, cluster, preset, options, seed)
+    found, _ = finished(jobs, cluster, scheme, None, seed)
     shares = dominant_shares(found)
     jain = [jain_index(found, window_s, shares) for window_s in WINDOWS_S]
     return {
@@ -70,8 +71,9 @@ def run(
 
 def _case(
     nodes: int, scheme: str, error: tuple[float, float] | None = None, two_queues: bool = False
-) -> Trial:
-    return partial(run, nodes, scheme, error, two_queues)
+) -> Case:
+    arguments = (nodes, scheduler(scheme), error, two_queues)
+    return Case(run, arguments, files=(file_of("TPC-DS"),))
 
 
 # Mean time between arrivals for completion times (section 8.1) and, for makespans, within the first
@@ -237,7 +239,6 @@ FIGURES = (
     Figure(
         "figure 23",
         "gains by load, TPC-DS",
-        "small",
         LOAD_CASES,
         figure_23,
         f"{_SMALL}; on {', '.join(str(n) for n in LOADS.values())} machines.",
@@ -248,7 +249,6 @@ FIGURES = (
     Figure(
         "figure 24",
         "wrong estimates, TPC-DS",
-        "small/errors",
         ERROR_CASES,
         figure_24,
         f"{_SMALL}; {NODES} machines. Positive: slower than with right estimates under the same "
@@ -262,7 +262,6 @@ FIGURES = (
     Figure(
         "table 5",
         "two queues and one, TPC-DS",
-        "small/queues",
         QUEUE_CASES,
         table_5,
         f"{_SMALL}; {NODES} machines; half of the jobs at random in each of two queues that are "
@@ -274,7 +273,6 @@ FIGURES = (
     Figure(
         "table 6",
         "the preferred orders without a matcher that enforces them",
-        "small",
         BLIND_CASES,
         table_6,
         f"{_SMALL}; {NODES} machines.",

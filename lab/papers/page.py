@@ -1,8 +1,8 @@
 """What a page of a paper is made of: figures, their runs, the lines that they print.
 
-A figure names its runs as cases by seed. Runs are kept in one file a paper, one row a run with the
-commit that made it, so that a page can be written again without running anything, and two figures
-that need the same runs share them (`study`).
+A figure names its runs as cases by seed. Runs are kept in one file a paper, one row a run by the
+digest of what decides it, so that a page can be written again without running anything, and two
+figures that need the same runs share them.
 """
 
 import math
@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lab.papers.digest import Case
 from lab.papers.kept import Kept
-from lab.studies.trials import Rows, Trial, interval, told
+from lab.studies.trials import Rows, interval, told
 from weft.model.errors import InputError, WeftError
 
 
@@ -41,8 +42,7 @@ class Figure:
 
     number: str
     title: str
-    study: str
-    cases: Mapping[str, Trial]
+    cases: Mapping[str, Case]
     lines: Callable[[Rows], Sequence[Line]]
     text: str = ""
     draw: Callable[[Rows, Any], None] | None = None
@@ -123,28 +123,44 @@ def text_of(paper: Paper, kept: Kept, pictures: Mapping[str, str]) -> str:
     """Return the page, Markdown. `pictures`: file name by number of figure."""
     rows = {figure.number: kept.rows(figure) for figure in paper.figures}
     counts = {number: len(next(iter(found.values()))) for number, found in rows.items()}
-    commits = sorted({str(r.get("commit", "")) for r in kept.known.values()} - {""})
     parts = [
         f"# {paper.title}",
         paper.text.strip(),
-        f"Made by `weft paper {paper.name}` from the runs in `{kept.path.name}` (commits "
-        f"{', '.join(commits) or 'unknown'}); numbers are means over seeds 0 to N - 1, ± 95 % "
-        "(Student's t). `--figure` makes one of them, `--seeds` says how many. Why: *agrees* where "
-        "the paper's number lies in our interval, however wide, or its bound holds in a part of "
-        "it; *not known* where not, and no experiment of ours says why.",
+        f"{_of_what(paper, kept)} Numbers are means over seeds 0 to N - 1, ± 95 % (Student's t). "
+        "`--figure` makes one of them, `--seeds` says how many. Why: *agrees* where the paper's "
+        "number lies in our interval, however wide, or its bound holds in a part of it; *not "
+        "known* where not, and no experiment of ours says why.",
     ]
     for figure in paper.figures:
         if not counts[figure.number]:
             how = f"`weft paper {paper.name} --figure '{figure.number}'`"
             cost = _span(kept.cost_s([figure]))
-            says = f"No runs are kept: {how} makes them in about {cost} of processor time."
-            parts.append(f"## {_title(figure)}\n\n{figure.text.strip()} {says}")
+            says = f"No seed has all runs of this code: {how} makes them in about {cost}."
+            parts.append(f"## {_title(figure)}\n\n{f'{figure.text.strip()} {says}'.strip()}")
             continue
         parts.append(f"## {_title(figure)}\n\n" + _body(figure, rows[figure.number], pictures))
     if paper.absent:
         lines = "\n".join(f"| {number} | {why} |" for number, why in paper.absent.items())
         parts.append(f"## What is not here\n\n| number | why |\n|---|---|\n{lines}")
     return "\n\n".join(parts) + "\n"
+
+
+def _of_what(paper: Paper, kept: Kept) -> str:
+    """Return which of the page's runs are there, and of which commits."""
+    wanted = {key for figure in paper.figures for key in kept.wanted(figure)}
+    found = [kept.known[key] for key in wanted if key in kept.known]
+    commits = sorted({str(row["commit"]) for row in found})
+    said = (
+        f"Made by `weft paper {paper.name}`: {len(found)} of {len(wanted)} runs "
+        f"({kept.seeds} seeds) are kept of code that decides as this does"
+    )
+    if commits:
+        said += f" (commits {', '.join(commits)})"
+    missing = len(wanted) - len(found)
+    if missing:
+        cost = _span(kept.cost_s(paper.figures))
+        said += f"; the other {missing} take about {cost} of processor time"
+    return f"{said}."
 
 
 def _title(figure: Figure) -> str:

@@ -2,17 +2,17 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from lab.papers.digest import Case
 from lab.studies.matching import thinned
-from lab.studies.runs import machines, picked_jobs, simulate, spread
-from lab.studies.trials import Trial
+from lab.studies.runs import FILES, machines, picked_jobs, simulate, spread
 from sim.reshape import fit, misestimate
 from weft.model.dag import Floats
-from weft.policies.presets import Preset, choose
+from weft.policies.presets import Preset, choose, preset, with_options
 
 # Divides the tasks of every stage and the machines, so that a run takes a second.
 SCALE = 4
@@ -50,13 +50,11 @@ def row_of(
     workload: str,
     jobs: int,
     nodes: int,
-    scheme: str,
+    mean_s: float,
+    scale: int,
+    error: float,
+    scheduler: Preset,
     seed: int,
-    *,
-    mean_s: float = 0.0,
-    scale: int = SCALE,
-    error: float = 0.0,
-    options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return one run: times in s, in the order of the jobs.
 
@@ -68,9 +66,8 @@ def row_of(
         drawn = spread(drawn, mean_s, seed)
     if error:
         drawn = fit(misestimate(drawn, error, error, seed), machines(1))
-    preset, own = SCHEMES[scheme]
     cluster = machines(nodes, "" if error else "memory")
-    found = simulate(drawn, cluster, preset, {**own, **(options or {})}, seed)
+    found = simulate(drawn, cluster, scheduler, None, seed)
     return {
         "jct_s": [round(float(t), 1) for t in found.jct_s],
         "makespan_s": round(found.makespan_s, 1),
@@ -79,17 +76,38 @@ def row_of(
     }
 
 
+def scheduler(name: str, options: Mapping[str, Any] | None = None) -> Preset:
+    """Return one of `SCHEMES`, or a preset, with parameters; its text, which decides nothing, not.
+
+    Raises InputError for an unknown one.
+    """
+    chosen, own = SCHEMES.get(name, (name, {}))
+    made = preset(chosen) if isinstance(chosen, str) else chosen
+    return replace(with_options(made, {**own, **(options or {})}), text="")
+
+
 def trials(
-    workload: str, jobs: int, nodes: int, schemes: Sequence[str], **more: Any
-) -> dict[str, Trial]:
+    workload: str,
+    jobs: int,
+    nodes: int,
+    schemes: Sequence[str],
+    *,
+    mean_s: float = 0.0,
+    scale: int = SCALE,
+    error: float = 0.0,
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, Case]:
     """Return a case for each scheme on the same jobs."""
-    return {name: partial(_by_seed, workload, jobs, nodes, name, more) for name in schemes}
+    drawn = (workload, jobs, nodes, mean_s, scale, error)
+    return {
+        name: Case(row_of, (*drawn, scheduler(name, options)), files=(file_of(workload),))
+        for name in schemes
+    }
 
 
-def _by_seed(
-    workload: str, jobs: int, nodes: int, scheme: str, more: Mapping[str, Any], seed: int
-) -> dict[str, Any]:
-    return row_of(workload, jobs, nodes, scheme, seed, **more)
+def file_of(workload: str) -> str:
+    """Return where a benchmark's queries lie below the public inputs."""
+    return f"carbyne-workloads/{FILES[workload]}"
 
 
 def jct(row: Mapping[str, Any]) -> Floats:
