@@ -1,13 +1,16 @@
 """Compiled kernels: numba with the machine code kept on disk, so that a second start is cheap.
 
 Where the code is kept changes no result, so this is no dependency of any decision. NUMBA_CACHE_DIR
-wins; else the user's cache, else the temporary directory, else nothing is kept. The folder's name
-holds a digest of every kernel file (`*_kernels.py`) and of this one, because numba notices a change
-of the called file only, not of the files whose kernels it inlined nor of how they are compiled.
+wins; else the user's cache, else the temporary directory, else nothing is kept. What is kept goes
+by a digest of every kernel file (`*_kernels.py`), of the modules whose constants they take and of
+this one, because numba notices a change of the called file only, not of the files whose kernels it
+inlined nor of how they are compiled. It does not go by where Weft lies: another checkout or release
+with the same kernels finds them compiled.
 """
 
 import hashlib
 import multiprocessing
+import re
 import sys
 import tempfile
 from collections.abc import Callable
@@ -31,19 +34,27 @@ else:
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
 
+_ROOT = Path(__file__).resolve().parents[2]
+_FLOORS = ("weft", "rm", "am")
+_IMPORTED = re.compile(r"^from ((?:weft|rm|am)\.[\w.]+) import", re.MULTILINE)
+
+
 def _digest() -> str:
+    kernels = [file for floor in _FLOORS for file in (_ROOT / floor).rglob("*_kernels.py")]
+    named = {name for file in kernels for name in _IMPORTED.findall(file.read_text())}
+    imported = {_ROOT.joinpath(*name.split(".")).with_suffix(".py") for name in named}
     mixed = hashlib.sha256(numba.__version__.encode())
-    mixed.update(Path(__file__).read_bytes())
-    root = Path(__file__).resolve().parents[2]
-    for floor in ("weft", "rm", "am"):
-        for path in sorted((root / floor).rglob("*_kernels.py")):
-            mixed.update(path.read_bytes())
+    for path in sorted({Path(__file__).resolve(), *kernels, *filter(Path.is_file, imported)}):
+        mixed.update(path.read_bytes())
     return mixed.hexdigest()[:16]
+
+
+DIGEST = _digest()
 
 
 def _cache_folder() -> str:
     """Return the first place that can be written, "" where there is none."""
-    name = f"weft-kernels-{_digest()}"
+    name = f"weft-kernels-{DIGEST}"
     for base in (Path("~/.cache"), Path(tempfile.gettempdir())):
         try:
             folder = base.expanduser() / name
@@ -68,6 +79,27 @@ def _load_without_blas() -> None:
         import_module("numba.np.arraymath")
     finally:
         del modules["scipy"]
+
+
+_caching: Any = import_module("numba.core.caching")
+
+
+class KeptByContent(_caching.UserProvidedCacheLocator):  # type: ignore[misc]
+    """Where numba keeps a kernel: by what it was made of, not by the path of its file."""
+
+    def __init__(self, function: Callable[..., object], file: str) -> None:
+        super().__init__(function, file)
+        package = ".".join(Path(file).resolve().parent.relative_to(_ROOT).parts)
+        self._cache_path = str(Path(_config.CACHE_DIR) / f"{package}-{DIGEST}")
+
+    @classmethod
+    def from_function(cls, function: Callable[..., object], file: str) -> "KeptByContent | None":
+        """Return None for a function that the digest knows nothing of."""
+        path = Path(file).resolve()
+        known = any(path.is_relative_to(_ROOT / floor) for floor in _FLOORS)
+        if not (known and path.name.endswith("_kernels.py")):
+            return None
+        return cast("KeptByContent | None", super().from_function(function, file))
 
 
 class FirstCompile:
@@ -96,6 +128,10 @@ _config: Any = numba.config
 if not _config.CACHE_DIR:
     _config.CACHE_DIR = _cache_folder()
 _KEEP = bool(_config.CACHE_DIR)
+# A numba that has no such setting keeps everything by path.
+if _KEEP and getattr(_config, "CACHE_LOCATOR_CLASSES", None) == "":
+    _usual = [kind.__name__ for kind in _caching.CacheImpl._locator_classes]
+    _config.CACHE_LOCATOR_CLASSES = ",".join([f"{__name__}.{KeptByContent.__name__}", *_usual])
 
 
 def kernel(function: Kernel) -> Kernel:
