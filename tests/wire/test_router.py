@@ -8,10 +8,8 @@ from functools import wraps
 from typing import Any
 
 import pytest
-from hypothesis import find
 
 from testkit.builders import job, stage
-from testkit.values import strategy
 from weft.client.calls import AsyncClient, RefusedError
 from weft.protocol.access import Caller
 from weft.protocol.requests import (
@@ -180,9 +178,30 @@ async def test_a_name_that_two_members_have_drains_one_node() -> None:
     assert drained == [1]
 
 
+REPORT = ApplicationReport(
+    app_id=1,
+    name="j1",
+    user="ada",
+    queue="root.default",
+    priority=0,
+    state="ACCEPTED",
+    final_status="UNDEFINED",
+    progress=0.0,
+    attempt_id=0,
+    master_node="",
+    submitted_s=0.0,
+    started_s=0.0,
+    finished_s=0.0,
+    tasks=1,
+    finished_tasks=0,
+    running_containers=0,
+    pending_containers=0,
+    allocated={},
+)
+
+
 def report(number: int, submitted_s: float) -> ApplicationReport:
-    some = find(strategy(ApplicationReport), lambda _: True)
-    return replace(some, app_id=number, name=f"j{number}", submitted_s=submitted_s)
+    return replace(REPORT, app_id=number, name=f"j{number}", submitted_s=submitted_s)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
