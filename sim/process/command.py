@@ -303,16 +303,22 @@ def _decision_log(
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """Have the cyclic garbage collector run rarely during a simulation."""
-    before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
+    """Have the cyclic garbage collector run rarely during a simulation.
+
+    A process that has frozen what it began with keeps it so: to thaw it would have every later
+    collection walk all of it.
+    """
+    before, frozen = gc.get_threshold(), gc.get_freeze_count() > 0
+    if not frozen:
+        gc.collect()
+        gc.freeze()
     gc.set_threshold(GC_THRESHOLD_OBJECTS, 20, 100)
     try:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
 
 
 @contextmanager

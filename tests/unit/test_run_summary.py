@@ -1,6 +1,7 @@
 """A run's files say how its jobs ended and what was run; runs of different work are not ranked."""
 
 import csv
+import gc
 import json
 import re
 import shlex
@@ -15,7 +16,7 @@ from lab.cli import weft
 from lab.report.comparing import gains, read_run
 from lab.report.html import write_report
 from lab.report.plots import STANDING_MAX, interval, plot_study
-from sim.process.command import main_simulate
+from sim.process.command import main_simulate, quiet_collector
 from sim.request import Request
 
 CLUSTER = "4x4vcores,1000memory_mb"
@@ -41,6 +42,23 @@ def workload(folder: Path, *jobs: dict[str, Any]) -> Path:
 
 def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(weft, [str(each) for each in arguments])
+
+
+def test_what_a_process_froze_stays_frozen_behind_a_simulation() -> None:
+    gc.freeze()
+    with quiet_collector():
+        pass
+    assert gc.get_freeze_count() > 0
+
+
+def test_a_simulation_thaws_what_it_froze_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: 0)
+    for name in ("collect", "freeze", "unfreeze"):
+        monkeypatch.setattr(gc, name, lambda name=name: done.append(name))
+    with quiet_collector():
+        done.append("runs")
+    assert done == ["collect", "freeze", "runs", "unfreeze"]
 
 
 @pytest.mark.slow
