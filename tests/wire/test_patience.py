@@ -322,6 +322,35 @@ def test_calls_that_come_by_thousands_end_no_other_call() -> None:
         assert [call.result().state for call in calls] == ["FINISHED"] * 21
 
 
+def test_calls_of_a_connection_beyond_its_share_are_refused() -> None:
+    """Also before it acknowledged how many it may have."""
+    with served() as address:
+        with contextlib.closing(Connection(address, timeout_s=patience.REQUEST_S / 2)) as one:
+            calls = {one.call(KILL) for _ in range(2 * channel.STREAMS_MAX)}
+            while len(one.ended) < channel.STREAMS_MAX:
+                one.hear()
+            assert one.ended < calls
+        assert is_served(address)
+
+
+def test_a_call_with_much_metadata_is_refused_and_not_waited_for() -> None:
+    """Also of who never acknowledges how much he may send."""
+    fields = [(f"x-{number}", "y") for number in range(60)]
+    with served() as address:
+        with contextlib.closing(Connection(address, timeout_s=patience.REQUEST_S / 2)) as one:
+            stream = one.call(KILL, fields)
+            while stream not in one.ended:
+                one.hear()
+        with grpc.insecure_channel(address) as dialled:
+            kill = ResourceManagerClientStub(dialled).KillApplication
+            request = KillApplicationRequest(app_id=1)
+            # The longest token is shorter than this.
+            assert kill(request, metadata=[("x", "y" * 1_000)], timeout=20).state == "FINISHED"
+            with pytest.raises(grpc.RpcError) as refused:
+                kill(request, metadata=fields, timeout=20)
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
 def test_what_is_packed_is_not_unpacked() -> None:
     """A megabyte of zeros is a kilobyte on the way here."""
     with (

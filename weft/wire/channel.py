@@ -19,12 +19,15 @@ REQUEST_BYTES_MAX = 16 * 1024 * 1024
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 # gRPC and the enclosing message add at most so much to a message.
 ENVELOPE_BYTES_MAX = 1024
+# The metadata of a call: a token, a user's name, what gRPC adds.
+METADATA_BYTES_MAX = 2 << 10
 # A connection must send its first words of HTTP/2 within this, TLS included.
 HANDSHAKE_MS = 10_000
 # A connection without a call is closed; its client opens another at the next.
 IDLE_MS = 300_000
-# A connection may have so many calls at a time, and a server so many that it has not looked at yet.
-STREAMS_MAX, PENDING_MAX = 100, 10_000
+# A connection may have so many calls at a time, each of which takes 25 kB before anybody is asked;
+# a server so many that it has not looked at yet.
+STREAMS_MAX, PENDING_MAX = 40, 10_000
 # Calls over a connection whose identity was renewed, or to an address that was left, end by then.
 RENEWED_IDENTITY_GRACE_S = 600.0
 # The wait before a retry doubles from here.
@@ -96,6 +99,9 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.server.max_pending_requests_hard_limit", PENDING_MAX),
     # What one connection may ask for at a time.
     ("grpc.max_concurrent_streams", STREAMS_MAX),
+    # Who never acknowledges this is held to it at the call.
+    ("grpc.max_metadata_size", METADATA_BYTES_MAX),
+    ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
     # A peer that connects and stays silent is dropped, and so is one without a call for long.
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
     ("grpc.max_connection_idle_ms", IDLE_MS),

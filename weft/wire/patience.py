@@ -10,7 +10,7 @@ import contextlib
 import math
 import mmap
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -19,13 +19,15 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from weft.wire import pieces
-from weft.wire.channel import REQUEST_BYTES_MAX
+from weft.wire.channel import METADATA_BYTES_MAX, REQUEST_BYTES_MAX
 from weft.wire.handlers import EVERY, Interceptor, Serve, rewrapped
 
 # Of these streams a message is taken in in pieces: a megabyte of heartbeats is a second of work.
 IN_PIECES = frozenset({"/weft.NodeTracker/Track", "/weft.ApplicationMasterProtocol/Allocate"})
 PIECE_BYTES, PIECE_FIELDS = 16 << 10, 100
 SMALL_BYTES = 2 << 10
+# What a field of metadata counts beside its name and value (RFC 9113, section 6.5.2).
+FIELD_BYTES = 32
 # Wire types of protobuf.
 VARINT, LENGTH_DELIMITED = 0, 2
 FIXED_BYTES = {1: 8, 5: 4}
@@ -98,6 +100,18 @@ class Patience(Interceptor):
         self._answers = _Waiting()
         self._joined = _Waiting()
         self._held_bytes = 0
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Wrap a method, or refuse a call of it at once for its metadata."""
+        metadata = handler_call_details.invocation_metadata or ()
+        size = sum(len(name) + len(value) + FIELD_BYTES for name, value in metadata)
+        if size > METADATA_BYTES_MAX:
+            return _TOO_MUCH_METADATA
+        return await super().intercept_service(continuation, handler_call_details)
 
     def wrapped(self, method: str, handler: Any) -> Any:
         """Return the handler that serves a method instead of this one."""
@@ -281,6 +295,14 @@ class Patience(Interceptor):
                 await self.give_up(context.peer())
 
         return served
+
+
+async def _refuse_metadata(_: Any, context: Any) -> None:
+    text = f"metadata of more than {METADATA_BYTES_MAX} bytes"
+    await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+
+
+_TOO_MUCH_METADATA: Any = grpc.stream_stream_rpc_method_handler(_refuse_metadata)
 
 
 class _Reading:
