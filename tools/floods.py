@@ -468,57 +468,52 @@ def small_bodies(at: dict[str, str]) -> None:
     _threads(begun, 20)
 
 
-def _heads(address: str, count: int, size: int = 8_000) -> None:
-    """Send heads of requests that do not end, of 1 MB or as much as is taken, over connections."""
-    begun = _head(
-        "GET",
-        "/ws/v1/cluster/info",
-        "".join(f"X-{number}: {'x' * size}\r\n" for number in range(1_000_000 // size)),
-    )[:-2]
-    whole = _head("GET", "/ws/v1/cluster/info")
+def _heads(
+    address: str, begun: bytes, *, each: int = 100, before: bytes = b"", stay_s: float = 3600.0
+) -> None:
+    """Send heads of requests that do not end, as much as is taken, over many connections each.
+
+    Every second thread asks `before` first: whoever asked once may be silent for longer.
+    """
 
     def half(number: int) -> None:
         with contextlib.ExitStack() as kept:
-            for _ in range(count // 20):
+            for _ in range(each):
                 one = kept.enter_context(_dialled(address))
-                if number % 2:
-                    # Whoever asked once may be silent for longer.
-                    one.sendall(whole)
+                if number % 2 and before:
+                    one.sendall(before)
                     one.recv(1 << 16)
                 with contextlib.suppress(OSError):
                     one.sendall(begun)
-            time.sleep(3600)
+            time.sleep(stay_s)
 
     _threads(half, 20)
 
 
+def _begun(path: str, fields: int, size: int) -> bytes:
+    """Return the head of a request with so many fields of so many bytes, without its end."""
+    return _head("GET", path, f"X: {'x' * size}\r\n" * fields)[:-2]
+
+
+INFO = "/ws/v1/cluster/info"
+
+
 @attack
 def half_heads(at: dict[str, str]) -> None:
-    """Flood with two thousand heads of requests to the pages that do not end."""
-    _heads(at["web"], 2_000)
+    """Flood with two thousand heads of 1 MB of requests to the pages that do not end."""
+    _heads(at["web"], _begun(INFO, 125, 8_000), before=_head("GET", INFO))
 
 
 @attack
 def half_heads_of_files(at: dict[str, str]) -> None:
     """Flood with the same to WebHDFS."""
-    _heads(at["files"], 2_000)
+    _heads(at["files"], _begun(INFO, 125, 8_000), before=_head("GET", INFO))
 
 
 @attack
 def half_heads_of_metrics(at: dict[str, str]) -> None:
     """Flood with heads of 6 MB to the manager's metrics, which do not end."""
-    line = "X: " + "x" * 65_000 + "\r\n"
-    begun = _head("GET", "/metrics", line * 98)[:-2]
-
-    def half(_: int) -> None:
-        with contextlib.ExitStack() as kept:
-            for _ in range(3):
-                one = kept.enter_context(_dialled(at["metrics"]))
-                with contextlib.suppress(OSError):
-                    one.sendall(begun)
-            time.sleep(20)
-
-    _threads(half, 20)
+    _heads(at["metrics"], _begun("/metrics", 98, 65_000), each=3, stay_s=20.0)
 
 
 @attack
