@@ -13,6 +13,7 @@ from aiohttp import ClientSession, web
 from testkit.forked import ended
 from testkit.web import FakeClient
 from weft.model.errors import InputError
+from weft.runtime import http_server
 from weft.runtime.bind_check import check, is_loopback
 from weft.runtime.http_server import PatientRunner
 from weft.runtime.role_settings import WebSettings
@@ -177,6 +178,45 @@ def test_where_all_connections_are_within_a_request_one_too_many_is_closed() -> 
             assert await reader.read() == b""
             for _, each in [*kept, (reader, writer)]:
                 each.close()
+
+    asyncio.run(main())
+
+
+def test_where_all_connections_are_within_a_request_the_oldest_gives_way_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_server, "REQUEST_S_MIN", 0.0)
+    ended: list[str] = []
+
+    async def never(request: web.Request) -> web.Response:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        try:
+            return await asyncio.get_running_loop().create_future()
+        finally:
+            ended.append(request.path)
+
+    async def main() -> None:
+        app = web.Application()
+        app.router.add_get("/{name}", never)
+        runner = PatientRunner(app, most=3)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        place, port = runner.addresses[0][:2]
+        async with asyncio.timeout(30):
+            kept = [
+                await dialled(place, port, f"GET /{name} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                for name in "abcd"
+            ]
+            with contextlib.suppress(ConnectionResetError):
+                await kept[0][0].read()
+            while not ended:
+                await asyncio.sleep(0)
+            # What was asked for over it is not gone on with.
+            assert ended == ["/a"]
+            for _, writer in kept:
+                writer.close()
+        await runner.cleanup()
 
     asyncio.run(main())
 

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from itertools import chain
 from traceback import format_exception
 from typing import Any
 
@@ -22,8 +23,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Refuse = Callable[[web.Request, int, str], web.StreamResponse]
 
 # Above so many connections the one that was idle for longest makes room. Where all of them are
-# within a request, the new one is closed.
-CONNECTIONS_MAX = 2_000
+# within a request, the oldest request that is older than this does, or the new one is closed.
+CONNECTIONS_MAX, REQUEST_S_MIN = 2_000, 5.0
 # A connection is known only when its protocol was made.
 REFUSE_DELAY_S = 0.05
 # So many connections wait to be accepted; beyond that a caller tries again a second later.
@@ -282,6 +283,8 @@ class PatientRunner(web.AppRunner):
         self._silent: dict[Any, asyncio.TimerHandle] = {}
         # Connections that are not within a request, the longest so first.
         self._idle: dict[Any, None] = {}
+        # Those that are, the longest so first: since when, and the task that carries it out.
+        self._busy: dict[Any, tuple[float, asyncio.Task[Any] | None]] = {}
         self._heads: dict[Any, _Heads] = {}
         app.middlewares.insert(0, self._asked)
         self._answers = _Answers(self._connections)
@@ -324,16 +327,25 @@ class PatientRunner(web.AppRunner):
         return [] if made is None else made.connections
 
     def _make_room(self) -> bool:
-        """End the connection that was idle for longest; returns whether there is one."""
-        for one in self._idle:
+        """End the connection that was idle, or within a request, for longest.
+
+        Returns whether there is one.
+        """
+        before_s = asyncio.get_running_loop().time() - REQUEST_S_MIN
+        old = (one for one, (since_s, _) in self._busy.items() if since_s <= before_s)
+        for one in chain(self._idle, old):
             if one.transport is not None and not one.transport.is_closing():
                 one.transport.abort()
+                _, task = self._busy.get(one, (0.0, None))
+                if task is not None:
+                    task.cancel()
                 return True
         return False
 
     def _forget(self, protocol: Any) -> None:
         """Drop what is known of a connection that is lost."""
         self._idle.pop(protocol, None)
+        self._busy.pop(protocol, None)
         self._heads.pop(protocol, None)
         timer = self._silent.pop(protocol, None)
         if timer is not None:
@@ -347,6 +359,8 @@ class PatientRunner(web.AppRunner):
             if timer is not None:
                 timer.cancel()
             self._idle.pop(request.protocol, None)
+            now_s = asyncio.get_running_loop().time()
+            self._busy[request.protocol] = (now_s, asyncio.current_task())
             heads = self._heads.get(request.protocol)
             if heads is not None:
                 heads.asked(request)
@@ -358,6 +372,7 @@ class PatientRunner(web.AppRunner):
                 # Who asked is gone, which is no fault of ours that a log should hold.
                 return web.Response(status=CLIENT_GONE)
             finally:
+                self._busy.pop(request.protocol, None)
                 if request.protocol in self._heads:
                     self._idle[request.protocol] = None
             body = getattr(answer, "body", None)
