@@ -24,17 +24,32 @@ HEADERS = {
 }
 
 
+def _named(target: str) -> list[str]:
+    """Return the server that a request's target names, where it is more than a path of this one."""
+    if target.startswith("/") or target == "*":
+        return []
+    _, scheme, rest = target.partition("://")
+    return [(rest if scheme else target).partition("/")[0].partition("?")[0].partition("#")[0]]
+
+
 class Door:
     """The names of a server, and whom it refuses by them. `*` among the names: any."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = {*(name.lower() for name in names), socket.gethostname().lower()}
 
-    def refusal(self, method: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
-        """Return the status and the words with which a request is refused; None: it is not."""
+    def refusal(
+        self, method: str, target: str, headers: Mapping[str, str]
+    ) -> tuple[int, str] | None:
+        """Return the status and the words with which a request is refused; None: it is not.
+
+        `target` is as the request line has it: it may name a server, too (RFC 9112, section 3.2.2).
+        """
         host = headers.get("Host", "")
-        if not self.is_ours(host):
-            return MISDIRECTED, f"{host} is no name of this server: --allowed-hosts adds one"
+        for name in (host, *_named(target)):
+            if not self.is_ours(name):
+                text = f"{name or 'nothing'} is no name of this server: --allowed-hosts adds one"
+                return MISDIRECTED, text
         if method in READS:
             return None
         origin = headers.get("Origin")
@@ -49,7 +64,7 @@ class Door:
             name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
         except ValueError:
             return False
-        if not host or "*" in self._names or name in self._names or is_loopback(name):
+        if "*" in self._names or name in self._names or is_loopback(name):
             return True
         try:
             ipaddress.ip_address(name)

@@ -69,7 +69,7 @@ def application(
 
     @web.middleware
     async def at_the_door(request: web.Request, handler: Handler) -> web.StreamResponse:
-        refused = door.refusal(request.method, request.headers)
+        refused = door.refusal(request.method, request.raw_path, request.headers)
         return await handler(request) if refused is None else refuse(request, *refused)
 
     @web.middleware

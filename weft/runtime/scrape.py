@@ -133,7 +133,7 @@ def serve(
 
         def do_GET(self) -> None:
             """Answer one scrape."""
-            refused = door.refusal(self.command, dict(self.headers))
+            refused = door.refusal(self.command, self.path, dict(self.headers))
             if refused is not None:
                 self.send_error(*refused)
                 return
