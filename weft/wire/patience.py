@@ -176,6 +176,7 @@ class Patience(Interceptor):
         """
         if self._unread_count >= UNREAD_MAX:
             max(self._unread.values(), key=lambda one: len(one.all)).give_way()
+            self._unread_count -= 1
         peer = context.peer()
         waiting = self._unread.setdefault(peer, _Waiting())
         try:
@@ -186,7 +187,8 @@ class Patience(Interceptor):
                     async with waiting.turn:
                         return await taken(context)
                 finally:
-                    self._unread_count -= 1
+                    # Who gave way is counted no more, or another one would be ended for it.
+                    self._unread_count -= limit in waiting.all
                     waiting.discard(limit)
                     if not waiting.all:
                         self._unread.pop(peer, None)
