@@ -52,9 +52,17 @@ class Served:
         self.url = f"http{'s' * (self._secured is not None)}://127.0.0.1:{runner.addresses[0][1]}"
         return runner
 
+    async def _end(self) -> None:
+        await self._runner.cleanup()
+        # aiohttp cancels what does not end in time, and does not wait for it.
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for one in rest:
+            one.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+
     def close(self) -> None:
         """End the server and its thread."""
-        self.do(self._runner.cleanup())
+        self.do(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
