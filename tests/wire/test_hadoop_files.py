@@ -1,11 +1,15 @@
 """WebHDFS over a folder, as Hadoop's clients of several versions ask for it."""
 
 import asyncio
+import contextlib
 import os
+import socket
+import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from aiohttp import ClientSession
+from yarl import URL
 
 from weft.runtime.http_door import Door
 from weft.yarn.web import Folder, serve
@@ -118,7 +122,7 @@ def test_a_rename_replaces_nothing_unless_it_says_so(tmp_path: Path) -> None:
             assert (await rename("a/f", query))[0] == 400, query
         assert (await rename("a/f", "&destination=/loop/x"))[0] == 403
         assert (await rename("g", "&destination=/h&renameoptions=NONE"))[0] == 403
-        assert (await rename("g", "&destination=/a&renameoptions=OVERWRITE"))[0] == 500
+        assert (await rename("g", "&destination=/a&renameoptions=OVERWRITE"))[0] == 403
         assert (tmp_path / "h").read_text() == "h"
         assert await rename("g", "&destination=/h&renameoptions=OVERWRITE") == (200, "")
         assert (tmp_path / "h").read_text() == "g"
@@ -130,3 +134,66 @@ def test_a_rename_replaces_nothing_unless_it_says_so(tmp_path: Path) -> None:
             assert got.status == 403
 
     talk(tmp_path, conversation)
+
+
+def test_what_is_no_file_is_neither_written_nor_waited_for(tmp_path: Path) -> None:
+    """A pipe waits for who reads it, and what a socket or a device is for is not ours to end."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "to-pipe").symlink_to("pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+    names = ["pipe", "to-pipe", "socket"]
+    with contextlib.suppress(PermissionError):
+        os.mknod(tmp_path / "device", 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+        names.append("device")
+    before = {name: (tmp_path / name).lstat() for name in names}
+
+    async def conversation(session: ClientSession, base: str) -> None:
+        for name in names:
+            for method, op in (("PUT", "CREATE"), ("POST", "APPEND"), ("GET", "OPEN")):
+                url = f"{base}/{name}?op={op}&data=true"
+                async with session.request(method, url, data=b"x") as got:
+                    told = await got.json()
+                    assert got.status == 403, (name, op, told)
+                    assert told["RemoteException"]["exception"] == "AccessControlException"
+                url = f"{base}/{name}/below?op={op}&data=true"
+                async with session.request(method, url, data=b"x") as got:
+                    assert got.status in (403, 404), (name, op)
+
+    talk(tmp_path, conversation)
+    assert {name: (tmp_path / name).lstat() for name in names} == before
+
+
+def test_names_that_cannot_be_are_refused_as_hdfs_does(tmp_path: Path) -> None:
+    """As long as one may be is not too long, also while the file is on its way."""
+    long, too_long = "x" * 255, "x" * 256
+    too_deep = "/".join(["y" * 100] * 60)
+    refused = {
+        too_long: "PathComponentTooLongException",
+        f"a/{too_long}/b": "PathComponentTooLongException",
+        "\u00e9" * 128: "PathComponentTooLongException",
+        too_deep: "IOException",
+        "a%00b": "AccessControlException",
+    }
+    calls = (
+        *(("PUT", op) for op in ("CREATE", "MKDIRS", "SETPERMISSION", "SETTIMES", "SETOWNER")),
+        *(("GET", op) for op in ("OPEN", "GETFILESTATUS", "LISTSTATUS", "GETCONTENTSUMMARY")),
+        *(("POST", "APPEND"), ("DELETE", "DELETE")),
+    )
+
+    async def conversation(session: ClientSession, base: str) -> None:
+        async with session.put(f"{base}/{long}?op=CREATE&data=true", data=b"x") as got:
+            assert got.status == 201
+        for name, exception in refused.items():
+            for method, op in calls:
+                url = URL(f"{base}/{name}?op={op}&data=true", encoded="%" in name)
+                async with session.request(method, url) as got:
+                    told = await got.json()
+                    assert got.status == 403, (name[:10], op, told)
+                    assert told["RemoteException"]["exception"] == exception, (name[:10], op)
+            url = URL(f"{base}/{long}?op=RENAME&destination=/{name}", encoded="%" in name)
+            async with session.put(url) as got:
+                assert got.status == 403, name[:10]
+
+    talk(tmp_path, conversation)
+    assert [one.name for one in tmp_path.iterdir()] == [long]

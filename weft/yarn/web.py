@@ -6,7 +6,9 @@ under the folder, whatever dots and links it has.
 
 import asyncio
 import contextlib
+import errno
 import os
+import re
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
@@ -26,11 +28,26 @@ from weft.yarn.gateway import Gateway
 T = TypeVar("T")
 THREADS = 4
 CHUNK = 1 << 20
-# A name may lead through so many.
-FOLDERS_MAX = 200
+# A name may lead through so many, each of so many bytes (NAME_MAX of Linux, and HDFS's default).
+FOLDERS_MAX, NAME_BYTES_MAX = 200, 255
 BLOCK = 128 << 20
 _PREFIX = "/webhdfs/v1"
+# What a caller asks for that cannot be, of which HDFS says IOException with status 403.
+_IMPOSSIBLE = frozenset(
+    {errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EISDIR, errno.ENOTEMPTY}
+    | {errno.ENXIO, errno.EXDEV, errno.EBUSY, errno.EILSEQ}
+)
+
+
+class _NameTooLongError(OSError):
+    """A part of a name is longer than a file system takes."""
+
+
 _JAVA_ERROR = {
+    _NameTooLongError: (
+        403,
+        "org.apache.hadoop.hdfs.protocol.FSLimitException$PathComponentTooLongException",
+    ),
     FileNotFoundError: (404, "java.io.FileNotFoundException"),
     FileExistsError: (403, "org.apache.hadoop.fs.FileAlreadyExistsException"),
     NotADirectoryError: (403, "org.apache.hadoop.fs.ParentNotDirectoryException"),
@@ -103,6 +120,9 @@ class Folder:
         parts = [part for part in PurePosixPath(name.lstrip("/")).parts if part != "."]
         if len(parts) > FOLDERS_MAX:
             raise ValueError(f"the name has more than {FOLDERS_MAX} folders")
+        if any(len(os.fsencode(part)) > NAME_BYTES_MAX for part in parts):
+            text = f"a part of the name is longer than {NAME_BYTES_MAX} bytes"
+            raise _NameTooLongError(errno.ENAMETOOLONG, text)
         if ".." in parts or any("\0" in part for part in parts):
             raise PermissionError("the name leaves the file system")
         path = self.root.joinpath(*parts)
@@ -127,9 +147,11 @@ class Folder:
             return await self._apart(self._calls[key], request, path)
         except (OSError, ValueError, OverflowError) as error:
             kinds = (kind for kind in _JAVA_ERROR if isinstance(error, kind))
-            status, java_class = _JAVA_ERROR.get(next(kinds, OSError), (500, "java.io.IOException"))
+            status = 403 if getattr(error, "errno", 0) in _IMPOSSIBLE else 500
+            other = (status, "java.io.IOException")
+            status, java_class = _JAVA_ERROR.get(next(kinds, OSError), other)
             body = {
-                "exception": java_class.rpartition(".")[2],
+                "exception": re.split(r"[.$]", java_class)[-1],
                 "javaClassName": java_class,
                 "message": self._words(error, request),
             }
@@ -269,7 +291,7 @@ class Folder:
             if request.query.get("noredirect", "").lower() == "true":
                 return web.json_response({"Location": where})
             return web.Response(status=307, headers={"Location": where})
-        fresh = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
+        fresh = path.with_name(f".{os.urandom(8).hex()}.part")
         keep = request.query.get("overwrite", "true") == "false"
         file = await self._apart(_begun, path, fresh, keep)
         try:
@@ -385,6 +407,8 @@ def _begun(path: Path, fresh: Path, keep: bool) -> int:
     """Return a new file, open, that is to take the place of another one."""
     if path.is_dir() or (path.exists() and keep):
         raise FileExistsError(17, "it is there already")
+    if path.exists():
+        _must_be_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     return os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
