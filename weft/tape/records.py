@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, cached_property
 from math import copysign
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -91,7 +91,7 @@ class _Record:
             self._key = next((i for i, name in enumerate(columns) if name in _SENDER_FIELDS), -1)
         self._context = context or Context()
         self._last: dict[Any, tuple[Any, ...]] = {}
-        self.put = self._put_of(list(columns))
+        self._names = list(columns)
 
     def _before(self, sender: Any) -> tuple[Any, ...]:
         self._context.sender = sender
@@ -99,12 +99,14 @@ class _Record:
             self._last.clear()
         return self._last.get(sender, self._zeros)
 
-    def _put_of(self, names: list[str]) -> Callable[[bytearray, Any], None]:
-        """Return the function that appends one.
+    @cached_property
+    def put(self) -> Callable[[bytearray, Any], None]:
+        """The function that appends one; a reader needs none.
 
         It is written out field by field, as dataclasses write theirs. It runs for every event of a
         live process, and a loop over the fields takes twice as long.
         """
+        names = self._names
         places = range(len(names))
         key = self._key
         lines = ["def put(out, value):"]
@@ -130,8 +132,7 @@ class _Record:
         space |= {f"o{i}": stream.out for i, stream in enumerate(self._streams)}
         space |= {"masks": self._masks.out}
         space |= {"before_of": self._before, "put_uint": put_uint, "last": self._last}
-        # The code is made of field names only.
-        exec("\n".join(lines), space)
+        exec(_code("\n".join(lines)), space)
         made: Callable[[bytearray, Any], None] = space["put"]
         return made
 
@@ -152,6 +153,12 @@ class _Record:
             place += 1
         self._last[sender] = tuple(values)
         return self._kind(*values)
+
+
+@cache
+def _code(lines: str) -> types.CodeType:
+    """Compile what is made of field names only; several writers have the same."""
+    return compile(lines, "<record>", "exec")
 
 
 def _changed(codec: Codec, i: int) -> str:
@@ -243,6 +250,7 @@ def _is_record(kind: Any) -> bool:
     return all(isinstance(one, type) and is_dataclass(one) for one in several)
 
 
+@cache
 def _same_of(kind: Any) -> Callable[[Any, Any], bool]:
     """Return what tells whether two records are equal, bit by bit (0.0 is not -0.0)."""
     several = get_args(kind) if get_origin(kind) in (types.UnionType, Union) else (kind,)
@@ -271,6 +279,7 @@ def _same_of(kind: Any) -> Callable[[Any, Any], bool]:
     return same
 
 
+@cache
 def _run_of(kind: Any) -> Callable[[Sequence[Any], int, int], tuple[int, int]] | None:
     """Return the function that finds where a run of identical containers ends (`RunsColumn`).
 
