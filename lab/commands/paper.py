@@ -91,8 +91,10 @@ def make(page: Paper, figures: Sequence[Figure], rows: Kept, out: Path, kept: bo
         if next(iter(found.values())):
             click.echo(f"\n{each.number}: {each.title}")
             for line in each.lines(found):
-                why = f"  ({line.why})" if line.why else ""
-                click.echo(f"  {line.what}: paper {line.paper}, ours {line.ours}{why}")
+                seeds = len(next(iter(found.values())))
+                said = f"; {line.verdict(seeds)}" if line.verdict(seeds) else ""
+                ours = line.measure.told(line.ours)
+                click.echo(f"  {line.what}: paper {line.paper or '-'}, ours {ours}{said}")
     click.echo(f"\nwritten: {target}", err=True)
 
 

@@ -1,5 +1,6 @@
 """Carbyne (OSDI 2016): figures 4 to 7 and 9 to 11, tables 3 and 4; what they share."""
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 from lab.papers.carbyne_sweeps import FEW, LENDS, ONLINE_JOBS, ONLINE_S, STRICT
 from lab.papers.carbyne_sweeps import FIGURES as SWEEPS
 from lab.papers.digest import Case
-from lab.papers.page import Figure, Line, Paper, against, bars, near, over, told
+from lab.papers.page import ClaimRow, Figure, Line, Paper, against, bars, over
 from lab.papers.runs import (
     SCALE,
     jain_of,
@@ -19,6 +20,7 @@ from lab.papers.runs import (
     span_factor,
     trials,
 )
+from lab.papers.verdict import FACTOR, INDEX, SHARE
 from lab.studies.trials import Rows
 
 PERCENTILES = (25, 50, 75, 95)
@@ -33,10 +35,10 @@ TABLE_4 = {
     "MapReduce": ((1.24, 1.24), (2.75, 2.85), (4.31, 4.31), (8.77, 8.88)),
 }
 
-EQUAL = "drf_strict, equal"
+EQUAL, IN_P90 = "drf_strict, equal", "drf, p90 containers"
 # Jobs at once on 48 machines of the paper's 100, divided by SCALE as the tasks are.
 JOBS, NODES = 40, 12
-OFFLINE = ("carbyne", "tetris", "sjf", LENDS, STRICT, EQUAL, "drf, p90 containers")
+OFFLINE = ("carbyne", "tetris", "sjf", LENDS, STRICT, EQUAL, IN_P90)
 
 
 def offline(workload: str, nodes: int, schemes: Sequence[str]) -> dict[str, Case]:
@@ -47,69 +49,38 @@ def offline(workload: str, nodes: int, schemes: Sequence[str]) -> dict[str, Case
 def figure_4(rows: Rows) -> list[Line]:
     """Return each scheme's fairness, completion time and makespan against the best in each."""
     factor = partial(against, rows)
-    strict = factor("carbyne", STRICT, jct_factor)
-    span = factor(STRICT, "tetris", span_factor)
-    over_sjf = factor("sjf", STRICT, jct_factor)
     lines = [
-        Line(
-            "mean JCT, strict DRF over Carbyne",
-            "1.50 (1.59 / 1.06)",
-            told(strict, 2),
-            f"{near(strict, 1.50, 0.10)} (within 0.10); DRF's closed form, nothing lent",
-        ),
-        Line(
-            "mean JCT, strict DRF over SJF",
-            "1.59",
-            told(over_sjf, 2),
-            f"{near(over_sjf, 1.59, 0.10)} (within 0.10)",
-        ),
-        Line(
-            "mean JCT, lending DRF over Carbyne",
-            "1.50 (1.59 / 1.06)",
-            told(factor("carbyne", LENDS, jct_factor), 2),
-            "what is lent makes the difference: the line above but one, on the same jobs",
-        ),
-        Line(
-            "mean JCT, equal strict shares over Carbyne",
-            "",
-            told(factor("carbyne", EQUAL, jct_factor), 2),
-            "a fair share of every resource",
-        ),
-        Line(
-            "mean JCT, DRF on p90 containers over Carbyne",
-            "",
-            told(factor("carbyne", "drf, p90 containers", jct_factor), 2),
-            "Tez's one container size a job",
-        ),
-        Line(
-            "makespan, strict DRF over Tetris",
-            "1.26",
-            told(span, 2),
-            f"{near(span, 1.26, 0.08)} (within 0.08)",
-        ),
-        Line(
-            "makespan, lending DRF over Tetris",
-            "1.26",
-            told(factor(LENDS, "tetris", span_factor), 2),
-            "what is lent, as above",
-        ),
-        Line(
-            "makespan, Carbyne over Tetris",
-            "1.03",
-            told(factor("carbyne", "tetris", span_factor), 2),
-        ),
-        Line("makespan, SJF over Tetris", "1.43", told(factor("sjf", "tetris", span_factor), 2)),
-        Line("mean JCT, Carbyne over SJF", "1.06", told(factor("sjf", "carbyne", jct_factor), 2)),
-        Line("mean JCT, Tetris over SJF", "1.46", told(factor("sjf", "tetris", jct_factor), 2)),
+        Line(f"mean JCT, {what}", paper, factor(own, base, jct_factor), FACTOR, why)
+        for what, paper, own, base, why in (
+            ("DRF over Carbyne", "1.50 (1.59 / 1.06)", "carbyne", LENDS, ""),
+            ("strict DRF over Carbyne", "", "carbyne", STRICT, "DRF's closed form, nothing lent"),
+            ("equal strict shares over Carbyne", "", "carbyne", EQUAL, "of every resource"),
+            ("DRF on p90 containers over Carbyne", "", "carbyne", IN_P90, "one size a job"),
+            ("DRF over SJF", "1.59", "sjf", LENDS, ""),
+            ("strict DRF over SJF", "", "sjf", STRICT, ""),
+            ("Carbyne over SJF", "1.06", "sjf", "carbyne", ""),
+            ("Tetris over SJF", "1.46", "sjf", "tetris", ""),
+        )
     ]
-    for name, paper in (
-        (STRICT, "0.86"),
-        (LENDS, "0.86"),
-        ("carbyne", "0.81"),
-        ("tetris", "0.74"),
-        ("sjf", "0.64"),
-    ):
-        lines.append(Line(f"Jain's index, 60 s, {name}", paper, told(over(rows, name, jain_of), 2)))
+    lines += [
+        Line(f"makespan, {what} over Tetris", paper, factor(own, "tetris", span_factor), FACTOR)
+        for what, paper, own in (
+            ("DRF", "1.26", LENDS),
+            ("strict DRF", "", STRICT),
+            ("Carbyne", "1.03", "carbyne"),
+            ("SJF", "1.43", "sjf"),
+        )
+    ]
+    lines += [
+        Line(f"Jain's index, 60 s, {name}", paper, over(rows, name, jain_of), INDEX)
+        for name, paper in (
+            (LENDS, "0.86"),
+            (STRICT, ""),
+            ("carbyne", "0.81"),
+            ("tetris", "0.74"),
+            ("sjf", "0.64"),
+        )
+    ]
     return lines
 
 
@@ -124,27 +95,21 @@ def draw_4(rows: Rows, axes: Any) -> None:
             "makespan over Tetris's": [against(rows, n, "tetris", span_factor) for n in names],
         },
         {
-            "mean JCT over SJF's": (1.06, 1.46, 1.0, 1.59, 1.59, 1.59),
-            "makespan over Tetris's": (1.03, 1.0, 1.43, 1.26, 1.26, 1.26),
+            "mean JCT over SJF's": (1.06, 1.46, 1.0, 1.59, math.nan, math.nan),
+            "makespan over Tetris's": (1.03, 1.0, 1.43, 1.26, math.nan, math.nan),
         },
     )
     axes.set_ylabel("times the best")
 
 
 def factor_lines(paper: Mapping[str, Any], workload: str, rows: Rows) -> list[Line]:
-    """Return factors of improvement by job at percentiles, over DRF (both kinds) and Tetris."""
+    """Return factors of improvement by job at percentiles, over DRF, strict DRF and Tetris."""
     lines = []
-    for base, column in ((STRICT, 0), (LENDS, 0), ("tetris", 1)):
+    for base, column in ((LENDS, 0), ("tetris", 1), (STRICT, 0)):
         for place, p in enumerate(PERCENTILES):
-            ours, strict, lends = (
-                against(rows, "carbyne", name, partial(job_factor, p))
-                for name in (base, STRICT, LENDS)
-            )
-            theirs = float(paper[workload][place][column])
-            why = ""
-            if base != "tetris" and lends[0] + lends[1] < theirs < strict[0] - strict[1]:
-                why = "the paper's lies between a DRF that lends and one that does not"
-            lines.append(Line(f"{workload}, p{p} over {base}", f"{theirs:.2f}", told(ours, 2), why))
+            ours = against(rows, "carbyne", base, partial(job_factor, p))
+            theirs = "" if base == STRICT else f"{paper[workload][place][column]:.2f}"
+            lines.append(Line(f"{workload}, p{p} over {base}", theirs, ours, FACTOR))
     return lines
 
 
@@ -156,39 +121,44 @@ def slower(below: float, base: Mapping[str, Any], own: Mapping[str, Any]) -> flo
 def figure_7(rows: Rows) -> list[Line]:
     """Return which part of the jobs slows down, and by how much."""
     lines = []
-    for base in (LENDS, STRICT, "tetris"):
+    for base in (LENDS, "tetris", STRICT):
+        claimed = base == LENDS
         for what, below, theirs in (
             ("slower", 0.999, "16"),
             ("slower than 0.8 x", 0.8, "at most 4"),
         ):
             ours = against(rows, "carbyne", base, partial(slower, below))
-            lines.append(Line(f"% of jobs {what}, over {base}", theirs, told(ours, 0)))
+            paper = theirs if claimed else ""
+            lines.append(Line(f"% of jobs {what}, over {base}", paper, ours, SHARE))
         worst = against(rows, "carbyne", base, partial(job_factor, 0))
-        lines.append(Line(f"the worst job's factor, over {base}", "0.62", told(worst, 2)))
+        paper = "at least 0.62" if claimed else ""
+        lines.append(Line(f"the worst job's factor, over {base}", paper, worst, FACTOR))
     return lines
 
 
-def later(rows: Rows) -> list[float]:
-    """Return Carbyne's completion times over Tetris's at percentiles 1 to 100, over all seeds."""
-    own, base = (np.concatenate([jct(row) for row in rows[name]]) for name in ("carbyne", "tetris"))
+def later(base: Mapping[str, Any], own: Mapping[str, Any]) -> list[float]:
+    """Return the completion times of a run over those of another at percentiles 1 to 100."""
     at = np.arange(1, 101)
-    return [float(r) for r in np.percentile(own, at) / np.percentile(base, at)]
+    return [float(r) for r in np.percentile(jct(own), at) / np.percentile(jct(base), at)]
 
 
 def figure_6(rows: Rows) -> list[Line]:
     """Return at how many percentiles completion times are worse than Tetris's."""
-    found = later(rows)
+
+    def worse(base: Mapping[str, Any], own: Mapping[str, Any]) -> float:
+        return float(sum(ratio > 1.0 for ratio in later(base, own)))
+
+    def most_later(base: Mapping[str, Any], own: Mapping[str, Any]) -> float:
+        return max(later(base, own))
+
+    what = "percentiles of 100 at which Carbyne is later than Tetris"
     return [
+        Line(what, "2", against(rows, "carbyne", "tetris", worse), SHARE),
         Line(
-            "percentiles of 100 at which Carbyne is later than Tetris",
-            "2",
-            f"{sum(ratio > 1.0 for ratio in found)}",
-        ),
-        Line("by at most, times", "1.1", f"{max(found):.2f}"),
-        Line(
-            "the highest percentile at which it is earlier",
-            "98",
-            f"{max(i + 1 for i, ratio in enumerate(found) if ratio < 1.0)}",
+            "by at most, times",
+            "at most 1.1",
+            against(rows, "carbyne", "tetris", most_later),
+            FACTOR,
         ),
     ]
 
@@ -218,27 +188,23 @@ def draw_factors(rows: Rows, axes: Any) -> None:
 def figure_5(rows: Rows) -> list[Line]:
     """Return the online case."""
     factor = partial(against, rows)
+
+    def below(base: Mapping[str, Any], own: Mapping[str, Any]) -> float:
+        return jain_of(base) - jain_of(own)
+
     return [
-        Line("mean JCT, Carbyne over SJF", "1.2", told(factor("sjf", "carbyne", jct_factor), 2)),
+        Line("mean JCT, Carbyne over SJF", "1.2", factor("sjf", "carbyne", jct_factor), FACTOR),
         Line(
             "makespan, Carbyne over Tetris",
             "1.07",
-            told(factor("carbyne", "tetris", span_factor), 2),
+            factor("carbyne", "tetris", span_factor),
+            FACTOR,
         ),
+        Line("Jain's index below DRF's", "0.06", factor("carbyne", LENDS, below), INDEX),
+        Line("mean JCT, DRF over Carbyne", "1.36", factor("carbyne", LENDS, jct_factor), FACTOR),
+        Line("Jain's index below strict DRF's", "", factor("carbyne", STRICT, below), INDEX),
         Line(
-            "Jain's index below strict DRF's",
-            "0.06",
-            told(factor("carbyne", STRICT, lambda b, own: jain_of(b) - jain_of(own)), 2),
-        ),
-        Line(
-            "mean JCT, strict DRF over Carbyne",
-            "1.36 (p50, table 3)",
-            told(factor("carbyne", STRICT, jct_factor), 2),
-        ),
-        Line(
-            "mean JCT, lending DRF over Carbyne",
-            "1.36 (p50, table 3)",
-            told(factor("carbyne", LENDS, jct_factor), 2),
+            "mean JCT, strict DRF over Carbyne", "", factor("carbyne", STRICT, jct_factor), FACTOR
         ),
     ]
 
@@ -269,6 +235,76 @@ AT_ONCE = (
     "figure 4 on TPC-DS)."
 )
 
+CLAIMS = (
+    ClaimRow("5.2.1: mean JCT 1.06 of SJF's", "figure 4", ("mean JCT, Carbyne over SJF",)),
+    ClaimRow("5.2.1: DRF's is 1.59 of it", "figure 4", ("mean JCT, DRF over SJF",)),
+    ClaimRow("5.2.1: Tetris's 1.46", "figure 4", ("mean JCT, Tetris over SJF",)),
+    ClaimRow("5.2.1: makespan 1.03 of Tetris's", "figure 4", ("makespan, Carbyne over Tetris",)),
+    ClaimRow("5.2.1: DRF's is 1.26 of it", "figure 4", ("makespan, DRF over Tetris",)),
+    ClaimRow("5.2.1: SJF's 1.43", "figure 4", ("makespan, SJF over Tetris",)),
+    ClaimRow(
+        "5.2.1: almost as fair as DRF: 0.81 to 0.86",
+        "figure 4",
+        (f"Jain's index, 60 s, {LENDS}", "Jain's index, 60 s, carbyne"),
+    ),
+    ClaimRow(
+        "5.2.1: online, 1.2 of SJF's JCT and 1.07 of Tetris's makespan",
+        "figure 5",
+        ("mean JCT, Carbyne over SJF", "makespan, Carbyne over Tetris"),
+    ),
+    ClaimRow(
+        "5.2.2: later than Tetris at two percentiles, by 1.1 at most",
+        "figure 6",
+        ("percentiles of 100 at which Carbyne is later than Tetris", "by at most, times"),
+    ),
+    ClaimRow(
+        "5.2.2: jobs are 1.36 times faster than under DRF",
+        "figure 5",
+        ("mean JCT, DRF over Carbyne",),
+    ),
+    *(
+        ClaimRow(
+            f"5.2.2: {workload}, quartiles over DRF",
+            number,
+            tuple(f"{workload}, p{p} over {LENDS}" for p in (25, 50, 75)),
+        )
+        for number, workload in (
+            ("table 3", "TPC-DS"),
+            ("table 3 b", "TPC-H"),
+            ("table 3 c", "BigBench"),
+        )
+    ),
+    ClaimRow(
+        "5.2.3: 16 % of jobs slow down, 4 % below 0.8",
+        "figure 7",
+        (f"% of jobs slower, over {LENDS}", f"% of jobs slower than 0.8 x, over {LENDS}"),
+    ),
+    ClaimRow("5.2.4: 2 to 4 ms more than Tetris's heartbeats", "", ()),
+    ClaimRow("5.4.1: gains grow from load 1 to 2", "figure 9", (f"over {LENDS}, load 2 x",)),
+    ClaimRow("5.4.1: and to 4", "figure 9", (f"over {LENDS}, load 4 x, of that at 2 x",)),
+    ClaimRow("5.4.1: and stay at 6", "figure 9", (f"over {LENDS}, load 6 x, of that at 4 x",)),
+    ClaimRow(
+        "5.4.2: faster than the others whatever the estimates",
+        "figure 10",
+        tuple(f"over tetris, {error:+d} %" for error in (-50, -25, 25, 50)),
+    ),
+    ClaimRow(
+        "5.4.3: up to 1.24 with half the altruism, 1.56 with all",
+        "figure 11",
+        tuple(f"over any of them, the most, P(Altruism) {part}" for part in ("0.5", "1")),
+    ),
+    ClaimRow(
+        "5.4.3: comparable without",
+        "figure 11",
+        tuple(f"over {base}, P(Altruism) 0" for base in (LENDS, "tetris")),
+    ),
+    ClaimRow(
+        "5.5: a better planner inside: 2.36 becomes 3.41 at p75",
+        "figure 12",
+        tuple(f"`{name}` over {LENDS}, p75" for name in ("carbyne", "carbyne_graphene")),
+    ),
+    ClaimRow("6: fairer, faster by 1.22 and 2.9 (p95) than a strict Tetris", "", ()),
+)
 
 PAPER = Paper(
     "carbyne",
@@ -276,13 +312,12 @@ PAPER = Paper(
     f"""
 Queries of three benchmarks drawn at random, {JOBS} at once where nothing else is said (the paper:
 250, one every 20 s on average); tasks of every stage and machines are divided by {SCALE}, so that
-{NODES} machines stand for {NODES * SCALE}. Everything runs in YARN's pace (1 s heartbeats). What
-the paper calls DRF is YARN's, which conserves work (section 5.2.3: "either due to fairness or work
-conservation mechanisms"); `drf` does, too, and loses less to Carbyne than the paper's. A DRF that
-lends nothing (`drf_strict`, [baselines](../papers.md)) comes to the paper's numbers of figure 4;
-where jobs come over time (figures 5 to 7, table 3) the paper's lie between both. It has a name of
-its own here, as it is not what the paper describes. `tetris` weighs remaining work beside packing,
-as its own paper says.
+{NODES} machines stand for {NODES * SCALE}. Everything runs in YARN's pace (1 s heartbeats). The
+baselines are the paper's own words for all figures (section 5.1): DRF is "YARN's implementation",
+which conserves work (5.2.3), with a breadth first order inside the job: `drf`. `tetris` weighs
+remaining work beside packing, as its own paper says; `sjf` is shortest by critical path. Rows over
+a DRF that lends nothing (`drf_strict`, [baselines](../papers.md)) have no verdict, as the paper
+describes none: where all jobs come at once they are nearer to its numbers of figure 4.
 """,
     (
         Figure(
@@ -308,7 +343,7 @@ as its own paper says.
             "completion times, TPC-DS",
             ONLINE,
             figure_6,
-            "The runs of figure 5; percentiles over the jobs of all seeds, so no interval.",
+            "The runs of figure 5; percentiles over the jobs of a seed.",
             draw_6,
             1.8,
         ),
@@ -351,4 +386,5 @@ as its own paper says.
         "figure 8": "one run's timeline: `weft simulate ... --out DIR` writes it as `report.html`",
         "table 4, Facebook and Microsoft": "the traces are not public",
     },
+    CLAIMS,
 )

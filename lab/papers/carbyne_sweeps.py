@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from lab.papers.digest import Case
-from lab.papers.page import Figure, Line, against, bars, over, told
+from lab.papers.page import Figure, Line, against, bars, over
 from lab.papers.runs import SCALE, jct, jct_factor, job_factor, trials
-from lab.studies.trials import Rows
+from lab.papers.verdict import FACTOR, SHARE
+from lab.studies.trials import Rows, interval
 
 NODES = 12
 # Machines for each load: 24 stand for the paper's 100.
@@ -33,45 +34,46 @@ def load_cases() -> dict[str, Case]:
     return found
 
 
-AT_LOADS = {1: "", 2: "1.76 to 1.91", 4: "more than at 2 x", 6: "as at 4 x"}
+AT_LOADS = {1: "", 2: "1.76 to 1.91", 4: "", 6: ""}
 
 
-def most(rows: Rows, pairs: Sequence[tuple[str, str]]) -> str:
+def most(rows: Rows, pairs: Sequence[tuple[str, str]]) -> tuple[float, float]:
     """Return the most that Carbyne gains over any baseline, as `up to` in the paper."""
-    return told(max(against(rows, own, base, jct_factor) for own, base in pairs), 2)
-
-
-_LESS = {
-    STRICT: "falls mostly as a share of scaled machines is less than a task (figure 9 b); that it "
-    "does not grow is not explained",
-    LENDS: "does not: more of a job's end is due to its share, and it yields less "
-    "([unscaled](../carbyne.md#sensitivity))",
-    "tetris": "does not; not known",
-}
+    return max(against(rows, own, base, jct_factor) for own, base in pairs)
 
 
 def figure_9(rows: Rows) -> list[Line]:
-    """Return gains by load."""
-    bases = (STRICT, LENDS, "tetris")
-    pairs = [(f"{LOADS[1]}/carbyne", f"{LOADS[1]}/{base}") for base in bases]
-    lines = [Line("mean JCT over any of them, the most, load 1 x", "1.57", most(rows, pairs))]
+    """Return gains by load, and what they are of those at the load before."""
+    pairs = [(f"{LOADS[1]}/carbyne", f"{LOADS[1]}/{base}") for base in (LENDS, "tetris")]
+    lines = [Line("over any of them, the most, load 1 x", "1.57", most(rows, pairs), FACTOR)]
+    for base in (LENDS, "tetris", STRICT):
+        gains = {
+            load: [
+                jct_factor(b, own)
+                for b, own in zip(rows[f"{n}/{base}"], rows[f"{n}/carbyne"], strict=True)
+            ]
+            for load, n in LOADS.items()
+        }
+        for load, found in gains.items():
+            paper = AT_LOADS[load] if base == LENDS else ""
+            lines.append(Line(f"over {base}, load {load} x", paper, interval(found), FACTOR))
+        for load, before, words in ((4, 2, "above 1"), (6, 4, "1")):
+            part = [own / first for own, first in zip(gains[load], gains[before], strict=True)]
+            what = f"over {base}, load {load} x, of that at {before} x"
+            paper = words if base == LENDS else ""
+            lines.append(Line(what, paper, interval(part), FACTOR, _LESS[base]))
     for load, nodes in LOADS.items():
-        for base in bases:
-            ours = against(rows, f"{nodes}/carbyne", f"{nodes}/{base}", jct_factor)
-            at_2 = against(rows, f"{LOADS[2]}/carbyne", f"{LOADS[2]}/{base}", jct_factor)
-            why = "not known" if load == 2 else ""
-            if load > 2:
-                why = "agrees" if np.mean(ours) > np.mean(at_2) else _LESS[base]
-            lines.append(
-                Line(f"mean JCT over {base}, load {load} x", AT_LOADS[load], told(ours, 2), why)
-            )
         used = over(rows, f"{nodes}/carbyne", lambda row: 100 * row["used"])
-        lines.append(
-            Line(f"used of what is used most, carbyne, load {load} x, %", "", told(used, 0))
-        )
+        lines.append(Line(f"used of what is used most, carbyne, load {load} x, %", "", used, SHARE))
     return lines
 
 
+_LESS = {
+    STRICT: "a share of scaled machines is less than a task (figure 9 b)",
+    LENDS: "more of a job's end is due to its share, and it yields less "
+    "([unscaled](../carbyne.md#sensitivity))",
+    "tetris": "",
+}
 # SCALE divides these machines of each load.
 WHOLE = {load: nodes * SCALE for load, nodes in LOADS.items() if load > 1}
 
@@ -85,26 +87,17 @@ def whole_cases() -> dict[str, Case]:
     return found
 
 
-_FLAT = {
-    4: "does not grow; not known",
-    6: "holds on where figure 9's, of scaled machines, falls further",
-}
-
-
 def figure_9_b(rows: Rows) -> list[Line]:
     """Return gains by load where nothing is scaled."""
-    gains = {
-        load: against(rows, f"{nodes}/carbyne", f"{nodes}/{STRICT}", jct_factor)
-        for load, nodes in WHOLE.items()
-    }
-    lines = []
-    for load, gain in gains.items():
-        near = {4: gain[0] > gains[2][0], 6: abs(gain[0] - gains[4][0]) <= gain[1] + gains[4][1]}
-        why = "not known" if load == 2 else "agrees" if near[load] else _FLAT[load]
-        lines.append(
-            Line(f"mean JCT over {STRICT}, load {load} x", AT_LOADS[load], told(gain, 2), why)
+    return [
+        Line(
+            f"over {STRICT}, load {load} x",
+            "",
+            against(rows, f"{nodes}/carbyne", f"{nodes}/{STRICT}", jct_factor),
+            FACTOR,
         )
-    return lines
+        for load, nodes in WHOLE.items()
+    ]
 
 
 def draw_9(rows: Rows, axes: Any) -> None:
@@ -142,10 +135,11 @@ def figure_10(rows: Rows) -> list[Line]:
     return [
         Line(
             f"over {base}, {error:+d} %",
-            "above 1" if base == STRICT else "",
-            told(against(rows, f"carbyne, {error:+d} %", f"{base}, {error:+d} %", jct_factor), 2),
+            "above 1" if base == "tetris" and error else "",
+            against(rows, f"carbyne, {error:+d} %", f"{base}, {error:+d} %", jct_factor),
+            FACTOR,
         )
-        for base in (STRICT, "tetris")
+        for base in ("tetris", STRICT)
         for error in ERRORS
     ]
 
@@ -180,28 +174,25 @@ AT_PARTS = {0.5: "1.24", 1.0: "1.56"}
 
 def figure_11(rows: Rows) -> list[Line]:
     """Return mean JCT over Carbyne's by P(Altruism)."""
-    bases = (STRICT, LENDS, "tetris")
     lines = []
     for part in ALTRUISM:
-        gain = most(rows, [(f"P {part:g}", base) for base in bases])
+        gain = most(rows, [(f"P {part:g}", base) for base in (LENDS, "tetris")])
         what = f"over any of them, the most, P(Altruism) {part:g}"
         why = "most of it is the order of leftovers, not yielding: see P 0.01"
-        lines.append(Line(what, AT_PARTS.get(part, ""), gain, why if part in AT_PARTS else ""))
-    for base in bases:
+        paper = AT_PARTS.get(part, "")
+        lines.append(Line(what, paper, gain, FACTOR, why if paper else ""))
+    for base in (LENDS, "tetris", STRICT):
         for part in ALTRUISM:
             own = against(rows, f"P {part:g}", base, jct_factor)
-            paper, why = "", ""
-            if not part:
-                paper = "comparable"
-                why = "agrees" if abs(own[0] - 1) <= 0.1 else "not known"
-                why = "what strict DRF does not lend" if base == STRICT else why
-            lines.append(Line(f"over {base}, P(Altruism) {part:g}", paper, told(own, 2), why))
+            paper = "1 (comparable)" if not part and base != STRICT else ""
+            lines.append(Line(f"over {base}, P(Altruism) {part:g}", paper, own, FACTOR))
     for part, why in (
         (0.01, "what exceeds a share goes to the job with least left, if P > 0"),
         (1.0, "the same, and what jobs yield of their shares"),
     ):
-        gain = told(against(rows, f"P {part:g}", "P 0", jct_factor), 2)
-        lines.append(Line(f"over itself at P(Altruism) 0, at {part:g}", "", gain, why))
+        gain = against(rows, f"P {part:g}", "P 0", jct_factor)
+        what = f"over itself at P(Altruism) 0, at {part:g}"
+        lines.append(Line(what, "", gain, FACTOR, why))
     return lines
 
 
@@ -224,13 +215,13 @@ def figure_12(rows: Rows) -> list[Line]:
     for base in (LENDS, STRICT):
         for name, theirs in (("carbyne", "2.36"), ("carbyne_graphene", "3.41")):
             for p in (50, 75):
-                gain = told(against(rows, name, base, partial(job_factor, p)), 2)
-                paper = theirs if p == 75 else ""
-                lines.append(Line(f"`{name}` over {base}, p{p}", paper, gain))
+                gain = against(rows, name, base, partial(job_factor, p))
+                paper = theirs if p == 75 and base == LENDS else ""
+                lines.append(Line(f"`{name}` over {base}, p{p}", paper, gain, FACTOR))
     better = against(
         rows, "carbyne_graphene", "carbyne", lambda b, own: float(100 * np.mean(jct(own) < jct(b)))
     )
-    lines.append(Line("% of jobs that are faster with the planner", "at least 50", told(better, 0)))
+    lines.append(Line("% of jobs that are faster with the planner", "at least 50", better, SHARE))
     return lines
 
 

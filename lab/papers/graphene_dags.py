@@ -1,6 +1,7 @@
 """Graphene's figures about DAGs themselves: figure 5 and table 1, drawn, and figure 25, planned."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -11,7 +12,8 @@ from am.plan.bounds.cuts import cut
 from am.plan.registry import PlanRequest, planner
 from am.plan.validate import violations
 from lab.papers.digest import Case
-from lab.papers.page import Figure, Line, against, bars, over, told
+from lab.papers.page import Figure, Line, against, bars, over
+from lab.papers.verdict import COUNT, FACTOR, SAVED, SHARE, Measure
 from lab.studies.trials import Rows
 from weft.model.dag import Dag, Machines, dag_of_job
 from weft.model.errors import InvariantError
@@ -65,8 +67,8 @@ def _depth(job: Job) -> int:
 def figure_5(rows: Rows) -> list[Line]:
     """Return the published marginals beside the drawn ones."""
 
-    def line(what: str, paper: str, key: str, times: float = 1, digits: int = 0) -> Line:
-        return Line(what, paper, told(over(rows, "drawn", lambda r: times * r[key]), digits))
+    def line(what: str, paper: str, key: str, measure: Measure, times: float = 1) -> Line:
+        return Line(what, paper, over(rows, "drawn", lambda r: times * r[key]), measure)
 
     def varies(name: str, row: Mapping[str, Any]) -> float:
         return float(row["cov"][name])
@@ -75,24 +77,23 @@ def figure_5(rows: Rows) -> list[Line]:
         Line(
             f"variation of demands (table 1), {name}",
             f"{paper:g}",
-            told(over(rows, "drawn", partial(varies, name)), 2),
+            over(rows, "drawn", partial(varies, name)),
+            FACTOR,
             "no demand is over a machine",
         )
         for name, paper in PRIVATE_STACK.items()
     ]
     return [
-        line("depth, median", "5", "depth_p50"),
-        line("deeper than ten, %", "25", "deeper_than_10", 100),
-        line("trees, %", "40", "trees", 100),
-        line("three cycles and more, %", "50", "cycles_3", 100),
-        line("stages, median", "tens", "stages_p50"),
-        line("tasks, median", "thousands", "tasks_p50"),
-        line("edges that are barriers, %", "the smaller part", "barriers", 100),
-        Line(
-            "cut into four parts and more, %",
-            "24",
-            told(over(rows, "drawn", lambda r: 100 * r["four_parts"]), 0),
-            "the generator does not draw after this one",
+        line("depth, median", "5", "depth_p50", COUNT),
+        line("deeper than ten, %", "25", "deeper_than_10", SHARE, 100),
+        line("trees, %", "40", "trees", SHARE, 100),
+        line("three cycles and more, %", "50", "cycles_3", SHARE, 100),
+        line("stages, median", "tens", "stages_p50", COUNT),
+        line("tasks, median", "thousands", "tasks_p50", COUNT),
+        line("edges that are barriers, %", "the smaller part", "barriers", SHARE, 100),
+        replace(
+            line("cut into four parts and more, %", "24", "four_parts", SHARE, 100),
+            why="the generator does not draw after this one",
         ),
         *cov,
     ]
@@ -151,15 +152,13 @@ def faster(p: float, base: Mapping[str, Any], own: Mapping[str, Any]) -> float:
 def figure_25(rows: Rows) -> list[Line]:
     """Return quartiles of what Graphene saves of the makespan of a DAG."""
     lines = []
+    why = "the paper's DAGs are a company's; of these only the parts are published"
     for kind, papers in DOMAINS.items():
         for name, paper in zip(SCHEMES[1:], papers, strict=True):
-            gains = [
-                told(against(rows, f"{kind}/graphene", f"{kind}/{name}", partial(faster, p)), 0)
-                for p in (25, 50, 75)
-            ]
-            what = f"{kind}: graphene over `{name}`, p25/50/75, %"
-            why = "the paper's DAGs are a company's; of these only the parts are published"
-            lines.append(Line(what, f"? / {paper} / ?", " / ".join(gains), why))
+            for p in (25, 50, 75):
+                gain = against(rows, f"{kind}/graphene", f"{kind}/{name}", partial(faster, p))
+                what = f"{kind}: graphene over `{name}`, p{p}, %"
+                lines.append(Line(what, str(paper) if p == 50 else "", gain, SAVED, why))
     return lines
 
 

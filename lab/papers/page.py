@@ -15,18 +15,36 @@ from typing import Any
 
 from lab.papers.digest import Case
 from lab.papers.kept import Kept
-from lab.studies.trials import Rows, interval, told
+from lab.papers.verdict import CANNOT_TELL, DIFFERS, EQUIVALENT, VERDICTS, Measure, verdict
+from lab.studies.trials import Rows, interval
 from weft.model.errors import InputError, WeftError
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One row of a figure's table; `paper` and `ours` as texts, with units where they need some."""
+    """One row of a figure's table: the paper's number as it prints it, ours with its interval."""
 
     what: str
     paper: str
-    ours: str
+    ours: tuple[float, float]
+    measure: Measure
     why: str = ""
+
+    def verdict(self, seeds: int) -> str:
+        """Return whether ours is the paper's, or nothing where that is no number."""
+        return verdict(self.ours, seeds, self.paper, self.measure)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRow:
+    """One claim of a paper, in its order: `says` begins with the section.
+
+    `lines` are those of a figure that it stands for, none where nothing of ours tests it.
+    """
+
+    says: str
+    figure: str
+    lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +71,14 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """A paper's page; `absent` says of what is not on it why."""
+    """A paper's page; `absent` says of what is not on it why, `claims` what the paper claims."""
 
     name: str
     title: str
     text: str
     figures: Sequence[Figure]
     absent: Mapping[str, str] = field(default_factory=dict)
+    claims: Sequence[ClaimRow] = ()
 
     def chosen(self, number: str) -> list[Figure]:
         """Return a number's figures (`4`, `figure 4`, `table 4`), or all; raises InputError."""
@@ -111,25 +130,21 @@ def against(
     return interval([number(before, own) for before, own in pairs])
 
 
-def near(value: tuple[float, float], paper: float, within: float) -> str:
-    """Return whether a mean lies within so much of the paper's number, in words."""
-    gap = value[0] - paper
-    return (
-        "reproduced" if abs(gap) <= within else f"{abs(gap):.3g} {'above' if gap > 0 else 'below'}"
-    )
-
-
 def text_of(paper: Paper, kept: Kept, pictures: Mapping[str, str]) -> str:
     """Return the page, Markdown. `pictures`: file name by number of figure."""
     rows = {figure.number: kept.rows(figure) for figure in paper.figures}
     counts = {number: len(next(iter(found.values()))) for number, found in rows.items()}
+    lines = {f.number: f.lines(rows[f.number]) for f in paper.figures if counts[f.number]}
     parts = [
         f"# {paper.title}",
+        _of_what(paper, kept),
+        claims_of(paper, lines, counts),
         paper.text.strip(),
-        f"{_of_what(paper, kept)} Numbers are means over seeds 0 to N - 1, ± 95 % (Student's t). "
-        "`--figure` makes one of them, `--seeds` says how many. Why: *agrees* where the paper's "
-        "number lies in our interval, however wide, or its bound holds in a part of it; *not "
-        "known* where not, and no experiment of ours says why.",
+        "Numbers are means over seeds 0 to N - 1, ± 95 % (Student's t). *Equivalent*: the whole "
+        "interval lies within a margin of the paper's number that was set beforehand "
+        "([margins](../papers.md#verdicts)); *differs*: all of it lies outside; *cannot tell*: "
+        "neither, with the number of seeds that would tell. `--figure` makes one figure, `--seeds` "
+        "says how many seeds.",
     ]
     for figure in paper.figures:
         if not counts[figure.number]:
@@ -138,11 +153,35 @@ def text_of(paper: Paper, kept: Kept, pictures: Mapping[str, str]) -> str:
             says = f"No seed has all runs of this code: {how} makes them in about {cost}."
             parts.append(f"## {_title(figure)}\n\n{f'{figure.text.strip()} {says}'.strip()}")
             continue
-        parts.append(f"## {_title(figure)}\n\n" + _body(figure, rows[figure.number], pictures))
+        parts.append(
+            f"## {_title(figure)}\n\n"
+            + _body(figure, rows[figure.number], lines[figure.number], pictures)
+        )
     if paper.absent:
-        lines = "\n".join(f"| {number} | {why} |" for number, why in paper.absent.items())
-        parts.append(f"## What is not here\n\n| number | why |\n|---|---|\n{lines}")
+        absent = "\n".join(f"| {number} | {why} |" for number, why in paper.absent.items())
+        parts.append(f"## What is not here\n\n| number | why |\n|---|---|\n{absent}")
     return "\n\n".join(parts) + "\n"
+
+
+def claims_of(paper: Paper, lines: Mapping[str, Sequence[Line]], counts: Mapping[str, int]) -> str:
+    """Return the table of a paper's claims, and how many of all its numbers come out."""
+    found = [line.verdict(counts[number]) for number, own in lines.items() for line in own]
+    many = {word: sum(said.startswith(word) for said in found) for word in VERDICTS}
+    head = (
+        f"Of {sum(many.values())} numbers of the paper that have runs, {many[EQUIVALENT]} are "
+        f"equivalent, {many[DIFFERS]} differ, and of {many[CANNOT_TELL]} these seeds cannot tell."
+    )
+    table = ["| the paper claims | paper | ours | verdict |", "|---|---|---|---|"]
+    for claim in paper.claims:
+        own = [line for line in lines.get(claim.figure, ()) if line.what in claim.lines]
+        said = [line.verdict(counts[claim.figure]).partition(" (")[0] for line in own]
+        numbers = " / ".join(line.paper for line in own)
+        ours = " / ".join(line.measure.told(line.ours) for line in own)
+        place = f" ({claim.figure})" if claim.figure else ""
+        verdicts = " / ".join(said if len(set(said)) > 1 else said[:1])
+        why = "no runs of this code" if claim.figure else "not tested"
+        table.append(f"| {claim.says}{place} | {numbers} | {ours} | {verdicts or why} |")
+    return f"{head}\n\n" + "\n".join(table) if paper.claims else head
 
 
 def _of_what(paper: Paper, kept: Kept) -> str:
@@ -167,7 +206,7 @@ def _title(figure: Figure) -> str:
     return f"{figure.number[0].upper()}{figure.number[1:]}: {figure.title}"
 
 
-def _body(figure: Figure, rows: Rows, pictures: Mapping[str, str]) -> str:
+def _body(figure: Figure, rows: Rows, lines: Sequence[Line], pictures: Mapping[str, str]) -> str:
     seeds = len(next(iter(rows.values())))
     spent = sum(float(row["cpu_s"]) for found in rows.values() for row in found)
     many = f"{seeds} seeds" if seeds > 1 else "One seed, and so no interval"
@@ -175,48 +214,13 @@ def _body(figure: Figure, rows: Rows, pictures: Mapping[str, str]) -> str:
         many = "one run a case, as nothing is drawn"
     head = f"{figure.text.strip()} {many}, {_span(spent)} of processor time in all.".strip()
     table = "\n".join(
-        f"| {line.what} | {line.paper} | {line.ours} | {line.why or verdict(line)} |"
-        for line in figure.lines(rows)
+        f"| {line.what} | {line.paper} | {line.measure.told(line.ours)} | {line.verdict(seeds)} "
+        f"| {line.why} |"
+        for line in lines
     )
     picture = pictures.get(figure.number)
     drawn = f"\n\n![{figure.title}]({picture})" if picture else ""
-    return f"{head}\n\n| | paper | ours | why |\n|---|---|---|---|\n{table}{drawn}"
-
-
-_AT_LEAST, _AT_MOST = ("> ", "above ", "at least "), ("at most ", "up to ")
-_NUMBER = r"[+-]?\d[\d,]*(?:\.\d+)?"
-
-
-def verdict(line: Line) -> str:
-    """Return `agrees`, `not known`, or nothing where the paper's words are no numbers.
-
-    Several numbers of one line (`7 / 25`) agree where each does; one without an interval where it
-    rounds to the paper's.
-    """
-    papers = [each.strip() for each in line.paper.removeprefix("about ").split(" / ")]
-    ours = [each.partition(" (")[0].strip() for each in line.ours.split(" / ")]
-    found = [
-        _agrees(theirs, own) for theirs, own in zip(papers, ours, strict=False) if theirs != "?"
-    ]
-    if not found or len(papers) != len(ours) or None in found:
-        return ""
-    return "agrees" if all(found) else "not known"
-
-
-def _agrees(theirs: str, own: str) -> bool | None:
-    """Return whether our number is what the paper says; None where one of both is no number."""
-    bound = next((word for word in (*_AT_LEAST, *_AT_MOST) if theirs.startswith(word)), "")
-    said = re.fullmatch(_NUMBER, theirs.removeprefix(bound))
-    parts = re.fullmatch(rf"({_NUMBER})(?: ± ({_NUMBER}))?", own)
-    if said is None or parts is None:
-        return None
-    paper, mean = (float(each.replace(",", "")) for each in (said[0], parts[1]))
-    half = float(parts[2]) if parts[2] else 0.0
-    if bound:
-        return mean + half >= paper if bound in _AT_LEAST else mean - half <= paper
-    digits = len(said[0].partition(".")[2])
-    spread = half if parts[2] else 0.5 * 10.0**-digits
-    return abs(mean - paper) <= spread + 1e-9
+    return f"{head}\n\n| | paper | ours | verdict | why |\n|---|---|---|---|---|\n{table}{drawn}"
 
 
 def _span(seconds: float) -> str:
@@ -281,15 +285,14 @@ def bars(
 
 
 __all__ = [
+    "ClaimRow",
     "Figure",
     "Line",
     "Paper",
     "against",
     "bars",
     "draw",
-    "near",
     "over",
     "text_of",
-    "told",
     "write_whole",
 ]

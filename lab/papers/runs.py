@@ -34,7 +34,7 @@ SCHEMES: Mapping[str, tuple[str | Preset, Mapping[str, Any]]] = {
     "tez, p90 of cores and memory": ("tez_p90", SEEN),
     "tez_cp": ("tez_cp", {}),
     "tez_tetris": ("tez_tetris", {}),
-    "tez_cp, p90 containers": ("tez_cp", {"asker.container": "p90"}),
+    "tez_cp, p90 of cores and memory": ("tez_cp", {"asker.container": "p90", **SEEN}),
     "tez_tetris, p90 containers": ("tez_tetris", {"asker.container": "p90"}),
     "tez_g_cs": ("tez_g_cs", {}),
     "tez_g_tetris": ("tez_g_tetris", {}),
@@ -53,7 +53,7 @@ def row_of(
     mean_s: float,
     scale: int,
     error: float,
-    scheduler: Preset,
+    chosen: Preset,
     seed: int,
 ) -> dict[str, Any]:
     """Return one run: times in s, in the order of the jobs.
@@ -67,7 +67,7 @@ def row_of(
     if error:
         drawn = fit(misestimate(drawn, error, error, seed), machines(1))
     cluster = machines(nodes, "" if error else "memory")
-    found = simulate(drawn, cluster, scheduler, None, seed)
+    found = simulate(drawn, cluster, chosen, None, seed)
     return {
         "jct_s": [round(float(t), 1) for t in found.jct_s],
         "makespan_s": round(found.makespan_s, 1),

@@ -63,8 +63,13 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     n = len(found)
     if n < 2:
         return float(found.mean()) if n else math.nan, math.nan
-    t = _T[n - 2] if n - 2 < len(_T) else 1.96 + 2.372 / (n - 1) + 2.822 / (n - 1) ** 2
-    return float(found.mean()), float(t * found.std(ddof=1) / math.sqrt(n))
+    return float(found.mean()), float(student_t(n - 1) * found.std(ddof=1) / math.sqrt(n))
+
+
+def student_t(freedom: int) -> float:
+    """Return Student's t, 97.5 %, by degrees of freedom."""
+    known = _T[freedom - 1] if freedom <= len(_T) else 0.0
+    return known or 1.96 + 2.372 / freedom + 2.822 / freedom**2
 
 
 def paired(rows: Rows, case: str, base: str, name: str, percent: bool) -> tuple[float, float]:
