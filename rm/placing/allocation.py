@@ -1,5 +1,6 @@
 """Matching: snapshot, filter, score, place (the matcher), grant (here)."""
 
+from collections.abc import Set
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,7 @@ from rm.containers import (
 from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
 from rm.ledger.ledger_kernels import with_room
-from rm.match.candidates import limit_of
+from rm.match.candidates import limit_of, shares_of
 from rm.match.filter_kernels import fits
 from rm.match.limit_kernels import ADMITTED
 from rm.match.protocol import Placement, every_term
@@ -26,7 +27,7 @@ from rm.state.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, RmNodeSt
 from rm.state.records import AGAIN, Attempt, Holding, Node
 from weft.model.dag import Floats
 from weft.model.errors import InvariantError
-from weft.model.resources import Vector
+from weft.model.resources import TOLERANCE, Vector
 from weft.policies.compiled import steady
 from weft.protocol.effects import Note
 from weft.protocol.facts import Placed, PlacedRun
@@ -50,8 +51,15 @@ def match_node(books: Books, node: Node, granted: int = 0) -> int:
     """
     if node.state is not _RUNNING:
         return granted
-    if books.waiting and not books.matcher.reserves:
-        _place_masters(books, node)
+    waits = bool(books.waiting) and not books.matcher.reserves
+    gave_way = waits and _place_masters(books, node)
+    granted = _match_asks(books, node, granted)
+    if gave_way:
+        _place_masters(books, node, first=False)
+    return granted
+
+
+def _match_asks(books: Books, node: Node, granted: int) -> int:
     expected = outlook(books, node)
     if expected != MAY_GRANT:
         if expected == NO_ROOM:
@@ -249,17 +257,27 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
         books.matcher.granted(books.view, node.slot, placement, entry.app, now)
 
 
-def _place_masters(books: Books, node: Node) -> None:
-    """Place waiting masters before other asks, spread over nodes, up to their cluster share."""
-    columns, slot = books.ledger.nodes, node.slot
+def _place_masters(books: Books, node: Node, *, first: bool = True) -> bool:
+    """Place waiting masters, spread over nodes, up to their cluster share.
+
+    They go `first`, before other asks; but where an ask of a queue below its guarantee is served
+    next, those of queues that are not give way. Return whether one did.
+    """
+    columns, slot, gave_way = books.ledger.nodes, node.slot, False
     kept = columns.reserved.item(slot)
     if kept > 0:
-        return
+        return False
     up = max(1, sum(books.classes.values()))
     for _ in range(-(-len(books.waiting) // up)):
-        attempt = _next_master(books, node, columns.available[slot], kept)
+        room = columns.available[slot]
+        attempt = _next_master(books, node, room, kept)
+        if attempt is not None and first and not kept:
+            served = _served_next(books, node, attempt)
+            if _gives_way(books, attempt, served):
+                gave_way = True
+                attempt = _next_master(books, node, room, kept, served)
         if attempt is None or not masters_may_grow(books, attempt):
-            return
+            break
         books.waiting.remove(attempt)
         _start_master(books, node, attempt)
         if kept:
@@ -267,7 +285,41 @@ def _place_masters(books: Books, node: Node) -> None:
             books.claimed.pop(slot, None)
             books.matching.reserved.pop(kept, None)
             books.matching.changed()
-            return
+            break
+    return gave_way
+
+
+def _served_next(books: Books, node: Node, attempt: Attempt) -> set[int]:
+    """Return the leaf queues that are served next on a node; none where a master's own is owed."""
+    leaf = attempt.app.queue
+    if not books.queues.several or _is_below(books, leaf) or outlook(books, node) != MAY_GRANT:
+        return set()
+    match = books.matcher.would_match(books.view, node.slot, books.now)
+    rows, queue = books.rows.app, books.ledger.apps.queue
+    return {queue.item(rows.item(one.row)) for one in match.placements}
+
+
+def _gives_way(books: Books, attempt: Attempt, served: Set[int]) -> bool:
+    """Return whether one of the leaf queues that are `served` is owed more than a master's own.
+
+    That is one that is below its guarantee, or has a queue above it that is, where the master's is
+    not, below the queue that both are in. The master is placed after the match in what that leaves.
+    """
+    chains, mine = books.queues.chains, attempt.app.queue
+    for leaf in served:
+        theirs = [at for at in chains[leaf] if at not in chains[mine]]
+        own = [at for at in chains[mine] if at not in chains[leaf]]
+        if any(_is_below(books, at) for at in theirs) and not any(
+            _is_below(books, at) for at in own
+        ):
+            return True
+    return False
+
+
+def _is_below(books: Books, queue: int) -> bool:
+    """Return whether a queue holds less than its guarantee of everything."""
+    shares = shares_of(books.ledger.by_queue.held[queue], books.ledger.total)
+    return bool(shares.max() < books.queues.capacity.item(queue) * (1 - TOLERANCE))
 
 
 def may_start(books: Books, attempt: Attempt, node: Node) -> bool:
@@ -309,8 +361,12 @@ def kept_for_master(attempt: Attempt) -> int:
     return -attempt.attempt_id
 
 
-def _next_master(books: Books, node: Node, room: Floats, kept: int = 0) -> Attempt | None:
+def _next_master(
+    books: Books, node: Node, room: Floats, kept: int = 0, served: Set[int] = frozenset()
+) -> Attempt | None:
     """Return the first waiting master that may go to a node with `room`.
+
+    It gives way to none of the leaf queues that are `served`.
 
     `kept` is the node's reservation. Weft's own masters are all of one size, so where one does not
     fit, none does; those that jobs bring along differ, and a large one does not hold up the rest.
@@ -318,6 +374,8 @@ def _next_master(books: Books, node: Node, room: Floats, kept: int = 0) -> Attem
     tried: set[tuple[Vector, str]] = set()
     for attempt in books.waiting:
         if kept and kept != kept_for_master(attempt):
+            continue
+        if _gives_way(books, attempt, served):
             continue
         if not may_start(books, attempt, node):
             continue

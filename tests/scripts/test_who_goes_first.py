@@ -301,3 +301,28 @@ def test_terms_that_are_none_are_told_as_the_fault_of_their_matcher(
     answer = rig.ask_manager(Explain(2), TRUSTED)
     assert isinstance(answer, Refused)
     assert fnmatch(answer.problem, f"matcher 'wrong_terms:{kind}': {says.replace('[', '[[]')}")
+
+
+@pytest.mark.parametrize("ended", [1, 2])
+@pytest.mark.parametrize("matcher", ["capacity", "fifo", "drf"])
+def test_a_master_above_its_guarantee_gives_way_to_an_ask_below(matcher: str, ended: int) -> None:
+    """A master is a way to get room, no turn of its own; what is left of a node is for it."""
+    queues = QueueSpec("root", children=(QueueSpec("a", 0.25), QueueSpec("b", 0.75)))
+    own = {"vcores": 1.0, "memory_mb": 1024.0}
+    rig = Rig(matcher, ManagerSettings(master_demand=own, master_share_max=1.0), queues)
+    rig.add_node("n1", vcores=5.0, memory_mb=5120.0)
+    above = rig.start(job("x", stage(tasks=9), queue="a"))
+    rig.allocate(above, ask(1, 3))
+    rig.beat()
+    rig.allocate(above)
+    below = rig.start(job("y", stage(tasks=9), queue="b"))
+    waits = rig.submit(job("z", queue="a"))
+    rig.allocate(below, ask(1, 1))
+    rig.beat("n1", *(succeeded(container) for container in list(above.containers)[:ended]))
+    rig.allocate(below)
+    assert len(below.containers) == 1
+    master = rig.manager.books.apps[waits].attempt.master
+    assert (master is not None) == (ended == 2)
+    if ended == 1:
+        rig.beat("n1", succeeded(list(above.containers)[1]))
+        assert rig.manager.books.apps[waits].attempt.master is not None
