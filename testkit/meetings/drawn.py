@@ -153,7 +153,7 @@ def _jobs(chance: random.Random, row: Row, cluster: ClusterSpec) -> tuple[Job, .
     if row["line"] == "stream":
         jobs += [_later(chance, row, number) for number in range(count, count + 30)]
     if row["line"] == "crowd":
-        jobs += _crowd(chance, row, count)
+        jobs += _crowd(chance, row, cluster, count)
     if row["place"] in ("node", "rack") or row["masters"] == "foreign":
         jobs.append(_foreign(chance, row, cluster))
     jobs += _biting(chance, row)
@@ -294,7 +294,7 @@ def _later(chance: random.Random, row: Row, number: int) -> Job:
     return _one_stage(chance, number, tasks, 8.0, demand, 5.0 + 5.0 * (number - 4), label)
 
 
-def _crowd(chance: random.Random, row: Row, first: int) -> list[Job]:
+def _crowd(chance: random.Random, row: Row, cluster: ClusterSpec, first: int) -> list[Job]:
     """Return many large asks in one queue, endless small ones in another, and then a large one."""
     leaves = _LEAVES[row["tree"]]
     large = {"vcores": 5.0 if row["maximum"] == "queue" else 7.0, "memory_mb": 512.0}
@@ -303,15 +303,17 @@ def _crowd(chance: random.Random, row: Row, first: int) -> list[Job]:
         small["network_mbps"] = 50.0
     label = "gpu" if row["label"] == "one" else ""
     jobs = []
-    # The queue is full for long.
+    # The queue is full for long: what it may hold beside is less than a large one.
     if row["maximum"] == "queue":
-        held = _one_stage(chance, first, 2, 240.0, {"vcores": 7.0, "memory_mb": 512.0}, 0.0, "")
+        cores = (0.5 * cluster.total[0] - 4.0) / 4
+        held = _one_stage(chance, first, 4, 240.0, {"vcores": cores, "memory_mb": 512.0}, 0.0, "")
         jobs.append(replace(held, queue=leaves[0]))
     step_s = 0.1 if row["maximum"] == "queue" else 8.0
     for number in range(22):
         one = _one_stage(chance, first + 1 + number, 1, 10.0, large, 3.0 + step_s * number, label)
         jobs.append(replace(one, queue=leaves[0]))
-    endless = _one_stage(chance, first + 30, 320, 8.0, small, 0.0, "")
+    count = 640 if row["maximum"] == "queue" else 320
+    endless = _one_stage(chance, first + 30, count, 8.0, small, 0.0, "")
     last = _one_stage(chance, first + 31, 1, 8.0, large, 30.0, "")
     return [*jobs, replace(endless, queue=leaves[-1]), replace(last, queue=leaves[-1])]
 

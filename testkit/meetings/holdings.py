@@ -20,7 +20,8 @@ class Row:
     """An ask as the manager knows it, and how its wait went.
 
     `told_s` is when its total was sent last. Since `waits_s` it got nothing though limits would let
-    it, `ahead` large ones waited when that began, and `beside` has since when each node has room.
+    it, `ahead` has the large ones that limits let have a node since (their pending containers), and
+    `beside` has since when each node has room. A maximum may have it `held_back`.
     """
 
     app: AppId
@@ -31,7 +32,8 @@ class Row:
     granted: int = 0
     waits_s: float = 0.0
     overtaken: int = 0
-    ahead: int = 0
+    ahead: dict[tuple[AttemptId, int], int] = field(default_factory=dict)
+    held_back: bool = False
     beside: dict[NodeId, float] = field(default_factory=dict)
 
     @property
@@ -207,6 +209,16 @@ class Holdings:
     def is_large(self, row: Row) -> bool:
         """Return whether no two of it fit on any node."""
         return any(2 * need > most for need, most in zip(row.ask.demand, self.largest, strict=True))
+
+    def is_held_back(self, row: Row) -> bool:
+        """Return whether a queue's maximum surely lets it have no more."""
+        path = self.leaf(row)
+        while path:
+            held = [h + d for h, d in zip(self.held[path], row.ask.demand, strict=True)]
+            if any(self.held[path]) and self.over(held, self.share[path][1], row.ask.demand):
+                return True
+            path = path.rpartition(".")[0]
+        return False
 
     def at_once(self, row: Row) -> Vector:
         """Return what limits must let it have at once: one container, or all of a gang."""

@@ -55,6 +55,8 @@ class Judge(Holdings):
         self.kept_s = -1.0
         # Where a container ends at this moment, whether its end was told before or is told after.
         self.ending: set[NodeId] = set()
+        # Where the gangs start that do at this moment.
+        self.gang_nodes: dict[tuple[AppId, int], list[NodeId]] = {}
         # What masters take that start at this moment and are told after what was granted beside.
         self.starting: dict[ContainerId, tuple[NodeId, Vector]] = {}
         # Of nodes that are kept, what ran there when that began; none where anything began since.
@@ -90,6 +92,11 @@ class Judge(Holdings):
                 for event in events
                 if isinstance(event, TaskStarted) and event.stage < 0
             }
+            self.gang_nodes = defaultdict(list)
+            for event in events:
+                if isinstance(event, Placed):
+                    app = app_of_container(event.container)
+                    self.gang_nodes[app, event.stage].append(event.node)
             for event in events:
                 yield from self._take(now, event)
             self._mark(now)
@@ -186,6 +193,8 @@ class Judge(Holdings):
             # A master is of no ask.
             self.starting.pop(event.container, None)
             if event.container not in self.placed:
+                if app in self.queue:
+                    yield from self._goes_first(now, event.node, self.queue[app])
                 self.masters[event.container] = (event.node, app, event.demand)
                 for r, amount in enumerate(event.demand):
                     self.free[event.node][r] -= amount
@@ -240,28 +249,35 @@ class Judge(Holdings):
 
     def _in_turn(self, now: float, event: Placed, row: Row) -> Iterator[str]:
         """Yield who is served above its guarantee though one below asks for this very room."""
+        if prefers(row.ask) or event.kind is AskType.ALTRUISTIC:
+            return
+        # It is enough if it is a gang's turn on one of its nodes.
+        of_gang = self.gang_nodes.get((row.app, event.stage)) if row.ask.gang else None
+        found = [list(self._goes_first(now, n, event.queue)) for n in of_gang or (event.node,)]
+        if all(found):
+            yield from found[0]
+
+    def _goes_first(self, now: float, node: NodeId, leaf: str) -> Iterator[str]:
+        """Yield whom a queue goes before on a node, with an ask, a gang or a master."""
         # Graphene bounds the unfairness by counters, of gangs as of any ask.
-        if self.seen.matcher == "graphene":
-            return
-        if event.node in self.kept or event.node in self.kept_before or prefers(row.ask):
-            return
-        if event.kind is AskType.ALTRUISTIC:
+        if self.seen.matcher == "graphene" or node in self.kept or node in self.kept_before:
             return
         for other in self.pending_rows.values():
-            if other.asked_s >= now - SAME_S or other.ask.gang or prefers(other.ask):
+            # What is told at this moment may come after what is granted.
+            if other.told_s >= now - SAME_S or other.ask.gang or prefers(other.ask):
                 continue
             if other.ask.kind is AskType.ALTRUISTIC:
                 continue
-            mine, theirs = parting(event.queue, self.leaf(other))
-            if not mine or not self._is_open_beside(other, event.node) or not self.may_hold(other):
+            mine, theirs = parting(leaf, self.leaf(other))
+            if not mine or not self._is_open_beside(other, node) or not self.may_hold(other):
                 continue
-            if self._is_owed(mine, theirs, event, other):
+            if self._is_owed(mine, theirs, leaf, other):
                 yield f"a queue above its guarantee goes before one below [{mine}, {theirs}]"
                 return
-            if self.seen.matcher in BY_TREE and self._leaf_is_owed(mine, event, other):
+            if self.seen.matcher in BY_TREE and self._leaf_is_owed(mine, leaf, other):
                 yield (
                     "a queue goes before one with a leaf below its guarantee "
-                    f"[{event.queue}, {self.leaf(other)}]"
+                    f"[{leaf}, {self.leaf(other)}]"
                 )
                 return
 
@@ -275,12 +291,12 @@ class Judge(Holdings):
             need <= f + SLACK for need, f in zip(row.ask.demand, free, strict=True)
         )
 
-    def _is_owed(self, mine: str, theirs: str, event: Placed, other: Row) -> bool:
+    def _is_owed(self, mine: str, theirs: str, leaf: str, other: Row) -> bool:
         above, below = self.share[mine][0], self.share[theirs][0]
         if self.dominant(mine) <= above + SLACK:
             return False
         # A queue goes first for the sake of one below it, too.
-        path = event.queue
+        path = leaf
         while path != mine:
             if self.dominant(path) <= self.share[path][0] + SLACK:
                 return False
@@ -296,12 +312,11 @@ class Judge(Holdings):
             )
         return True
 
-    def _leaf_is_owed(self, mine: str, event: Placed, other: Row) -> bool:
+    def _leaf_is_owed(self, mine: str, leaf: str, other: Row) -> bool:
         """Whether a leaf stays below its guarantee, and all beside it that ask are above theirs."""
-        leaf = self.leaf(other)
-        if self.used_ratio(leaf, other.ask.demand) > 1 - SLACK:
+        if self.used_ratio(self.leaf(other), other.ask.demand) > 1 - SLACK:
             return False
-        rivals = {self.leaf(row) for row in self.pending_rows.values()} | {event.queue}
+        rivals = {self.leaf(row) for row in self.pending_rows.values()} | {leaf}
         return all(
             self.dominant(rival) > self.share[rival][0] + SLACK
             for rival in rivals
@@ -344,10 +359,14 @@ class Judge(Holdings):
 
     def _wait_anew(self, now: float, rows: list[Row]) -> None:
         """Begin the waits of rows: how many large ones wait now goes into how long they may."""
-        large = [one for one in self.pending_rows.values() if rows and self.is_large(one)]
+        large = {
+            key: one.pending
+            for key, one in self.pending_rows.items()
+            if rows and self.is_large(one) and not self.is_held_back(one)
+        }
         for row in rows:
             row.waits_s, row.overtaken = now, 0
-            row.ahead = sum(one.pending for one in large if one is not row)
+            row.ahead = {key: n for key, n in large.items() if self.pending_rows[key] is not row}
 
     def _overtakes(self, now: float, event: Placed, app: AppId) -> None:
         held_back = []
@@ -358,7 +377,7 @@ class Judge(Holdings):
                 held_back.append(row)
             elif self._large_and_first(row):
                 later = self._order(app) > self._order(row.app)
-                row.overtaken += self.seen.matcher not in IN_LINE or later
+                row.overtaken += self.seen.matcher != "fifo" or later
             elif self.seen.matcher not in BY_WORK and self.leaf(row) == event.queue:
                 row.overtaken += self._order(app) > self._order(row.app) and self._is_head(row)
         self._wait_anew(now, held_back)
@@ -488,6 +507,14 @@ class Judge(Holdings):
         """Note since when asks are beside room."""
         owed = self._owed() if self.seen.matcher == "drf" else set()
         self.below = {leaf: self.below.get(leaf, (now, 0)) for leaf in owed}
+        for key, row in self.pending_rows.items():
+            if not self.is_large(row):
+                continue
+            was_held_back, row.held_back = row.held_back, self.is_held_back(row)
+            if was_held_back and not row.held_back:
+                for other in self.pending_rows.values():
+                    if other is not row:
+                        other.ahead.setdefault(key, row.pending)
         running = any(app in self.job for _, app, _ in self.placed.values())
         if running or not self.pending_rows:
             self.idle_s = now
@@ -521,7 +548,7 @@ class Judge(Holdings):
                 row.beside.clear()
             if (
                 row.overtaken >= STARVING_GRANTS
-                and now - row.waits_s > self.bound_s * (1 + row.ahead)
+                and now - row.waits_s > self.bound_s * (1 + sum(row.ahead.values()))
                 and not self._waits_for_its_node(row)
             ):
                 yield (
@@ -545,7 +572,8 @@ class Judge(Holdings):
         A container that runs one task after another lasts longer than tasks do.
         """
         return any(
-            app == row.app and any(one in self.placed for one in self.older.get(name, ()))
+            (app == row.app or (row.ask.gang and not app))
+            and any(one in self.placed for one in self.older.get(name, ()))
             for name, app in self.kept.items()
         )
 

@@ -1,9 +1,8 @@
 """Faults to plant where two features meet: is the search worth its name?
 
 Nine were faults of Weft, nine are lines that somebody might leave out. `tools/plant_meetings.py`
-plants them one by one. Sixteen are found, most by one of the first rows. Two pass unseen: "the
-naive hierarchy", as no row has a queue that is starved by what others hold of different resources,
-and "what a limit holds back hides others", which makes a wait longer by less than the judge allows.
+plants them one by one. Most are found by one of the first rows. One passes unseen, "what a limit
+holds back hides others": `line=crowd maximum=queue tree=two` shows it, but no row of the pairs.
 """
 
 import sys
