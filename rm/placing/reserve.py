@@ -43,9 +43,8 @@ def before_match(books: Books) -> None:
     if books.now >= books.matching.reserve_at and not books.matcher.reserves:
         books.matching.reserve_at = books.now + patience_s(books) / 4
         gives_way = _clear(books)
-        if books.rows.live:
-            if not gives_way:
-                _reserve(books)
+        if books.rows.live and not gives_way:
+            _reserve(books)
             gangs.reserve(books)
 
 
@@ -414,33 +413,38 @@ def _nearest(entry: AskEntry, free: Floats, able: Ints) -> list[int]:
 
 
 def _clear(books: Books) -> bool:
-    """Forget reservations whose ask is served or gone, or that did not help.
+    """Forget reservations whose ask or master is served or gone, or that did not help.
 
-    Return whether one of an ask did not help: what it kept off, though it fits, goes before
+    Return whether one did not help but a gang's: what it kept off, though it fits, goes before
     anything is kept again. What it waits for may run on for long in containers that are reused.
     """
     gives_way = False
     for serial, (since_s, slots) in list(books.matching.reserved.items()):
-        waits = serial < 0 and any(kept_for_master(one) == serial for one in books.waiting)
-        if waits and books.ledger.nodes.up[slots].all():
-            continue
         entry = _entry_of(books, serial)
+        if serial < 0:
+            waits = any(kept_for_master(one) == serial for one in books.waiting)
+        else:
+            waits = entry is not None and books.rows.since_s[entry.row] <= since_s
         late = books.now - since_s > _PATIENCE_FACTOR * books.settings.reserve_after_s
-        if late and entry is not None and entry.ask.gang:
-            late = not gangs.drains(books, slots)
-            if late:
-                # What is in its way may itself wait for these nodes.
-                books.matching.gangs_rest_s = books.now + books.settings.reserve_after_s
-        if entry is not None and entry.ask.gang and not late:
-            gang = gangs.of_entry(books, entry)
-            late = not gangs.is_owed(books, gang, gangs.need_of(books, gang))
-        served = entry is not None and books.rows.since_s[entry.row] > since_s
-        if entry is None or late or served or not books.ledger.nodes.up[slots].all():
+        gang = entry if entry is not None and entry.ask.gang else None
+        if gang is not None:
+            late = _keeps_in_vain(books, gang, slots, late=late)
+        if late or not waits or not books.ledger.nodes.up[slots].all():
             _release(books, serial)
-            gives_way |= late and entry is not None and not entry.ask.gang
-        elif entry.ask.gang:
-            gangs.look_for_sooner(books, gangs.of_entry(books, entry))
+            gives_way |= late and waits and gang is None
+        elif gang is not None:
+            gangs.look_for_sooner(books, gangs.of_entry(books, gang))
     return gives_way
+
+
+def _keeps_in_vain(books: Books, entry: AskEntry, slots: list[int], *, late: bool) -> bool:
+    """Return whether a gang is no longer owed its nodes, or is `late` though they do not drain."""
+    if late and not gangs.drains(books, slots):
+        # What is in its way may itself wait for these nodes.
+        books.matching.gangs_rest_s = books.now + books.settings.reserve_after_s
+        return True
+    gang = gangs.of_entry(books, entry)
+    return not gangs.is_owed(books, gang, gangs.need_of(books, gang))
 
 
 def _release(books: Books, serial: int) -> None:

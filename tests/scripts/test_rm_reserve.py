@@ -3,6 +3,7 @@
 from rm.settings import ManagerSettings
 from testkit.builders import ask, job, noted, stage, succeeded
 from testkit.manager import Rig
+from weft.model.job import Job, MasterSpec
 from weft.protocol.facts import Placed
 
 NO_MASTER = {"vcores": 0.0}
@@ -128,3 +129,33 @@ def test_what_a_reservation_keeps_off_goes_where_it_did_not_help() -> None:
     for _ in range(5):
         rig.beat("n1", later_s=1.0)
     assert rig.manager.books.matching.reserved, "the node is kept again"
+
+
+def test_a_node_that_is_kept_for_a_master_in_vain_gives_way_too() -> None:
+    """One task holds three cores and goes on and on: a master of two keeps the fourth for that."""
+    settings = ManagerSettings(master_demand=NO_MASTER, master_share_max=1.0, reserve_after_s=4.0)
+    rig = Rig("capacity", settings)
+    rig.add_node("n1")
+    long = rig.start(job("long", stage(tasks=2, demand={"vcores": 3})))
+    rig.allocate(long, ask(1, 2, (3.0, 1024.0)))
+    rig.beat()
+    rig.submit(Job("large", (), master=MasterSpec({"vcores": 2.0}, ("run",))))
+    other = rig.start(job("other", stage(tasks=1)))
+    rig.add_node("n2", vcores=1)
+    rig.allocate(other, ask(1, 1))
+    rig.beat("n2", later_s=1.0)
+    reserved = rig.manager.books.matching.reserved
+    for _ in range(10):
+        rig.beat("n1", later_s=1.0)
+    assert reserved
+    small = rig.start(job("small", stage(tasks=1)))
+    rig.allocate(small, ask(1, 1))
+    waited = 0
+    while not small.containers and waited < 100:
+        rig.beat("n1", later_s=1.0)
+        rig.allocate(small)
+        waited += 1
+    assert 4 < waited < 50
+    for _ in range(5):
+        rig.beat("n1", later_s=1.0)
+    assert reserved, "the node is kept again"
