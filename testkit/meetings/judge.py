@@ -124,8 +124,13 @@ class Judge(Holdings):
                 }
         elif isinstance(event, Kept):
             yield from self._kept_in_line(now, event)
+            kept_in_vain = [
+                row for row in self.pending_rows.values() if self._waits_for_its_node(row)
+            ]
             self._keeps(event)
             self.kept_before, self.kept, self.kept_s = self.kept, event.nodes, now
+            # A node that gives way to others for a look is not held against who waits for it.
+            self._wait_anew(now, [row for row in kept_in_vain if not self._waits_for_its_node(row)])
 
     def _asked(self, now: float, event: ContainersAsked) -> None:
         app = app_of_attempt(event.attempt_id)
