@@ -257,9 +257,16 @@ def _far_lifetime(meeting: Meeting) -> Meeting:
 
 
 def _one_more(meeting: Meeting, labels: tuple[str, ...]) -> ClusterSpec:
-    like = meeting.cluster.nodes[0]
-    spare = NodeSpec(f"n{len(meeting.cluster.nodes) + 1}", like.capacity, like.rack, labels)
-    return replace(meeting.cluster, nodes=(*meeting.cluster.nodes, spare))
+    nodes = meeting.cluster.nodes
+    # Nobody sees how fast a node is: a slow one could draw in all that runs one after another.
+    spare = NodeSpec(
+        f"n{len(nodes) + 1}",
+        nodes[0].capacity,
+        nodes[0].rack,
+        labels,
+        speed=max(node.speed for node in nodes),
+    )
+    return replace(meeting.cluster, nodes=(*nodes, spare))
 
 
 def _useless_node(meeting: Meeting) -> Meeting | None:
