@@ -574,12 +574,20 @@ class Judge(Holdings):
     def _waits_for_its_node(self, row: Row) -> bool:
         """Whether a node is kept for it on which something still runs, and nothing began since.
 
-        A container that runs one task after another lasts longer than tasks do.
+        A container that runs one task after another lasts longer than tasks do. In a line a node is
+        kept for the first one, and those behind it wait for the same.
         """
-        return any(
-            (app == row.app or (row.ask.gang and not app))
-            and any(one in self.placed for one in self.older.get(name, ()))
+        kept = {
+            app
             for name, app in self.kept.items()
+            if any(one in self.placed for one in self.older.get(name, ()))
+        }
+        if row.app in kept or (row.ask.gang and 0 in kept):
+            return True
+        return self.seen.matcher in IN_LINE and any(
+            self.queue.get(app) == self.leaf(row) and self._order(app) < self._order(row.app)
+            for app in kept
+            if app
         )
 
     # -- at the end --------------------------------------------------------------------------------
