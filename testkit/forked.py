@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -33,6 +34,8 @@ TALKING = ("weft.client.commands_apps", "weft.client.commands_cluster")
 # Variables that tests alone read, that every role sets itself, or that are told to each.
 _NOT_SEEN = {"PYTEST_CURRENT_TEST", "GRPC_VERBOSITY", "PYTHONUNBUFFERED"}
 _MESSAGE_MAX = 1 << 20
+# That of the tests, taken as they are collected: the first to start a role may have changed it.
+_ENVIRONMENT = dict(os.environ)
 POSSIBLE = sys.platform == "linux" and os.environ.get("WEFT_FORKED", "1") != "0"
 
 
@@ -86,7 +89,7 @@ class Template:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._environment = _seen(os.environ)
+        self._environment = _seen(_ENVIRONMENT)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket = ours
         self._process = subprocess.Popen(
@@ -95,12 +98,18 @@ class Template:
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             cwd=Path(__file__).parent.parent,
+            env=_ENVIRONMENT,
         )
         theirs.close()
 
+    @property
+    def ended(self) -> bool:
+        """Whether somebody ended it before its tests were over."""
+        return self._process.poll() is not None
+
     def can(self, environment: Mapping[str, str]) -> bool:
         """Return whether what was loaded is what a process with this environment would load."""
-        return _seen(environment) == self._environment and self._process.poll() is None
+        return _seen(environment) == self._environment
 
     def start(self, module: str, flags: Sequence[str], files: Sequence[int], **says: Any) -> Forked:
         """Fork a role; `files`: its input, output and error output."""
@@ -133,9 +142,12 @@ _making = threading.Lock()
 
 
 def template() -> Template:
-    """Return this test worker's template."""
+    """Return this test worker's template, another one where a test has ended it."""
     global _template  # noqa: PLW0603 - one a process, made when it is first needed
     with _making:
+        if _template is not None and _template.ended:
+            warnings.warn("a test ended the process that forks roles", stacklevel=2)
+            _template = None
         if _template is None:
             _template = Template()
         return _template

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from nm.process.host import ProcessHost
@@ -222,12 +223,14 @@ asyncio.run(main())
 
 
 def test_a_child_that_was_just_made_is_no_stray():
+    # Else it would kill what forks the roles of all later tests, too.
+    others = {child.pid for child in psutil.Process().children()}
     held = subprocess.Popen(["sleep", "60"])
     try:
-        strays = Strays(lambda: ())
+        strays = Strays(lambda: others)
         assert strays.sweep(lambda name: False) == []
-        assert Strays(lambda: {held.pid}).sweep(lambda name: False) == []
-        assert held.pid in strays.sweep(lambda name: False)
+        assert Strays(lambda: {*others, held.pid}).sweep(lambda name: False) == []
+        assert strays.sweep(lambda name: False) == [held.pid]
     finally:
         held.kill()
         held.wait()
