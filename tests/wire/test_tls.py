@@ -166,6 +166,16 @@ def test_three_files_or_none(folder: Path) -> None:
         tls.read(ours / "ca.pem", ours / "n1.pem", None)
 
 
+def test_a_user_s_certificate_does_for_a_client_and_not_for_a_server(tmp_path: Path) -> None:
+    make(tmp_path, ["n1"], others={"client": ["alice"], "admin": ["root"]})
+    for name in ("alice", "root"):
+        files = tmp_path / "ca.pem", tmp_path / f"{name}.pem", tmp_path / f"{name}-key.pem"
+        assert tls.read(*files)
+        with pytest.raises(InputError, match=r"--tls-cert: .*unsuitable certificate purpose"):
+            tls.read(*files, serves=True)
+    assert tls.read(tmp_path / "ca.pem", tmp_path / "n1.pem", tmp_path / "n1-key.pem", serves=True)
+
+
 def test_the_key_never_shows() -> None:
     assert "secret" not in repr(tls.Identity(b"ca", b"cert", b"secret"))
 

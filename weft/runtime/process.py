@@ -46,7 +46,8 @@ class Process:
 
     def __init__(self, settings: ProcessSettings) -> None:
         self.settings = settings
-        identity = tls.read(settings.tls_ca, settings.tls_cert, settings.tls_key)
+        files = settings.tls_ca, settings.tls_cert, settings.tls_key
+        identity = tls.read(*files, serves=True)
         tls.use(identity)
         grpc_only = settings.role in GRPC_ROLES
         open_to_all = exposure.check(

@@ -32,9 +32,12 @@ class Identity:
     files: tuple[Path, ...] = field(default=(), repr=False, compare=False)
 
 
-def read(ca: Path | None, cert: Path | None, key: Path | None) -> Identity | None:
+def read(
+    ca: Path | None, cert: Path | None, key: Path | None, *, serves: bool = False
+) -> Identity | None:
     """Read the three files and see that they fit together; None when none is given.
 
+    The certificate must do for a client, and also for a server where this process `serves`.
     Raises InputError naming the setting whose file is missing, unreadable, or does not fit.
     """
     files = [None if file is None else Path(file) for file in (ca, cert, key)]
@@ -42,7 +45,7 @@ def read(ca: Path | None, cert: Path | None, key: Path | None) -> Identity | Non
         return None
     texts = [_text(flag, file) for flag, file in zip(FLAGS, files, strict=True)]
     given = [Path(file or "") for file in files]
-    _check(*given)
+    _check(*given, serves=serves)
     authority, own, key_text = texts
     return Identity(authority, own, key_text, tuple(file.absolute() for file in given))
 
@@ -138,14 +141,16 @@ def _text(flag: str, file: Path | None) -> bytes:
         raise InputError(flag, f"cannot read {file}: {error.strerror}") from None
 
 
-def _check(ca: Path, cert: Path, key: Path) -> None:
+def _check(ca: Path, cert: Path, key: Path, *, serves: bool) -> None:
     """Shake hands with ourselves: what fails here would fail, in worse words, with every peer."""
     ends: list[ssl.SSLContext] = []
     for side in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER):
         end = ssl.SSLContext(side)
         # Whoever dials checks names.
         end.check_hostname = False
-        end.verify_mode = ssl.CERT_REQUIRED
+        # Certificates of users are for clients only: a client would refuse one that a server shows.
+        checked = serves or side is ssl.PROTOCOL_TLS_SERVER
+        end.verify_mode = ssl.CERT_REQUIRED if checked else ssl.CERT_NONE
         try:
             end.load_verify_locations(ca)
         except ssl.SSLError:
