@@ -101,13 +101,8 @@ def judged(value: tuple[float, float], claim: Claim, measure: Measure) -> str:
 def seeds_that_tell(
     value: tuple[float, float], seeds: int, claim: Claim, measure: Measure
 ) -> int | None:
-    """Return how many seeds would tell, if mean and deviation stay; None beyond SEEDS_MAX.
-
-    Nothing is known of the deviation of one seed: two are the least.
-    """
+    """Return how many seeds would tell, if mean and deviation stay; None beyond SEEDS_MAX."""
     (mean, half), (low, high) = value, claim.zone(measure)
-    if math.isnan(mean) or math.isnan(half) or seeds < 2:
-        return 2
     room = min(abs(mean - low), abs(mean - high))
     deviation = half * math.sqrt(seeds) / student_t(seeds - 1)
     for count in range(2, SEEDS_MAX + 1):
@@ -124,5 +119,7 @@ def verdict(value: tuple[float, float], seeds: int, paper: str, measure: Measure
     said = judged(value, claim, measure)
     if said != CANNOT_TELL:
         return said
+    if math.isnan(value[1]):
+        return f"{said} (2 seeds at least)"
     count = seeds_that_tell(value, seeds, claim, measure)
     return f"{said} ({f'{count} seeds would' if count else f'nor would {SEEDS_MAX:,} seeds'})"

@@ -143,5 +143,5 @@ def test_margins_are_those_that_the_docs_have(
 def test_how_many_seeds_would_tell_is_said() -> None:
     assert verdict((31.8, 5.4), 10, "+30.9", SAVED) == "cannot tell (16 seeds would)"
     assert verdict((35.9, 1.0), 10, "+30.9", SAVED) == "cannot tell (nor would 1,000 seeds)"
-    assert verdict((31.8, math.nan), 1, "+30.9", SAVED) == "cannot tell (2 seeds would)"
+    assert verdict((31.8, math.nan), 1, "+30.9", SAVED) == "cannot tell (2 seeds at least)"
     assert verdict((31.8, 1.0), 10, "small", SAVED) == ""

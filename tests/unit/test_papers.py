@@ -389,7 +389,8 @@ def test_every_page_can_be_made_from_what_is_kept(name: str, tmp_path: Path) -> 
     done = CliRunner().invoke(commands, words)
     assert done.exit_code == 0, done.output
     made = (tmp_path / f"{name}.md").read_text()
-    assert made == (HERE / f"{name}.md").read_text(), "the page is not what its rows say"
+    how = f"the page is not what its rows say: `weft paper {name} --kept` writes it"
+    assert made == (HERE / f"{name}.md").read_text(), how
     shown = {each.name for each in HERE.glob(f"{name}-*.svg") if f"]({each.name})" in made}
     assert shown == {each.name for each in HERE.glob(f"{name}-*.svg")}, "pictures of no page"
     assert shown == {each.name for each in tmp_path.glob("*.svg")}
