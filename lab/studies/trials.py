@@ -68,8 +68,9 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 def student_t(freedom: int) -> float:
     """Return Student's t, 97.5 %, by degrees of freedom."""
-    known = _T[freedom - 1] if freedom <= len(_T) else 0.0
-    return known or 1.96 + 2.372 / freedom + 2.822 / freedom**2
+    if freedom <= len(_T):
+        return _T[freedom - 1]
+    return 1.96 + 2.372 / freedom + 2.822 / freedom**2
 
 
 def paired(rows: Rows, case: str, base: str, name: str, percent: bool) -> tuple[float, float]:

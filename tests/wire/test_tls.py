@@ -176,6 +176,21 @@ def test_a_user_s_certificate_does_for_a_client_and_not_for_a_server(tmp_path: P
     assert tls.read(tmp_path / "ca.pem", tmp_path / "n1.pem", tmp_path / "n1-key.pem", serves=True)
 
 
+def test_a_server_takes_no_user_s_certificate_when_its_files_are_renewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls, "LOOK_S", 0.0)
+    make(tmp_path, ["n1"], others={"client": ["alice"]})
+    files = tmp_path / "ca.pem", tmp_path / "n1.pem", tmp_path / "n1-key.pem"
+    with tls.using(tls.read(*files, serves=True)):
+        before = tls.current()
+        for part in ("", "-key"):
+            shutil.copy(tmp_path / f"alice{part}.pem", tmp_path / f"n1{part}.pem")
+        assert tls.current() == before
+    with tls.using(tls.read(*files)):
+        assert tls.current() != before
+
+
 def test_the_key_never_shows() -> None:
     assert "secret" not in repr(tls.Identity(b"ca", b"cert", b"secret"))
 

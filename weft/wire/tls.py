@@ -30,6 +30,8 @@ class Identity:
     key: bytes = field(repr=False)
     # The texts were read from `files`.
     files: tuple[Path, ...] = field(default=(), repr=False, compare=False)
+    # A server shows it, too.
+    serves: bool = field(default=False, repr=False, compare=False)
 
 
 def read(
@@ -47,7 +49,7 @@ def read(
     given = [Path(file or "") for file in files]
     _check(*given, serves=serves)
     authority, own, key_text = texts
-    return Identity(authority, own, key_text, tuple(file.absolute() for file in given))
+    return Identity(authority, own, key_text, tuple(file.absolute() for file in given), serves)
 
 
 def from_environment() -> Identity | None:
@@ -101,7 +103,7 @@ def current() -> Identity | None:
         return found
     _seen = (_seen[0], now_s)
     try:
-        fresh = read(*found.files)
+        fresh = read(*found.files, serves=found.serves)
     except InputError:
         # The files are half written, so the good ones are used until these fit.
         return found
