@@ -25,6 +25,7 @@ from weft.protocol.messages import (
     RunningContainer,
     containers_of,
 )
+from weft.protocol.requests import ApplicationReport
 
 TWO_TYPES = ResourceTypes(
     (ResourceType("vcores", Kind.DIVISIBLE), ResourceType("memory_mb", Kind.RIGID))
@@ -186,3 +187,28 @@ class FakeMaster:
 def succeeded(container: ContainerId, stage: int = 0, task: int = 0) -> ContainerEnd:
     """Return the good end of a container's task."""
     return ContainerEnd(container, Outcome.SUCCEEDED, 0, stage, task, 0, 10.0)
+
+
+def report(app_id: int, **changes: Any) -> ApplicationReport:
+    """Return the report of an application that was accepted and has one task."""
+    plain: dict[str, Any] = {
+        "app_id": app_id,
+        "name": f"j{app_id}",
+        "user": "ada",
+        "queue": "root.default",
+        "priority": 0,
+        "state": "ACCEPTED",
+        "final_status": "UNDEFINED",
+        "progress": 0.0,
+        "attempt_id": 0,
+        "master_node": "",
+        "submitted_s": 0.0,
+        "started_s": 0.0,
+        "finished_s": 0.0,
+        "tasks": 1,
+        "finished_tasks": 0,
+        "running_containers": 0,
+        "pending_containers": 0,
+        "allocated": {},
+    }
+    return ApplicationReport(**plain | changes)

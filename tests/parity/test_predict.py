@@ -13,6 +13,7 @@ from sim.replay.estimate_error import Ratios
 from sim.replay.predict import Band, Drawn, Prediction, predict
 from sim.replay.snapshot import Held, Learned, OpenApplication, State, read_state
 from sim.settings import SimSettings
+from testkit.builders import report
 from tests.parity.test_tapes import CLUSTER
 from weft.model.errors import InputError
 from weft.model.job import Edge, Job, Stage
@@ -151,34 +152,15 @@ def test_short_tasks_that_ended_first_do_not_tell_alone() -> None:
 def test_an_ended_application_is_refused() -> None:
     settings = SimSettings(preset("fifo"), prompt=True)
     state, _ = stood([job(0)], settings, 4.0)
-    state.ended[8] = report(8, 3.0, "KILLED")
+    state.ended[8] = ended(8, 3.0, "KILLED")
     with pytest.raises(InputError, match="application 8: has ended: KILLED"):
         predict(state, settings, [8])
     with pytest.raises(InputError, match="application 9: is not known"):
         predict(state, settings, [9])
 
 
-def report(app: int, finished_s: float, status: str = "SUCCEEDED") -> ApplicationReport:
-    return ApplicationReport(
-        app,
-        "j",
-        "u",
-        "root",
-        0,
-        "FINISHED",
-        status,
-        1.0,
-        0,
-        "",
-        0.0,
-        0.0,
-        finished_s,
-        1,
-        1,
-        0,
-        0,
-        {},
-    )
+def ended(app: int, finished_s: float, status: str = "SUCCEEDED") -> ApplicationReport:
+    return report(app, state="FINISHED", final_status=status, finished_s=finished_s)
 
 
 def test_an_end_at_a_band_without_width_lies_in_it(tmp_path: Path) -> None:
@@ -187,7 +169,7 @@ def test_an_end_at_a_band_without_width_lies_in_it(tmp_path: Path) -> None:
     ends_s = {1: 87.7, 2: 88.4, 3: 95.0}
     exact = Band(87.7, 87.7, 87.7)
     book.add(5, 50.0, [Prediction(app, "j", True, None, exact, 0) for app in ends_s])
-    book.settle(5, {app: report(app, end_s) for app, end_s in ends_s.items()})
+    book.settle(5, {app: ended(app, end_s) for app, end_s in ends_s.items()})
     assert book.score().inside == pytest.approx(2 / 3)
 
 
@@ -202,10 +184,10 @@ def test_the_record_says_how_far_off_predictions_were(tmp_path: Path) -> None:
     ]
     book.add(5, 50.0, told)
     # every other one ends in the middle of its band, the others 2 half widths late
-    ends = {app: report(app, 105.0 if app % 2 else 120.0) for app in range(1, count + 1)}
+    ends = {app: ended(app, 105.0 if app % 2 else 120.0) for app in range(1, count + 1)}
     book.settle(6, ends)
     assert PredictionBook(path).score().predictions == 0, "another cluster's"
-    book.settle(5, {**ends, 1: report(1, 70.0, "KILLED")})
+    book.settle(5, {**ends, 1: ended(1, 70.0, "KILLED")})
     with path.open("a") as file:
         file.write('{"torn')
     score = PredictionBook(path).score()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from testkit.builders import report
 from weft.protocol.requests import ApplicationReport, ClusterMetrics, NodeReport, QueueReport
 from weft.yarn import clients, rpc, translate
 from weft.yarn import hadoop_pb2 as pb
@@ -18,27 +19,7 @@ from weft.yarn.store import Store
 from weft.yarn.tokens import TokenKeeper
 
 APP = pb.ApplicationId(id=3, cluster_timestamp=7)
-RUNNING = ApplicationReport(
-    app_id=3,
-    name="j",
-    user="ada",
-    queue="root.default",
-    priority=0,
-    state="RUNNING",
-    final_status="UNDEFINED",
-    progress=0.0,
-    attempt_id=0,
-    master_node="",
-    submitted_s=0.0,
-    started_s=0.0,
-    finished_s=0.0,
-    tasks=0,
-    finished_tasks=0,
-    running_containers=0,
-    pending_containers=0,
-    allocated={},
-    cluster_ts=7,
-)
+RUNNING = report(3, name="j", state="RUNNING", tasks=0, cluster_ts=7)
 
 
 class Cluster:

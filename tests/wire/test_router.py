@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import wraps
 from typing import Any
 
 import pytest
 
-from testkit.builders import job, stage
+from testkit.builders import job, report, stage
 from weft.client.calls import AsyncClient, RefusedError
 from weft.protocol.access import Caller
 from weft.protocol.requests import (
@@ -105,8 +104,8 @@ async def test_a_member_that_starts_may_have_a_submission() -> None:
 async def test_a_member_whose_answer_was_seen_is_not_missing_from_what_is_listed_next() -> None:
     async def ask(request: Any, caller: Caller) -> Any:
         if isinstance(request, ListApplications):
-            return Page((report(1, 0.0),))
-        return UP if isinstance(request, GetMetrics) else report(1, 0.0)
+            return Page((report(1, submitted_s=0.0),))
+        return UP if isinstance(request, GetMetrics) else report(1, submitted_s=0.0)
 
     async def never(request: Any, caller: Caller) -> Any:
         raise AssertionError("it was not there yet")
@@ -178,39 +177,13 @@ async def test_a_name_that_two_members_have_drains_one_node() -> None:
     assert drained == [1]
 
 
-REPORT = ApplicationReport(
-    app_id=1,
-    name="j1",
-    user="ada",
-    queue="root.default",
-    priority=0,
-    state="ACCEPTED",
-    final_status="UNDEFINED",
-    progress=0.0,
-    attempt_id=0,
-    master_node="",
-    submitted_s=0.0,
-    started_s=0.0,
-    finished_s=0.0,
-    tasks=1,
-    finished_tasks=0,
-    running_containers=0,
-    pending_containers=0,
-    allocated={},
-)
-
-
-def report(number: int, submitted_s: float) -> ApplicationReport:
-    return replace(REPORT, app_id=number, name=f"j{number}", submitted_s=submitted_s)
-
-
 @pytest.mark.parametrize("limit", [1, 2, 3])
 @run
 async def test_pages_lose_none_where_a_reserved_number_came_late(limit: int) -> None:
     # Number 3 was reserved, and its job came after that of 5.
     lists = [
-        [report(5, 10.0), report(3, 30.0), report(1, 1.0)],
-        [report(6, 20.0), report(4, 15.0), report(2, 2.0)],
+        [report(5, submitted_s=10.0), report(3, submitted_s=30.0), report(1, submitted_s=1.0)],
+        [report(6, submitted_s=20.0), report(4, submitted_s=15.0), report(2, submitted_s=2.0)],
     ]
 
     def lists_of(newest: list[ApplicationReport]) -> Answer:
