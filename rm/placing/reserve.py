@@ -424,7 +424,7 @@ def _clear(books: Books) -> bool:
         if serial < 0:
             waits = any(kept_for_master(one) == serial for one in books.waiting)
         else:
-            waits = entry is not None and books.rows.since_s[entry.row] <= since_s
+            waits = entry is not None and books.rows.since_s.item(entry.row) <= since_s
         late = books.now - since_s > _PATIENCE_FACTOR * books.settings.reserve_after_s
         gang = entry if entry is not None and entry.ask.gang else None
         if gang is not None:
