@@ -27,6 +27,15 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def data_folder() -> Path:
+    """Make a folder for the data of an etcd, in memory where that can be.
+
+    A test kills processes, never the machine, and a busy disk would make an etcd miss elections.
+    """
+    memory = Path("/dev/shm")
+    return Path(tempfile.mkdtemp(prefix="weft-", dir=memory if memory.is_dir() else None))
+
+
 class EtcdServer:
     """One etcd on loopback; skips the test where there is none."""
 
@@ -35,9 +44,7 @@ class EtcdServer:
         if found is None:
             pytest.skip(MISSING)
         self._folder = folder
-        # A test kills processes, never the machine, so data may be in memory where that can be.
-        memory = Path("/dev/shm")
-        self._data = Path(tempfile.mkdtemp(prefix="weft-", dir=memory if memory.is_dir() else None))
+        self._data = data_folder()
         port, peers = free_ports(2)
         self.address = f"127.0.0.1:{port}"
         scheme = "https" if any("cert-file" in flag for flag in flags) else "http"

@@ -25,6 +25,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
@@ -32,10 +33,11 @@ from typing import IO
 import psutil
 
 from rm.process.durable import mark_of
-from testkit.etcd import free_ports
+from testkit.etcd import data_folder, free_ports
 from testkit.live import PATIENCE_S, Cluster, until, wait_for_nodes
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
+from weft.ha import local_etcd
 from weft.model.errors import WeftError
 from weft.model.job import Job, Stage
 from weft.runtime.kept_clock import clock_in
@@ -336,6 +338,7 @@ def _etcds(folder: Path) -> Iterator[list[tuple[str, Callable[[], subprocess.Pop
     ports = free_ports(6)
     peers = ",".join(f"m{n}=http://127.0.0.1:{ports[n + 3]}" for n in range(3))
     started: list[subprocess.Popen[bytes]] = []
+    data = data_folder()
 
     def starter(number: int) -> Callable[[], subprocess.Popen[bytes]]:
         client, peer = (f"http://127.0.0.1:{ports[n]}" for n in (number, number + 3))
@@ -344,7 +347,7 @@ def _etcds(folder: Path) -> Iterator[list[tuple[str, Callable[[], subprocess.Pop
             command = [
                 shutil.which("etcd") or "etcd",
                 f"--name=m{number}",
-                f"--data-dir={folder / f'm{number}'}",
+                f"--data-dir={data / f'm{number}'}",
                 f"--listen-client-urls={client}",
                 f"--advertise-client-urls={client}",
                 f"--listen-peer-urls={peer}",
@@ -363,6 +366,7 @@ def _etcds(folder: Path) -> Iterator[list[tuple[str, Callable[[], subprocess.Pop
         for one in started:
             one.kill()
             one.wait()
+        shutil.rmtree(data)
 
 
 def members(folder: Path, *, short: bool = False) -> list[str]:
@@ -371,11 +375,12 @@ def members(folder: Path, *, short: bool = False) -> list[str]:
     folder.mkdir(parents=True)
     with _etcds(folder) as etcds:
         running = [start() for _, start in etcds]
-        time.sleep(3)
+        for address, _ in etcds:
+            until(partial(local_etcd.healthy, address), f"the member at {address} serves")
         store = f"etcd://{','.join(address for address, _ in etcds)}/weft"
         settings = LocalSettings(nodes=10, managers=2, store=store)
         with LocalCluster(settings, folder / "cluster") as cluster:
-            for number, (_, start) in enumerate(etcds[:1] if short else etcds):
+            for number, (address, start) in enumerate(etcds[:1] if short else etcds):
                 for how in ("killed",) if short else ("killed", "paused"):
                     with Client(cluster.address) as client:
                         apps = [client.submit(_job("before", 10))]
@@ -391,7 +396,7 @@ def members(folder: Path, *, short: bool = False) -> list[str]:
                             running[number] = start()
                         else:
                             running[number].send_signal(signal.SIGCONT)
-                        time.sleep(2)
+                        until(partial(local_etcd.healthy, address), f"member {number} serves again")
                         apps = [client.submit(_job("after", 10))]
                         _succeed(client, apps, wrong, f"member {number} back")
                     print(

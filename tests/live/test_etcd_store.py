@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,11 +20,13 @@ from rm.process import etcd_store
 from rm.process.etcd_store import EtcdJournal, Fence, LeadershipLostError
 from rm.process.leading import Leadership, Standing, now_s
 from rm.process.ranks import Ranks
-from testkit.etcd import EtcdServer
+from testkit.etcd import MISSING, EtcdServer, free_ports
 from testkit.live import until
 from weft.client.certificates import make
+from weft.client.local import LocalCluster, LocalSettings
 from weft.ha import etcd as etcd_client
 from weft.ha import etcd_pb2 as pb
+from weft.ha import local_etcd
 from weft.ha.etcd import Etcd, EtcdAwayError, EtcdSettings, delete, get, parse, put
 from weft.ha.leading import Leading
 from weft.model.errors import InputError, WeftError
@@ -383,6 +387,28 @@ def test_keys_that_are_more_than_one_answer_may_have_come_in_several(
         one.transact((), [put(key, bytes(1_000_000))])
     assert [key.key for page in one.pages(b"large/") for key in page] == keys
     one.close()
+
+
+def test_a_cluster_waits_for_a_store_that_starts(tmp_path: Path) -> None:
+    if shutil.which("etcd") is None:
+        pytest.skip(MISSING)
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    started: list[subprocess.Popen[bytes]] = []
+
+    def tell(text: str) -> None:
+        if text.startswith("waiting for the store: etcd does not answer"):
+            folder, output = tmp_path / "etcd", tmp_path / "etcd.log"
+            started.append(local_etcd.start(local_etcd.find(), folder, output, address)[0])
+
+    settings = LocalSettings(nodes=1, managers=2, store=f"etcd://{address}/weft")
+    try:
+        with LocalCluster(settings, tmp_path / "cluster", tell) as cluster:
+            assert started
+            assert not cluster.failed()
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
 
 
 def test_an_endpoint_that_is_not_there_is_left_for_the_next(server: EtcdServer) -> None:

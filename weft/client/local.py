@@ -29,6 +29,8 @@ from weft.runtime.kept_clock import CLOCK, KeptClock, clock_in, clock_of
 
 # The first start compiles kernels, which takes long on a busy machine.
 START_S = 180.0
+# A store that is named may be starting, too, and its members have to elect one of them.
+STORE_START_S, STORE_POLL_S = 30.0, 0.2
 STOP_S = 10.0
 # What may end alone (pages, one of several managers) is started again so often.
 RESTARTS_MAX = 20
@@ -328,22 +330,30 @@ class LocalCluster:
             kept.check(KeptClock(kept.epoch_s, self.settings.time_scale), where)
 
     def _clock_in_etcd(self) -> KeptClock | None:
-        from weft.ha.etcd import Etcd, joined, settings_of
+        from weft.ha.etcd import Etcd, EtcdAwayError, joined, settings_of
 
         given = split_settings(tuple(self.settings.flags.get("rm", ())), "--rm-set")
-        told = {key.replace("-", "_"): value for key, value in given.items()}
-        user = told.pop("store_user", "")
-        paths = {key: Path(value) for key, value in told.items() if key.startswith("store_")}
+        named = {key.replace("-", "_"): value for key, value in given.items()}
+        user = named.pop("store_user", "")
+        paths = {key: Path(value) for key, value in named.items() if key.startswith("store_")}
         ca, cert, key, password = (
             paths.get(f"store_{name}") for name in ("ca", "cert", "key", "password_file")
         )
         where = settings_of(self._store, ca, cert, key, user, password)
-        etcd = Etcd(where)
-        try:
-            found, _ = etcd.get(joined((where.prefix, CLOCK)))
-        finally:
-            etcd.close()
-        return None if found is None else clock_of(found.value.decode(), where.text)
+        etcd, give_up, told = Etcd(where), time.monotonic() + STORE_START_S, False
+        with contextlib.closing(etcd):
+            while True:
+                try:
+                    found, _ = etcd.get(joined((where.prefix, CLOCK)))
+                except EtcdAwayError as error:
+                    if time.monotonic() > give_up:
+                        raise
+                    if not told:
+                        self._tell(f"waiting for the store: {error}")
+                    told = True
+                    time.sleep(STORE_POLL_S)
+                else:
+                    return None if found is None else clock_of(found.value.decode(), where.text)
 
     def _state_folder(self, name: str) -> Path:
         alone = self.settings.members == 1

@@ -64,7 +64,7 @@ def start(
             preexec_fn=partial(_die_with, os.getpid()) if sys.platform == "linux" else None,  # noqa: PLW1509
         )
     until = time.monotonic() + START_S
-    while not _healthy(address):
+    while not healthy(address):
         if process.poll() is not None or time.monotonic() > until:
             process.kill()
             raise WeftError(f"etcd does not serve: see {output}")
@@ -72,7 +72,8 @@ def start(
     return process, address
 
 
-def _healthy(address: str) -> bool:
+def healthy(address: str) -> bool:
+    """Return whether the etcd at host:port serves, so that its members have a leader."""
     try:
         with urllib.request.urlopen(f"http://{address}/health", timeout=2.0) as answer:
             return b"true" in answer.read(1_000)
