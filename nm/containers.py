@@ -60,7 +60,7 @@ class HeldContainer:
     (`NodeContainers.add_run`).
 
     Only a reusable one has `reuse`. `taken_by` is a later attempt than the one it was granted to;
-    0: none took it over.
+    0: none took it over. `start_s` is when a master began; of tasks each knows its own.
     """
 
     container_id: ContainerId
@@ -72,6 +72,14 @@ class HeldContainer:
     taken_by: AttemptId = 0
     # the task, or the run of tasks, of what is not reusable
     work: RunningTask | None = None
+    start_s: float = 0.0
+
+    @property
+    def started_s(self) -> float:
+        """When the first of what runs inside began; 0: nothing does."""
+        if self.work is not None:
+            return self.work.start_s
+        return min([work.start_s for work in self.tasks.values()], default=self.start_s)
 
     @property
     def reusable(self) -> bool:
@@ -259,10 +267,17 @@ class NodeContainers:
         return held
 
     def add(
-        self, container_id: ContainerId, granted: Vector, reusable: bool, master: bool
+        self,
+        container_id: ContainerId,
+        granted: Vector,
+        reusable: bool,
+        master: bool,
+        start_s: float = 0.0,
     ) -> HeldContainer:
-        """Hold a new container."""
-        held = HeldContainer(container_id, granted, _Reuse() if reusable else None, master)
+        """Hold a new container; a master says when it began."""
+        held = HeldContainer(
+            container_id, granted, _Reuse() if reusable else None, master, start_s=start_s
+        )
         self.containers[container_id] = held
         if granted:
             for r, _ in self._rigid_limits if self.granted else ():
@@ -352,7 +367,7 @@ class NodeContainers:
     def running(self) -> tuple[RunningContainer, ...]:
         """Return what a registration carries."""
         return tuple(
-            RunningContainer(number, held.granted, held.tasks_in(number))
+            RunningContainer(number, held.granted, held.tasks_in(number), held.started_s)
             for number, held in self.containers.items()
         )
 

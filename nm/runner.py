@@ -256,7 +256,7 @@ class Runner:
             held = self.book.containers.get(container)
             if isinstance(item, MasterLaunch):
                 if held is None:
-                    self.book.add(container, item.demand, False, True)
+                    self.book.add(container, item.demand, False, True, began_s)
                 continue
             if held is None:
                 held = self.book.add(container, item.granted or item.demand, item.reusable, False)
@@ -333,7 +333,7 @@ class Runner:
         elif not book.fits(launch.demand):
             self._bury(container, now)
         else:
-            book.add(container, launch.demand, False, True)
+            book.add(container, launch.demand, False, True, now)
             fact = TaskStarted(container, self.node_id, -1, -1, 0, launch.demand)
             effects.append(Note(fact))
             effects.append(Launch(launch))

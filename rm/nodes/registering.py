@@ -222,8 +222,10 @@ def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
             # The master may have heard of it after it registered.
             relay_lost(books, attempt, number)
         return
-    _book_as_is(books, node, attempt, number, item.demand)
-    holding = books.holdings[number]
+    holding = _book_as_is(books, node, attempt, number, item.demand)
+    if item.started_s > 0.0:
+        # Whatever the node's clock says, it was not there before its application.
+        holding.started_s = min(books.now, max(attempt.app.submitted_s, item.started_s))
     if number == attempt.master_id:
         attempt.master = holding
         attempt.seen_s = books.now

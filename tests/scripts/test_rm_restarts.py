@@ -20,7 +20,7 @@ from weft.protocol.messages import (
     Outcome,
     RunningContainer,
 )
-from weft.protocol.requests import Explain, GetApplication, SubmitApplication
+from weft.protocol.requests import Explain, GetApplication, ListContainers, SubmitApplication
 
 FREE = ManagerSettings(master_demand={})
 
@@ -330,3 +330,30 @@ def test_what_was_finished_is_progress_before_the_master_is_back() -> None:
     rig.beat("n1", succeeded(min(master.containers)))
     (app,) = rig.manager.books.apps
     assert restarted(rig).ask_manager(GetApplication(app)).progress == 0.25
+
+
+def test_a_restart_loses_no_start_of_what_runs_nor_what_it_held_until_then() -> None:
+    rig = Rig(settings=FREE)
+    rig.add_node("n1", boot=1)
+    rig.now = 10.0
+    master = rig.start(job("j", stage("w", 2)))
+    (own,) = rig.nodes["n1"].masters
+    rig.allocate(master, ask(total=2))
+    rig.beat()
+    rig.allocate(master)
+    first, second = master.containers
+    rig.now = 50.0
+    again = restarted(rig)
+    runs = [
+        RunningContainer(own, (0.0, 0.0), (), 10.5),
+        RunningContainer(first, (1.0, 1024.0), ((0, 0, 0),), 12.0),
+        # The clock of no node makes a container older than its application, or of the future.
+        RunningContainer(second, (1.0, 1024.0), ((0, 1, 0),), 3.0),
+    ]
+    again.tell(node_registered("n1", boot=1, life=2, running=runs))
+    again.now = 60.0
+    told = again.ask_manager(ListContainers(1)).items
+    assert [one.started_s for one in told] == [10.5, 12.0, 10.0]
+    held_s = again.ask_manager(GetApplication(1)).held_s
+    tasks_s = (60.0 - 12.0) + (60.0 - 10.0)
+    assert tasks_s <= held_s["vcores"] <= tasks_s + 0.1, "its master's holds a thousandth"

@@ -312,12 +312,14 @@ class ContainerUse(NamedTuple):
 class RunningContainer:
     """A container that a node manager carries into its registration.
 
-    `tasks` are (stage, task, attempt).
+    `tasks` are (stage, task, attempt). `started_s` is when what runs in it began (a reusable
+    container's tasks before are told as ended), on the node's clock; 0: unknown, or nothing runs.
     """
 
     container_id: ContainerId
     demand: Vector
     tasks: tuple[tuple[int, int, int], ...]
+    started_s: float = 0.0
 
 
 class FinishedTask(NamedTuple):

@@ -213,6 +213,7 @@ def _encode_registered(message: NodeRegistered) -> pb.RegisterNode:
                     pb.RunningTask(stage=stage, task=task, attempt=attempt)
                     for stage, task, attempt in running.tasks
                 ],
+                started_s=running.started_s,
             )
             for running in message.running
         ],
@@ -239,6 +240,7 @@ def _decode_registered(item: pb.RegisterNode) -> NodeRegistered:
                 container_id=running.container_id,
                 demand=tuple(running.demand),
                 tasks=tuple((t.stage, t.task, t.attempt) for t in running.tasks),
+                started_s=running.started_s,
             )
             for running in item.running
         ),

@@ -314,6 +314,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "container_id": CONTAINER,
         "demand": DEMAND,
         "tasks": _row(STAGE, STAGE, COUNT),
+        "started_s": DURATION,
     },
     messages.FinishedTask: {"stage": STAGE, "task": STAGE, "run_s": DURATION},
     messages.ItemAnswer: {

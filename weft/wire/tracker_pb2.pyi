@@ -320,7 +320,10 @@ class RunningContainer(_message.Message):
     CONTAINER_ID_FIELD_NUMBER: _builtins.int
     DEMAND_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
+    STARTED_S_FIELD_NUMBER: _builtins.int
     container_id: _builtins.int
+    started_s: _builtins.float
+    """when what runs in it began, on the cluster's clock; 0: unknown"""
     @_builtins.property
     def demand(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """absolute"""
@@ -333,10 +336,11 @@ class RunningContainer(_message.Message):
         container_id: _builtins.int = ...,
         demand: _abc.Iterable[_builtins.float] | None = ...,
         tasks: _abc.Iterable[Global___RunningTask] | None = ...,
+        started_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_id", b"container_id", "demand", b"demand", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container_id", b"container_id", "demand", b"demand", "started_s", b"started_s", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
