@@ -9,6 +9,7 @@ from typing import Any
 from am.estimates import History, merge_history
 from weft.model.errors import WeftError
 from weft.protocol.messages import Address
+from weft.runtime.kept_file import read_kept
 from weft.runtime.tape import Tape
 
 # Beyond so many recurring jobs, the one longest unseen is forgotten.
@@ -68,10 +69,9 @@ class HistoryFile:
     @staticmethod
     def _load(path: Path) -> dict[str, Any]:
         try:
-            known = json.loads(path.read_text("utf-8"))
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError) as error:
+            data = read_kept(path)
+            known = {} if data is None else json.loads(data)
+        except ValueError as error:
             raise WeftError(f"cannot read the history {path}: {error}") from None
         if not isinstance(known, dict):
             raise WeftError(f"cannot read the history {path}: expected a table of jobs")

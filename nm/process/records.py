@@ -25,6 +25,7 @@ from weft.model.ids import AttemptId, ContainerId, NodeId
 from weft.model.resources import Vector
 from weft.protocol.messages import MasterLaunch, TaskLaunch
 from weft.protocol.record import changed, record
+from weft.runtime.kept_file import read_whole
 
 FOLDER = ".processes"
 # A shell tells the end by signal n as this much more.
@@ -197,7 +198,7 @@ class Records:
         file = self._file_of.get(name)
         for path in self._folder.glob("*.log") if file is None else (Path(file),):
             with contextlib.suppress(OSError, ValueError):
-                _, known, after = path.read_bytes().rpartition(f"\nE {name} ".encode())
+                _, known, after = read_whole(path).rpartition(f"\nE {name} ".encode())
                 code, _, end = after.partition(b"\n")[0].partition(b" ")
                 if known and end == b"." and abs(int(code)) <= EXIT_CODE_MAX:
                     return exit_code(int(code))
@@ -268,7 +269,7 @@ class Records:
 def _read(path: Path) -> dict[str, Record]:
     """Return the records of a file that are not forgotten, by name; raises OSError."""
     found: dict[str, Record] = {}
-    lines = path.read_text(errors="replace").split("\n")
+    lines = read_whole(path).decode("utf-8", "replace").split("\n")
     for line in lines:
         kind, _, rest = line.partition(" ")
         name, *words = rest.split(" ")

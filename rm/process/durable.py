@@ -13,6 +13,7 @@ import zlib
 from pathlib import Path
 
 from weft.model.errors import WeftError
+from weft.runtime.kept_file import open_kept, read_whole
 
 # This is on the wall clock.
 SYNC_INTERVAL_S = 5.0
@@ -24,7 +25,7 @@ class Durable:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._file = open_kept(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise WeftError(f"cannot open {path}: {error.strerror}") from None
         self._synced_s = 0.0
@@ -54,7 +55,7 @@ class Durable:
 def mark_of(path: Path) -> tuple[str, int]:
     """Return what `Durable.read` does, of a file that another process may write."""
     try:
-        return _mark(path, path.read_bytes())
+        return _mark(path, read_whole(path))
     except FileNotFoundError:
         return "", 0
     except OSError as error:

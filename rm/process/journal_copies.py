@@ -19,6 +19,7 @@ from rm.recovery import compact
 from weft.model.errors import InputError, WeftError
 from weft.model.queues import queues_from_dict
 from weft.runtime.kept_clock import CLOCK
+from weft.runtime.kept_file import read_kept, read_whole
 from weft.wire.tokens import FILE as KEYS
 
 # Lives are counted modulo 256, and fewer than half of them behind is earlier.
@@ -58,8 +59,7 @@ def check(folder: Path) -> Condition:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, InputError) as error:
         what = f"{type(error).__name__}: {error}"
         raise WeftError(f"{folder / JOURNAL}: a record is not of this version ({what})") from None
-    started = (folder / CLUSTER_TS).read_text() if (folder / CLUSTER_TS).exists() else ""
-    if not started.strip().isdecimal():
+    if not (read_kept(folder / CLUSTER_TS) or b"").strip().isdigit():
         raise WeftError(
             f"{folder / CLUSTER_TS} is no time in ms: ids of applications begin with it"
         )
@@ -105,7 +105,7 @@ def _read(folder: Path) -> tuple[Reading, bytes]:
         # another name.
         mark = mark_of(folder / MARK)
         try:
-            data = path.read_bytes()
+            data = read_whole(path)
         except OSError as error:
             raise WeftError(f"cannot read {path}: {error.strerror}") from None
         reading = reading_of(path, data, mark)
@@ -119,8 +119,8 @@ def _copy(folder: Path, to: Path) -> None:
     reading, data = _read(folder)
     parts = {JOURNAL: data[: reading.size]}
     for name in (CLUSTER_TS, CLOCK, KEYS):
-        if (folder / name).exists():
-            parts[name] = (folder / name).read_bytes()
+        if (kept := read_kept(folder / name)) is not None:
+            parts[name] = kept
     try:
         to.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, part in parts.items():

@@ -30,6 +30,7 @@ from rm.process.journal_lines import Record, line_of
 from weft.model.errors import WeftError
 from weft.runtime.interfaces import StoreUnavailableError
 from weft.runtime.kept_clock import CLOCK, KeptClock, clock_in
+from weft.runtime.kept_file import open_kept, read_kept, read_whole, write_kept
 
 Compact: TypeAlias = Callable[[Iterable[Record]], list[Record]]
 
@@ -78,17 +79,17 @@ class Journal:
         restarts.
         """
         path = self._path.with_name(CLUSTER_TS)
-        text = ""
-        with contextlib.suppress(FileNotFoundError):
-            text = path.read_bytes()[:100].decode("ascii", "replace").strip()
+        data = read_kept(path)
+        text = (data or b"").decode("ascii", "replace").strip()
         if re.fullmatch(r"[0-9]{1,15}", text):
             return int(text)
-        if text or (path.exists() and os.fstat(self._file).st_size):
+        if text or (data is not None and os.fstat(self._file).st_size):
             raise WeftError(
                 f"{path} holds {text!r:.40}, which is no time in ms: the file was damaged. It is "
                 "the middle number of every application's id; write it back"
             )
-        self._put(path, f"{fresh}\n")
+        write_kept(path, f"{fresh}\n".encode())
+        self._folder_due = True
         return fresh
 
     def keep_clock(self, clock: KeptClock) -> None:
@@ -96,19 +97,10 @@ class Journal:
         folder = self._path.parent
         kept = clock_in(folder)
         if kept is None:
-            self._put(folder / CLOCK, f"{clock.text}\n")
+            write_kept(folder / CLOCK, f"{clock.text}\n".encode())
+            self._folder_due = True
         else:
             kept.check(clock, folder)
-
-    def _put(self, path: Path, text: str) -> None:
-        """Write a small file beside the journal whole."""
-        fresh = path.with_suffix(".new")
-        try:
-            write_whole(fresh, [text.encode()])
-            fresh.replace(path)
-            self._folder_due = True
-        except OSError as error:
-            raise WeftError(f"cannot write {path}: {error.strerror}") from None
 
     def read(self) -> list[Record]:
         """Return every durable record, oldest first.
@@ -190,7 +182,7 @@ class Journal:
 
     def _open(self) -> int:
         try:
-            file = os.open(self._path, _ADD | os.O_CREAT, 0o600)
+            file = open_kept(self._path, _ADD | os.O_CREAT)
         except OSError as error:
             raise WeftError(f"cannot open {self._path}: {error.strerror}") from None
         _only_ours(self._path, 0o600)
@@ -229,7 +221,7 @@ class Journal:
     def _records(self) -> tuple[list[Record], bool]:
         """Return all records, and whether the version is an earlier one; WeftError for damage."""
         try:
-            data = self._path.read_bytes()
+            data = read_whole(self._path)
         except OSError as error:
             raise WeftError(f"cannot read {self._path}: {error.strerror}") from None
         found = reading_of(self._path, data, self._durable.read())
@@ -292,10 +284,10 @@ def _lock(path: Path) -> int:
     import fcntl
 
     try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = open_kept(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise WeftError(
-            f"cannot write to the state folder {path.parent}: {error.strerror}"
+            f"cannot write to {path.name} in the state folder {path.parent}: {error.strerror}"
         ) from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,7 +6,6 @@ is free (`rm.process.owners`).
 """
 
 import json
-import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 from rm.process.etcd_store import EtcdJournal
 from rm.state.books import Books
 from weft.ha.etcd import EtcdAwayError
-from weft.model.errors import InputError
+from weft.model.errors import InputError, WeftError
 from weft.model.ids import AttemptId, ContainerId, NodeId, app_of_attempt
 from weft.protocol.access import ANY_NODE, Role
 from weft.protocol.messages import (
@@ -28,6 +27,7 @@ from weft.protocol.messages import (
     NodeRegistered,
 )
 from weft.protocol.requests import ContainerReport
+from weft.runtime.kept_file import read_kept, write_kept
 from weft.wire.outbound_queues import Lane
 from weft.wire.tokens import FILE, Keys, KeysTold, Kind, Shown
 
@@ -84,24 +84,18 @@ def open_keys(folder: Path | None, rotate_s: float) -> tuple[Keys, Save]:
         data = keys.data()
         if data == saved:
             return ""
-        fresh = path.with_suffix(".new")
         try:
-            fresh.unlink(missing_ok=True)
-            handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(handle, "w") as file:
-                json.dump(data, file)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(path)
-        except OSError as error:
-            return f"cannot write {path}: {error.strerror}"
+            write_kept(path, json.dumps(data).encode())
+        except WeftError as error:
+            return str(error)
         saved = data
         return ""
 
-    if path.exists():
+    kept = read_kept(path)
+    if kept is not None:
         try:
-            saved = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError):
+            saved = json.loads(kept)
+        except ValueError:
             raise InputError(
                 str(path), "cannot be read as keys; without it new ones are made"
             ) from None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from weft.model.errors import InputError, WeftError
+from weft.runtime.kept_file import read_kept
 
 CLOCK = "clock"
 
@@ -52,7 +53,5 @@ def clock_of(text: str, where: object) -> KeptClock:
 
 def clock_in(folder: Path) -> KeptClock | None:
     """Return the clock that is kept in a state folder; None: none is yet, or of long ago."""
-    path = folder / CLOCK
-    with contextlib.suppress(FileNotFoundError):
-        return clock_of(path.read_bytes()[:1_000].decode("ascii", "replace"), path)
-    return None
+    data = read_kept(folder / CLOCK)
+    return None if data is None else clock_of(data.decode("ascii", "replace"), folder / CLOCK)

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from weft.model.errors import WeftError
 from weft.yarn.events import EventLog
 from weft.yarn.masters import ForeignMaster
 from weft.yarn.stages import Known, Stage, outline, read_stages, stages_left
@@ -212,7 +213,7 @@ class Graphs:
                 # The odd data of one application harm no other.
                 try:
                     self._history.keep(master.user, master.name, outline(stages))
-                except (OSError, ValueError, ArithmeticError) as error:
+                except (WeftError, ValueError, ArithmeticError) as error:
                     self._log.warning("a run is not kept", name=master.name, reason=str(error))
 
 

@@ -4,12 +4,12 @@ One file each, 0600 in a folder of 0700, written whole and renamed; gone when it
 """
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from weft.model.ids import AppId
+from weft.runtime.kept_file import read_kept, write_kept
 
 _CONTEXT, _LAUNCHES, _PORTS = "context.json", "launch", "ports.json"
 
@@ -85,18 +85,13 @@ class Store:
 def write_private(path: Path, data: dict[str, Any]) -> None:
     """Write a file that only this user reads, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fresh = path.with_suffix(".new")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    with os.fdopen(os.open(fresh, flags, 0o600), "w") as file:
-        json.dump(data, file)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    write_kept(path, json.dumps(data).encode())
 
 
 def _read(path: Path) -> dict[str, Any] | None:
+    data = read_kept(path)
     try:
-        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    except (FileNotFoundError, ValueError):
+        found = None if data is None else json.loads(data)
+    except ValueError:
         return None
-    return found
+    return found if isinstance(found, dict) else None

@@ -9,7 +9,6 @@ import hashlib
 import hmac
 import io
 import json
-import os
 import secrets
 import struct
 import time
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from weft.model.errors import InputError
+from weft.runtime.kept_file import read_kept, write_kept
 from weft.yarn import hadoop_pb2 as pb
 from weft.yarn.sasl import Refused
 
@@ -53,7 +53,7 @@ class TokenKeeper:
     def __init__(self, path: Path | None = None, clock: Callable[[], float] = time.time) -> None:
         self._path = path
         self._clock = clock
-        self._keys: list[_Key] = _load(path) if path is not None and path.exists() else []
+        self._keys: list[_Key] = [] if path is None else _load(path)
         self._fresh()
 
     # -- making ------------------------------------------------------------------------------------
@@ -149,8 +149,11 @@ def _mac(secret: bytes, kind: str, identifier: bytes) -> bytes:
 
 
 def _load(path: Path) -> list[_Key]:
+    kept = read_kept(path)
+    if kept is None:
+        return []
     try:
-        rows = json.loads(path.read_text("utf-8"))
+        rows = json.loads(kept)
         return [_Key(int(n), float(made), bytes.fromhex(secret)) for n, made, secret in rows]
     except (ValueError, TypeError) as error:
         raise InputError(str(path), f"cannot be read as token keys: {error}") from None
@@ -158,12 +161,7 @@ def _load(path: Path) -> list[_Key]:
 
 def _save(path: Path, keys: Iterable[_Key]) -> None:
     rows = [[k.number, k.made_s, k.secret.hex()] for k in keys]
-    fresh = path.with_suffix(".new")
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump(rows, file)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    write_kept(path, json.dumps(rows).encode())
 
 
 # -- credentials files -----------------------------------------------------------------------------
