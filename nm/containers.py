@@ -15,6 +15,7 @@ from weft.model.ids import (
 )
 from weft.model.resources import TOLERANCE, Vector
 from weft.protocol.messages import (
+    BegunTask,
     ContainerEnd,
     ContainerUse,
     Outcome,
@@ -370,6 +371,23 @@ class NodeContainers:
             RunningContainer(number, held.granted, held.tasks_in(number), held.started_s)
             for number, held in self.containers.items()
         )
+
+    def begun(self, since_s: float, *, in_order: bool) -> tuple[BegunTask, ...]:
+        """Return the tasks that run and began at `since_s` or later.
+
+        With `in_order` no container holds a younger task than one that was taken in after it.
+        """
+        found: list[BegunTask] = []
+        for number, held in reversed(self.containers.items()):
+            if held.reusable:
+                for key, work in held.tasks.items():
+                    if work.start_s >= since_s:
+                        found.append(BegunTask(number, *key))
+            elif held.started_s >= since_s:
+                found.extend([BegunTask(number, *key) for key in held.tasks_in(number)])
+            elif in_order:
+                break
+        return tuple(found)
 
     def check(self) -> None:
         """Raise InvariantError where the books contradict the containers."""

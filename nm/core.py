@@ -36,6 +36,7 @@ from weft.protocol.event_unions import NodeTold, UnknownEventError
 from weft.protocol.facts import Remark
 from weft.protocol.messages import (
     MANAGER,
+    BegunTask,
     ContainerEnd,
     ContainerUse,
     ItemAnswer,
@@ -77,6 +78,7 @@ class NodeManager:
         "_acks",
         "_apps_leave_files",
         "_beating",
+        "_begun_told_s",
         "_boot",
         "_cluster_ts",
         "_expiry_s",
@@ -169,6 +171,8 @@ class NodeManager:
         # Whether that timer fired before anything was due.
         self._fired_early = False
         self._reported_use: Vector = ()
+        # Tasks that began before are told.
+        self._begun_told_s = 0.0
         self._handlers: dict[type, Callable[[Any, float, list[Effect]], None]] = {
             StartContainers: self._on_start,
             TimerFired: self._on_timer,
@@ -245,6 +249,7 @@ class NodeManager:
             )
             and self._known_health == self._unhealthy_reason
             and self._timer_interval_s == self._heartbeat_s
+            and not self._begun()
         )
 
     @property
@@ -404,12 +409,23 @@ class NodeManager:
         if self._acks:
             acks, self._acks = tuple(self._acks), []
         unhealthy = self._unhealthy_reason
+        begun: tuple[BegunTask, ...] = ()
+        # Those that last a heartbeat are told: of the others their ends tell.
+        if periodic:
+            begun, self._begun_told_s = self._begun(), now
         beat = NodeHeartbeated(
-            self.node_id, number, acks, ended, tasks_ended, use, container_use, unhealthy
+            self.node_id, number, acks, ended, tasks_ended, use, container_use, unhealthy, begun
         )
         if unhealthy != self._known_health or not settings.lossless:
             self._say_health(number)
         effects.append(Send(MANAGER, beat))
+
+    def _begun(self) -> tuple[BegunTask, ...]:
+        """Return the tasks that run and that no heartbeat told of."""
+        if not self._settings.report_tasks:
+            return ()
+        runner = self._runner
+        return runner.book.begun(self._begun_told_s, in_order=not runner.had_reusable)
 
     def _say_health(self, number: int) -> None:
         """Note that a report tells the host's health; the manager knows once it has answered."""

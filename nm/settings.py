@@ -49,3 +49,5 @@ class NodeSettings:
     lease: bool = True
     # Heartbeats carry the node's measured use when it changed.
     report_use: bool = True
+    # Heartbeats name the tasks that began; a simulation has nobody who looks.
+    report_tasks: bool = False

@@ -1,5 +1,6 @@
 """Containers begin and end here, once each: books, counters, journal, relay."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from rm.state.books import Books
@@ -16,7 +17,7 @@ from weft.model.ids import (
 )
 from weft.protocol.effects import Note
 from weft.protocol.facts import Closed, ClosedRun, Remark
-from weft.protocol.messages import NODE_ENDED, ContainerEnd, Outcome, TaskEnd
+from weft.protocol.messages import NODE_ENDED, BegunTask, ContainerEnd, Outcome, TaskEnd
 from weft.protocol.record import changed
 
 PREEMPTED = "it was taken back for another queue or application"
@@ -99,6 +100,17 @@ def hold(books: Books, run: Holding) -> None:
         node.runs.add(number, run.count, run.end_s, run.demand)
 
 
+def note_tasks(books: Books, node: Node, begun: Iterable[BegunTask]) -> None:
+    """Note what runs in containers of a node, for whoever looks at them before they end."""
+    for number, stage, task, attempt in begun:
+        run = books.holdings.by_id.get(number)
+        if run is None or run.attempt is None or run.node is not node:
+            continue
+        stages = run.attempt.app.job.stages
+        if 0 <= stage < len(stages) and 0 <= task < stages[stage].tasks:
+            books.tasks_in[number] = (stage, task, attempt)
+
+
 def is_done(run: Holding, end: ContainerEnd) -> bool:
     """Return whether an end is the success of a task's container, or of a run and no others."""
     attempt = run.attempt
@@ -129,6 +141,9 @@ def close_done(books: Books, run: Holding, end: ContainerEnd) -> App:
         node.outbox.drop(first, -first)
     else:
         books.holdings.drop_run(run)
+    if books.tasks_in:
+        for number in range(first, first + count):
+            books.tasks_in.pop(number, None)
     if node.runs is not None:
         for number in range(first, first + count):
             node.runs.drop(number)
@@ -216,6 +231,7 @@ def close(books: Books, holding: Holding, end: ContainerEnd) -> None:
         books.matcher.stopped_ends()
     holding.state = CONTAINER.next(holding.state, _HOW.get(end.outcome, _ENDED))
     del books.holdings.by_id[number], node.holdings.by_id[number]
+    books.tasks_in.pop(number, None)
     if node.runs is not None:
         node.runs.drop(number)
     node.outbox.drop(number, -number)
@@ -289,6 +305,8 @@ def relay_task(books: Books, node: Node, done: TaskEnd) -> None:
         done.message,
     )
     holding = books.holdings.get(done.container_id)
+    if books.tasks_in.get(done.container_id) == (done.stage, done.task, done.attempt):
+        del books.tasks_in[done.container_id]
     if holding is not None and holding.node is not node:
         refuse_end(books, node, end)
         return

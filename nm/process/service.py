@@ -182,6 +182,7 @@ class NodeService(Outside):
             register_retry_s=settings.register_retry_s,
             resend_after_s=settings.resend_after_s,
             report_use=settings.report_use,
+            report_tasks=True,
         )
         for number, spec in enumerate(specs):
             parts = NodeParts(

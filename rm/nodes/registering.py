@@ -10,6 +10,7 @@ from rm.containers import (
     count_master,
     hold,
     may_have_run,
+    note_tasks,
     order_stop,
     relay_lost,
 )
@@ -33,6 +34,7 @@ from weft.model.resources import Vector
 from weft.protocol.effects import Send
 from weft.protocol.facts import NodeChanged
 from weft.protocol.messages import (
+    BegunTask,
     ContainerEnd,
     NodeAccepted,
     NodeAnswered,
@@ -235,6 +237,7 @@ def _adopt(books: Books, node: Node, item: RunningContainer) -> None:
     if item.tasks and 0 <= item.tasks[0][0] < len(attempt.app.running):
         holding.stage = item.tasks[0][0]
         attempt.app.running[holding.stage] += 1
+    note_tasks(books, node, [BegunTask(number, *key) for key in item.tasks])
     if number in attempt.app.given_back:
         # Its master did not wait for the node's return.
         del attempt.app.given_back[number]

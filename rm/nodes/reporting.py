@@ -10,6 +10,7 @@ from rm.containers import (
     journal,
     late_success,
     may_have_run,
+    note_tasks,
     refuse_end,
     relay,
     relay_task,
@@ -81,6 +82,7 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
             continue
         for one in _each_of(books, node, end) if end.tasks else (end,):
             _ended(books, node, one)
+    note_tasks(books, node, event.begun)
     for number, _ in event.container_use:
         if number not in held:
             # Nobody else would ever free it.

@@ -308,7 +308,9 @@ def containers(books: Books, app: App, request: ListContainers) -> Page[Containe
             # A run is not taken apart for this.
             holding = books.holdings.peek(row)
             assert holding is not None
-            return _container(app, holding, row, holding.stage, holding.state.name)
+            stage, task, attempt = books.tasks_in.get(row, (holding.stage, -1, 0))
+            running = _container(app, holding, row, stage, holding.state.name)
+            return replace(running, index=task, attempt=attempt)
         return _ended(app, *row)
 
     def key(row: int | tuple[Holding, ContainerEnd, float]) -> str:

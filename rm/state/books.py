@@ -131,6 +131,7 @@ class Books:
         "started_s",
         "steps",
         "submissions",
+        "tasks_in",
         "types",
         "unlike",
         "unsaved_tasks",
@@ -175,6 +176,8 @@ class Books:
         self.with_files: dict[NodeId, None] = {}
         self.node_at: list[Node] = []
         self.holdings = Holdings()
+        # What nodes said runs in a container: stage, task, try; for reports only.
+        self.tasks_in: dict[ContainerId, tuple[int, int, int]] = {}
         # A node ever had containers that this life of the manager did not grant it.
         self.brought_along = False
         # These were held before a restart and not seen since, by node: each with whose it is and

@@ -60,6 +60,8 @@ def _check_containers(books: Books) -> None:
     counted = books.ledger.by_queue.masters[: len(count)]
     if not np.allclose(masters, books.master_usage, atol=1e-6) or (count != counted).any():
         raise InvariantError("the books of what masters hold contradict their containers")
+    if strangers := books.tasks_in.keys() - books.holdings.keys():
+        raise InvariantError(f"tasks run in containers that are not held: {sorted(strangers)}")
     on_nodes = sum(len(node.holdings) for node in books.node_at)
     if on_nodes != len(books.holdings):
         raise InvariantError(f"{on_nodes} containers on nodes, {len(books.holdings)} in all")

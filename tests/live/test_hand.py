@@ -18,6 +18,7 @@ from click.testing import CliRunner
 import weft.results
 from lab.cli import weft as command
 from testkit.forked import weft as run_weft
+from testkit.live import until
 from weft.client.api import Client
 from weft.client.local import KEPT_MB, LocalCluster, LocalSettings
 from weft.model.jobfile import job_from_dict
@@ -124,6 +125,21 @@ def test_logs_are_followed_to_the_end_and_cut_to_their_tail(address: str) -> Non
         (task,) = client.tasks(app)
         assert client.read_log(task).decode() == "".join(f"out {i}\n" for i in range(1, 6))
         assert client.read_log(task, skip=24) == b"out 5\n"
+
+
+def test_tasks_are_told_apart_while_they_run(address: str, tmp_path: Path) -> None:
+    script = f"echo this is $WEFT_TASK; until [ -e {tmp_path}/go ]; do sleep 0.1; done"
+    data = job("several", script)
+    data["stages"][0] |= {"tasks": 2, "demand": {"vcores": 0.25, "memory_mb": 64}}
+    with Client(address) as client:
+        app = client.submit(job_from_dict(data))
+        until(
+            lambda: sorted(one.index for one in client.tasks(app)) == [0, 1], "both have a number"
+        )
+        said = run_weft("logs", "--rm", address, "several", "--task", "1")
+        assert said.stdout.splitlines() == ["==> only[1] attempt 0 stdout <==", "this is 1"]
+        (tmp_path / "go").touch()
+        client.wait([app])
 
 
 def test_an_application_is_found_by_name_number_and_dash(address: str) -> None:

@@ -396,3 +396,26 @@ def test_leaving_stops_everything() -> None:
     assert isinstance(sent(effects)[-1].message, NodeUnregistered)
     assert any(isinstance(effect, Stop) for effect in effects)
     assert node.handle(TimerFired(HEARTBEAT), 2.0) == []
+
+
+def test_a_heartbeat_names_the_tasks_that_began_and_still_run_and_once() -> None:
+    node = build(report_tasks=True)
+    node.handle(TimerFired(HEARTBEAT), 0.5)
+    assert node.silent
+    run = replace(task(2, 9.0), task=4, tasks=(4, 7))
+    short, pool = task(5, 0.2), replace(task(6, 9.0, reusable=True), task=1)
+    start(node, 1.0, run, short, pool)
+    assert not node.silent, "it has something to say"
+    node.handle(TimerFired(TASKS), 1.2)
+    first = task(2).container_id
+    assert set(beat(node, 1.5).begun) == {
+        (first, 0, 4, 0),
+        (first + 1, 0, 7, 0),
+        (pool.container_id, 0, 1, 0),
+    }
+    start(node, 2.0, replace(pool, task=3))
+    assert beat(node, 2.5).begun == ((pool.container_id, 0, 3, 0),)
+    assert beat(node, 3.5).begun == ()
+    unasked = build()
+    start(unasked, 1.0, task(2, 9.0))
+    assert beat(unasked, 1.5).begun == ()

@@ -14,6 +14,7 @@ from weft.model.errors import InputError
 from weft.model.job import Job, Preference, TaskOverride
 from weft.model.queues import QueueSpec
 from weft.model.resources import ResourceType, ResourceTypes, guess_kind
+from weft.protocol.messages import BegunTask, ContainerEnd, Outcome, TaskEnd
 from weft.protocol.requests import (
     ApplicationAccepted,
     Done,
@@ -403,3 +404,37 @@ def test_masters_together_stay_under_their_share() -> None:
     for _ in range(3):
         rig.beat()
     assert len(rig.nodes["n1"].masters) == 2
+
+
+def test_what_runs_in_a_container_is_known_while_it_runs() -> None:
+    rig = Rig()
+    rig.add_node("n1")
+    rig.add_node("n2")
+    master = rig.start(job("j", stage("w", 4)))
+    rig.allocate(master, ask(total=2))
+    rig.beat()
+    rig.allocate(master)
+    first, second = master.containers
+    home = rig.manager.books.holdings[first].node.node_id
+    other = {"n1": "n2", "n2": "n1"}[home]
+
+    def tasks() -> dict[int, tuple[str, int, int]]:
+        told = rig.ask_manager(ListContainers(1)).items
+        return {one.container_id: (one.stage, one.index, one.attempt) for one in told}
+
+    assert tasks()[first] == ("w", -1, 0)
+    wrong = [BegunTask(first, 0, 4, 0), BegunTask(first, 1, 0, 0), BegunTask(first + 9, 0, 0, 0)]
+    rig.tell(rig.nodes[home].heartbeat(begun=tuple(wrong)))
+    rig.tell(rig.nodes[other].heartbeat(begun=(BegunTask(first, 0, 1, 0),)))
+    assert tasks()[first] == ("w", -1, 0), "no such task, and no container of that node"
+    rig.tell(rig.nodes[home].heartbeat(begun=(BegunTask(first, 0, 3, 1),)))
+    assert tasks()[first] == ("w", 3, 1)
+    inside = TaskEnd(first, 0, 3, 1, Outcome.SUCCEEDED, 0, 1.0)
+    rig.tell(rig.nodes[home].heartbeat(tasks_ended=(inside,)))
+    assert tasks()[first] == ("w", -1, 0), "it is idle"
+    rig.tell(rig.nodes[home].heartbeat(begun=(BegunTask(first, 0, 2, 0),)))
+    end = ContainerEnd(first, Outcome.SUCCEEDED, 0, 0, 2, 0, 1.0)
+    rig.tell(rig.nodes[home].heartbeat(end, begun=(BegunTask(first, 0, 2, 0),)))
+    assert tasks()[first] == ("w", 2, 0)
+    assert not rig.manager.books.tasks_in
+    assert second in tasks()

@@ -354,6 +354,7 @@ def test_a_restart_loses_no_start_of_what_runs_nor_what_it_held_until_then() -> 
     again.now = 60.0
     told = again.ask_manager(ListContainers(1)).items
     assert [one.started_s for one in told] == [10.5, 12.0, 10.0]
+    assert [one.index for one in told] == [-1, 0, 1]
     held_s = again.ask_manager(GetApplication(1)).held_s
     tasks_s = (60.0 - 12.0) + (60.0 - 10.0)
     assert tasks_s <= held_s["vcores"] <= tasks_s + 0.1, "its master's holds a thousandth"

@@ -24,7 +24,7 @@ from rm.ledger.asks import AskRows
 from rm.ledger.ledger import AppColumns, NodeColumns, QueueColumns, UserColumns
 from testkit.manager import Rig
 from testkit.terminal import in_terminal
-from weft.client import local, show
+from weft.client import local, logs, show
 from weft.client.commands_local import _settings
 from weft.client.logs import Wanted, print_logs
 from weft.model.errors import InputError, WeftError
@@ -252,6 +252,39 @@ def test_logs_that_nobody_wrote_are_told_in_two_lines(capsys: pytest.CaptureFixt
     assert said.out == ""
     assert len(said.err.splitlines()) == 2
     assert "24 logs cannot be read" in said.err
+
+
+class Talking:
+    """A cluster on which two tasks write, and of one the node has not told which it is."""
+
+    cluster_ts = 1_700_000_000
+    left = 1
+
+    def containers(self, app: int) -> tuple[ContainerReport, ...]:
+        return tuple(
+            ContainerReport(number, "n1", "work", index, 0, "ACQUIRED", 1.0, 0.0)
+            for number, index in ((1, 3), (2, 5), (3, -1))
+        )
+
+    def read_on(self, report: ContainerReport, stream: str, skip: int) -> tuple[bytes, int]:
+        return f"tick {skip}\n".encode(), skip + 1
+
+    def application(self, app: int) -> SimpleNamespace:
+        self.left -= 1
+        return SimpleNamespace(state="RUNNING" if self.left else "FINISHED")
+
+
+def test_a_line_that_is_followed_stands_below_the_name_of_its_task(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setattr(logs, "POLL_S", 0.0)
+    logs.follow_logs(Talking(), 1, Wanted("", None, ("stdout",)))  # type: ignore[arg-type]
+    said = capfdbinary.readouterr().out.decode().splitlines()
+    titles = [line for line in said if line.startswith("==>")]
+    assert titles[0].startswith("==> work[running in container_")
+    assert titles[1:3] == ["==> work[3] attempt 0 stdout <==", "==> work[5] attempt 0 stdout <=="]
+    assert len(set(titles)) == 3
+    assert said[1::2] == ["tick 0"] * 3 + ["tick 1"] * 3, "each line below its task's own"
 
 
 class OneStage:

@@ -173,3 +173,11 @@ def test_a_watcher_that_dies_is_said_and_started_again(monkeypatch: pytest.Monke
         assert [line["event"] for line in said] == ["watching failed and is started again"]
 
     asyncio.run(main())
+
+
+def test_a_task_that_runs_is_named_as_soon_as_the_manager_knows_it() -> None:
+    known = History()
+    known.learn_batch(1, [submitted(APP, 0.5), placed(1, 1.0)])
+    runs = ContainerReport(number(1), "n1", "s", 4, 2, "ACQUIRED", 1.0, 0.0)
+    (span,) = known.spans(APP, [runs], ["s"])
+    assert (span.task, span.attempt, span.end_s) == (4, 2, 0.0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from weft.client.api import ENDED, Client
 from weft.model.errors import InputError, WeftError
-from weft.model.ids import AppId, ContainerId
+from weft.model.ids import AppId, ContainerId, format_container
 from weft.protocol.messages import EMULATED
 from weft.protocol.requests import ContainerReport
 
@@ -43,15 +43,16 @@ def print_logs(client: Client, app: AppId, wanted: Wanted) -> None:
     wrote = False
     for report in found:
         for stream in wanted.streams:
+            title = _title(client, report, stream)
             try:
                 data = client.read_log(report, stream)
             except InputError as error:
-                unwritten.append(f"{_title(report, stream)} {error.problem}")
+                unwritten.append(f"{title} {error.problem}")
                 continue
             wrote = True
             data = last_lines(data, wanted.tail)
             if data:
-                out.write(f"{_title(report, stream)}\n".encode() + data)
+                out.write(f"{title}\n".encode() + data)
                 if not data.endswith(b"\n"):
                     out.write(b"\n")
     out.flush()
@@ -90,7 +91,7 @@ def follow_logs(client: Client, app: AppId, wanted: Wanted) -> None:
                     data = last_lines(data, wanted.tail)
                 if not data:
                     continue
-                title = _title(report, stream)
+                title = _title(client, report, stream)
                 if title != shown:
                     out.write(f"{title}\n".encode())
                     shown = title
@@ -123,8 +124,12 @@ def _unknown(client: Client, app: AppId, wanted: Wanted) -> str:
         tasks = f"tasks 0 to {most - 1}" if most > 1 else "task 0"
         return f"no task {wanted.task}: {of} has {tasks}"
     where = f"stage {wanted.stage!r}" if wanted.stage else "any stage"
-    task = "" if wanted.task is None else f" task {wanted.task} of"
-    return f"no container of{task} {where} is known for this application"
+    if wanted.task is None:
+        return f"no container of {where} is known for this application"
+    return (
+        f"no container of task {wanted.task} of {where} is known for this application: it has not "
+        "begun, or less than a heartbeat ago"
+    )
 
 
 def _found(client: Client, app: AppId, wanted: Wanted) -> list[ContainerReport]:
@@ -132,6 +137,9 @@ def _found(client: Client, app: AppId, wanted: Wanted) -> list[ContainerReport]:
     return sorted(found, key=lambda r: (r.started_s, r.stage, r.index, r.attempt))
 
 
-def _title(report: ContainerReport, stream: str) -> str:
-    task = report.index if report.index >= 0 else "running"
-    return f"==> {report.stage}[{task}] attempt {report.attempt} {stream} <=="
+def _title(client: Client, report: ContainerReport, stream: str) -> str:
+    """Return the line above a log; what runs is named by its container until its node told."""
+    if report.index >= 0:
+        return f"==> {report.stage}[{report.index}] attempt {report.attempt} {stream} <=="
+    name = format_container(client.cluster_ts, report.container_id)
+    return f"==> {report.stage}[running in {name}] {stream} <=="

@@ -535,7 +535,7 @@ def show_containers(reports: Sequence[ContainerReport], began_s: float, now_s: f
             (
                 r.stage or "(master)",
                 r.index if r.index >= 0 else "-",
-                r.attempt,
+                r.attempt if r.index >= 0 else "-",
                 r.state,
                 r.node_id,
                 duration(r.started_s - began_s),

@@ -308,6 +308,15 @@ class ContainerUse(NamedTuple):
     use: Vector
 
 
+class BegunTask(NamedTuple):
+    """A task that began in a container and runs: so its manager can name it before it ends."""
+
+    container_id: ContainerId
+    stage: int
+    task: int
+    attempt: int
+
+
 @record
 class RunningContainer:
     """A container that a node manager carries into its registration.
@@ -522,7 +531,8 @@ class NodeHeartbeated:
 
     `tasks_ended` are tasks that ended inside reusable containers. `use` is the measured use of the
     node, empty if unchanged. `unhealthy` says why the node is not fit for new work, empty if it is
-    fit.
+    fit. `begun` are tasks that began since the heartbeat before and still run; it is not said
+    again, as nothing is decided by it.
     """
 
     node_id: NodeId
@@ -533,6 +543,7 @@ class NodeHeartbeated:
     use: Vector = ()
     container_use: tuple[ContainerUse, ...] = ()
     unhealthy: str = ""
+    begun: tuple[BegunTask, ...] = ()
 
 
 @record

@@ -27,8 +27,8 @@ _ROUNDING_S = 1e-3
 class Span:
     """A container from its grant to its end; times in s on the cluster's clock.
 
-    `stage` is the position in the job (-1: the master), `end_s` is 0 while it runs, `task` is known
-    at the end, and `run_s` is that of the task itself (0: unknown).
+    `stage` is the position in the job (-1: the master), `end_s` is 0 while it runs, `task` is -1
+    until its node tells what it runs, and `run_s` is that of the task itself (0: unknown).
     """
 
     container: ContainerId
@@ -240,6 +240,8 @@ class History:
                 found[report.container_id] = span
             if span.end_s == 0 and report.finished_s:
                 _end(span, report)
+            elif span.end_s == 0:
+                span.task, span.attempt = report.index, report.attempt
         return sorted(found.values(), key=lambda s: (s.start_s, s.container))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from weft.protocol.messages import (
+    BegunTask,
     FromNode,
     NodeAccepted,
     NodeAnswered,
@@ -183,6 +184,11 @@ def _fill_heartbeat(to: pb.NodeHeartbeat, message: NodeHeartbeated) -> None:
         to.container_use.extend(encode_uses(message.container_use))
     if message.unhealthy:
         to.unhealthy = message.unhealthy
+    if message.begun:
+        to.begun.extend(
+            pb.BegunTask(container_id=container, stage=stage, task=task, attempt=attempt)
+            for container, stage, task, attempt in message.begun
+        )
 
 
 def _decode_heartbeat(item: pb.NodeHeartbeat) -> NodeHeartbeated:
@@ -195,6 +201,9 @@ def _decode_heartbeat(item: pb.NodeHeartbeat) -> NodeHeartbeated:
         tuple(item.use),
         decode_uses(item.container_use),
         item.unhealthy,
+        tuple(
+            [BegunTask(one.container_id, one.stage, one.task, one.attempt) for one in item.begun]
+        ),
     )
 
 

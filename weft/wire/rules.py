@@ -310,6 +310,12 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "tasks": TASKS,
     },
     messages.ContainerUse: {"container_id": CONTAINER, "use": USE},
+    messages.BegunTask: {
+        "container_id": CONTAINER,
+        "stage": STAGE,
+        "task": STAGE,
+        "attempt": TRY,
+    },
     messages.RunningContainer: {
         "container_id": CONTAINER,
         "demand": DEMAND,
@@ -416,6 +422,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
         "use": USE,
         "container_use": _list(messages.ContainerUse),
         "unhealthy": TEXT,
+        "begun": _list(messages.BegunTask),
     },
     messages.NodeUnregistered: {"node_id": NAMED},
     messages.NodeAccepted: {

@@ -385,6 +385,7 @@ class NodeHeartbeat(_message.Message):
     USE_FIELD_NUMBER: _builtins.int
     CONTAINER_USE_FIELD_NUMBER: _builtins.int
     UNHEALTHY_FIELD_NUMBER: _builtins.int
+    BEGUN_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     request_id: _builtins.int
     unhealthy: _builtins.str
@@ -405,6 +406,10 @@ class NodeHeartbeat(_message.Message):
 
     @_builtins.property
     def container_use(self) -> _containers.RepeatedCompositeFieldContainer[_words_pb2.ContainerUse]: ...
+    @_builtins.property
+    def begun(self) -> _containers.RepeatedCompositeFieldContainer[Global___BegunTask]:
+        """tasks that began since the heartbeat before and still run"""
+
     def __init__(
         self,
         *,
@@ -416,14 +421,43 @@ class NodeHeartbeat(_message.Message):
         use: _abc.Iterable[_builtins.float] | None = ...,
         container_use: _abc.Iterable[_words_pb2.ContainerUse] | None = ...,
         unhealthy: _builtins.str = ...,
+        begun: _abc.Iterable[Global___BegunTask] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "container_use", b"container_use", "ended", b"ended", "node_id", b"node_id", "request_id", b"request_id", "tasks_ended", b"tasks_ended", "unhealthy", b"unhealthy", "use", b"use"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "begun", b"begun", "container_use", b"container_use", "ended", b"ended", "node_id", b"node_id", "request_id", b"request_id", "tasks_ended", b"tasks_ended", "unhealthy", b"unhealthy", "use", b"use"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NodeHeartbeat: _TypeAlias = NodeHeartbeat  # noqa: Y015
+
+@_typing.final
+class BegunTask(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTAINER_ID_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    container_id: _builtins.int
+    stage: _builtins.int
+    task: _builtins.int
+    attempt: _builtins.int
+    def __init__(
+        self,
+        *,
+        container_id: _builtins.int = ...,
+        stage: _builtins.int = ...,
+        task: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "container_id", b"container_id", "stage", b"stage", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BegunTask: _TypeAlias = BegunTask  # noqa: Y015
 
 @_typing.final
 class UnregisterNode(_message.Message):
