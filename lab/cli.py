@@ -209,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Interrupted as error:
         _fail(str(error), 130)
     except (WeftError, PolicyError) as error:
-        _fail(str(error), 1)
+        _fail(_with_end(str(error)), 1)
     except click.UsageError as error:
         _fail(_usage(error, sys.argv[1:] if arguments is None else arguments), 2)
     except click.ClickException as error:
@@ -226,6 +226,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         _fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _with_end(text: str) -> str:
+    """Add how a cluster that was detached has ended, where nobody answers at its address."""
+    if "Resource Manager at" not in text:
+        return text
+    from weft.client.detached import told_of_end
+
+    ended = told_of_end(text)
+    return f"{text}; {ended}" if ended else text
 
 
 def _is_plain(environment: Mapping[str, str]) -> bool:

@@ -257,7 +257,7 @@ def test_a_matcher_that_leaves_the_process_is_named_live(tmp_path, monkeypatch):
     (tmp_path / "leaves.py").write_text(LEAVES)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     settings = LocalSettings(cluster=CLUSTER, matcher="leaves:Late", time_scale=20.0)
-    named = r"^rm ended with 1: .*matcher 'leaves:Late': SystemExit: 0 \("
+    named = r"^rm ended with exit code 1: .*matcher 'leaves:Late': SystemExit: 0 \("
     with pytest.raises(WeftError, match=named), LocalCluster(settings) as cluster:
         _until_nobody_answers(cluster, tmp_path / "leave")
 

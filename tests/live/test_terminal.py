@@ -1,7 +1,9 @@
 """What a person sees in a terminal: bars, colours, widths, Ctrl-C, a cluster that is left on."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from testkit.live import until
 from testkit.terminal import in_terminal
 
 CLUSTER = "2x4vcores,8192memory_mb"
@@ -95,6 +98,44 @@ def test_a_cluster_that_is_left_on_serves_until_it_is_taken_down(folder: Path) -
     again = weft(folder, "down", "--rm", address)
     assert again.returncode == 2
     assert address in again.stderr
+
+
+def test_a_detached_cluster_that_died_is_named_by_who_finds_nobody(folder: Path) -> None:
+    up = ("up", "--detach", "--any-ports", "--no-web", "--nodes", "1", "--dir", "kept")
+    started = weft(folder, *up)
+    assert started.returncode == 0, started.stderr
+    [address] = re.findall(r"weft down --rm (\S+)", started.stdout)
+    told = json.loads((folder / "kept/nm0.ready").read_text())
+    os.kill(told["pid"], signal.SIGKILL)
+    log = folder / "kept/up.log"
+    how = f"nm0 was ended by SIGKILL, and told no error (its log: {folder}/kept/nm0.log)"
+    until(lambda: f"weft: {how}" in log.read_text(), "`weft up` says what happened")
+
+    def unanswered() -> str:
+        return weft(folder, "apps", "--rm", address, "--connect-timeout", "0.1").stderr
+
+    until(lambda: how in unanswered(), "commands name it")
+    assert unanswered().strip().endswith(f"(see {log})")
+    ended = weft(folder, "down", "--rm", address)
+    assert ended.returncode == 0
+    assert ended.stderr == f"it had ended before: {how}; its state and logs are in {folder}/kept\n"
+    assert weft(folder, "down", "--rm", address).returncode == 2
+
+
+def test_a_manager_whose_state_is_kept_is_started_again(folder: Path) -> None:
+    up = ("up", "--detach", "--any-ports", "--no-web", "--nodes", "1", "--dir", "kept")
+    started = weft(folder, *up)
+    [address] = re.findall(r"weft down --rm (\S+)", started.stdout)
+    try:
+        told = json.loads((folder / "kept/rm.ready").read_text())
+        os.kill(told["pid"], signal.SIGKILL)
+        log = folder / "kept/up.log"
+        until(lambda: "rm was ended by SIGKILL: started again" in log.read_text(), "it is mended")
+        done = weft(folder, "submit", "jobs.json", "--wait", "--rm", address)
+        assert done.returncode == 0, done.stderr
+    finally:
+        ended = weft(folder, "down", "--rm", address)
+    assert ended.stderr == f"ended; its state and logs are in {folder}/kept\n"
 
 
 def test_a_cluster_that_cannot_start_says_why(folder: Path) -> None:

@@ -286,7 +286,8 @@ def up(
     settings = _settings(options, fixed_ports=not any_ports, state=folder is not None)
     click.echo("starting a cluster on this machine ...", err=True)
     if detach:
-        click.echo(start_detached([word for word in sys.argv[2:] if word != "--detach"]))
+        words = [word for word in sys.argv[2:] if word != "--detach"]
+        click.echo(start_detached(words, folder))
         return
     with LocalCluster(settings, folder, _say) as cluster:
         click.echo(_endpoints(cluster))
@@ -419,8 +420,7 @@ def _wait_for_end(cluster: LocalCluster) -> None:
 @address_option
 def down(address: str) -> None:
     """End the cluster that `weft up --detach` started."""
-    if gone := stop_detached(address):
-        click.echo(f"ended; its folder {gone} is removed (weft up --dir DIR keeps one)", err=True)
+    click.echo(stop_detached(address), err=True)
 
 
 commands: list[click.Command] = [demo, up, down]

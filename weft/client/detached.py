@@ -15,6 +15,8 @@ from weft.client.api import DEFAULT_ADDRESS
 from weft.model.errors import InputError, WeftError
 
 READY_VARIABLE = "WEFT_UP_READY"
+# The name of what `weft up --detach` itself says, in the folder that is kept.
+LOG = "up.log"
 STOP_PATIENCE_S = 30.0
 POLL_S = 0.1
 
@@ -28,15 +30,22 @@ def say_ready(address: str, endpoints: str, goes: str) -> None:
         _write(Path(path), {"address": address, "endpoints": endpoints, "goes": goes})
 
 
-def start_detached(arguments: list[str]) -> str:
+def start_detached(arguments: list[str], folder: Path | None) -> str:
     """Start `weft up` with these arguments in a session of its own; returns its endpoints.
 
-    Returns when the cluster serves. Raises WeftError with the last words of one that ended before.
+    What it says goes into `up.log` of the folder that is kept, if one is. Returns when the cluster
+    serves. Raises WeftError with the last words of one that ended before.
     """
     home = _home()
     handle, name = tempfile.mkstemp(dir=home, prefix="up-", suffix=".log")
     log, ready = Path(name), Path(name).with_suffix(".ready")
-    with open(handle, "wb") as errors:
+    if folder is not None:
+        os.close(handle)
+        log.unlink()
+        folder.mkdir(parents=True, exist_ok=True)
+        log = folder.absolute() / LOG
+        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    with open(handle, "ab") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "weft", "up", *arguments],
             stdin=subprocess.DEVNULL,
@@ -48,9 +57,9 @@ def start_detached(arguments: list[str]) -> str:
     try:
         while not ready.exists():
             if process.poll() is not None:
-                last = log.read_text("utf-8", "replace").strip().splitlines()[-1:]
-                log.unlink()
-                why = "".join(last).removeprefix("weft: ")
+                why = _last_words(log)
+                if folder is None:
+                    log.unlink()
                 raise WeftError(f"the cluster did not start: {why}")
             time.sleep(POLL_S)
     except KeyboardInterrupt:
@@ -59,6 +68,7 @@ def start_detached(arguments: list[str]) -> str:
     known = json.loads(ready.read_text("utf-8"))
     ready.unlink()
     record = known | {"pid": process.pid, "created_s": _created_s(process.pid), "log": str(log)}
+    record["folder"] = "" if folder is None else str(folder.absolute())
     _write(_record(known["address"]), record)
     default = "" if known["address"] == DEFAULT_ADDRESS else f" --rm {known['address']}"
     return f"{known['endpoints']}\nend it with: weft down{default}"
@@ -67,21 +77,65 @@ def start_detached(arguments: list[str]) -> str:
 def stop_detached(address: str) -> str:
     """End the cluster that `weft up --detach` started at an address, and wait until it has ended.
 
-    Return the folder that went with it, or nothing. Raises InputError where none was, and WeftError
-    where it does not end.
+    Return what became of it. Raises InputError where none was, and WeftError where it does not end.
     """
     path = _record(address)
+    record = _read(path)
+    if record is None:
+        raise InputError("--rm", f"no `weft up --detach` of yours serves at {address}")
+    pid, log = int(record["pid"]), Path(record["log"])
+    kept, gone = str(record.get("folder", "")), str(record.get("goes", ""))
+    if said := _died(record):
+        said = f"it had ended before: {said}"
+    else:
+        os.kill(pid, signal.SIGTERM)
+        _await_end(pid, record["created_s"])
+        said = "ended"
+    if kept:
+        said += f"; its state and logs are in {kept}"
+    else:
+        log.unlink(missing_ok=True)
+    if gone:
+        said += f"; its folder {gone} is removed (weft up --dir DIR keeps one)"
+    path.unlink(missing_ok=True)
+    return said
+
+
+def told_of_end(text: str) -> str:
+    """Return how a cluster ended that was detached, and whose address an error names; or nothing.
+
+    Who is not answered is told why, as nobody saw what `weft up` said then.
+    """
+    with contextlib.suppress(WeftError, OSError):
+        for path in _home().glob("up-*.json"):
+            record = _read(path)
+            if record is not None and record["address"] in text and (said := _died(record)):
+                return f"what `weft up --detach` started has ended: {said} (see {record['log']})"
+    return ""
+
+
+def _died(record: dict[str, Any]) -> str:
+    """Return the last words of a cluster that has ended by itself; empty: it runs."""
+    if _created_s(int(record["pid"])) == record["created_s"]:
+        return ""
+    return _last_words(Path(record["log"])) or "nobody knows how"
+
+
+def _last_words(log: Path) -> str:
+    try:
+        lines = log.read_text("utf-8", "replace").strip().splitlines()
+    except OSError:
+        return ""
+    return "".join(lines[-1:]).removeprefix("weft: ")
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Return the record of a detached cluster; None where there is none."""
     try:
         record: dict[str, Any] = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
-        raise InputError("--rm", f"no `weft up --detach` of yours serves at {address}") from None
-    pid = int(record["pid"])
-    if _created_s(pid) == record["created_s"]:
-        os.kill(pid, signal.SIGTERM)
-        _await_end(pid, record["created_s"])
-    for name in (path, Path(record["log"])):
-        name.unlink(missing_ok=True)
-    return str(record.get("goes", ""))
+        return None
+    return record
 
 
 def _await_end(pid: int, created_s: float) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -32,7 +34,13 @@ START_S = 180.0
 # A store that is named may be starting, too, and its members have to elect one of them.
 STORE_START_S, STORE_POLL_S = 30.0, 0.2
 STOP_S = 10.0
-# What may end alone (pages, one of several managers) is started again so often.
+# A process that ends in an error says so within its last lines, in one of these forms.
+LAST_LINES = 20
+_ERROR = re.compile(
+    r"\[(error|critical) *\]|\"level\": \"(error|critical)\"|^error: |^Fatal Python error|"
+    r"^[\w.]+(Error|Exception|Exit)\b"
+)
+# What may end alone (`LocalCluster.mend`) is started again so often.
 RESTARTS_MAX = 20
 DEFAULT_NODE = "16vcores,65536memory_mb,800disk_mbps,1000network_mbps"
 # A real host keeps this much of its memory for itself.
@@ -253,31 +261,25 @@ class LocalCluster:
         """Restart what may end alone, and return what was done.
 
         That is the pages, which are but a client, one of several Resource Managers, as another one
-        leads then, a member that has its state in a file, and the members' router.
+        leads then, one that has its state in a file, as nodes and masters go on meanwhile, and the
+        members' router.
         """
-        members = self.settings.members > 1
-        kept = members and self.settings.state
-        mendable = self.managers if self.settings.managers > 1 or kept else []
-        for name in [*mendable, "router"] if members else mendable:
-            if (code := self.processes[name].poll()) is not None and self._restarts < RESTARTS_MAX:
-                self._restarts += 1
-                if name == "router":
-                    self.start_router()
-                else:
-                    self.start_manager(name)
-                return f"{name} ended with {code}: started again ({self.output(name)})"
-        etcd = self.processes.get("etcd")
-        if etcd is not None and (code := etcd.poll()) is not None and self._restarts < RESTARTS_MAX:
+        kept = self.settings.managers > 1 or self.settings.state
+        starts: dict[str, Callable[[], None]] = {
+            **{name: partial(self.start_manager, name) for name in (self.managers if kept else ())},
+            "router": self.start_router,
+            "etcd": self._run_etcd,
+            "web": self.start_web,
+        }
+        for name, start in starts.items():
+            process = self.processes.get(name)
+            if process is None or process.poll() is None or self._restarts >= RESTARTS_MAX:
+                continue
             self._restarts += 1
-            self._run_etcd()
-            return f"etcd ended with {code}: started again ({self.output('etcd')})"
-        process = self.processes.get("web")
-        if process is None or process.poll() is None or self._restarts >= RESTARTS_MAX:
-            return ""
-        self._restarts += 1
-        said = f"web ended with {process.returncode}: started again ({self.output('web')})"
-        self.start_web()
-        return said
+            said = f"{self._how_it_ended(name)}: started again ({self.output(name)})"
+            start()
+            return said
+        return ""
 
     def start_hadoop(self) -> None:
         """Start (or, after a kill, restart) the gateway of YARN's wire, and write its folder."""
@@ -373,11 +375,36 @@ class LocalCluster:
                 process.wait()
 
     def failed(self) -> str:
-        """Return the name and last words of a process that ended by itself; empty: all run."""
+        """Return how a process ended that did so by itself, and its last error; empty: all run."""
         for name, process in self.processes.items():
-            if process.poll() is not None:
-                return f"{name} ended with {process.returncode}: {self._last_words(name)}"
+            if process.poll() is None:
+                continue
+            how, error = self._how_it_ended(name), self._last_error(name)
+            if self.temporary:
+                where = "its log goes with the cluster: --dir keeps one"
+            else:
+                where = f"its log: {self.output(name).absolute()}"
+            return f"{how}{f': {error}' if error else ', and told no error'} ({where})"
         return ""
+
+    def _how_it_ended(self, name: str) -> str:
+        """Return the name of a process that ended, and the signal or the exit code."""
+        code = self.processes[name].returncode
+        if code >= 0:
+            return f"{name} ended with exit code {code}"
+        with contextlib.suppress(ValueError):
+            return f"{name} was ended by {signal.Signals(-code).name}"
+        return f"{name} was ended by signal {-code}"
+
+    def _last_error(self, name: str) -> str:
+        """Return the error among the last lines of a process; empty: it told none."""
+        code = self.processes[name].returncode
+        lines = self.output(name).read_text(errors="replace").strip().splitlines()
+        errors = [line for line in lines[-LAST_LINES:] if _ERROR.search(line)]
+        if errors:
+            return errors[-1].removeprefix("error: ")
+        # Who ended by itself said why, in whatever form.
+        return self._said_last(name) if code > 0 else ""
 
     def output(self, name: str) -> Path:
         """Return the file with a process's output."""
@@ -606,8 +633,8 @@ class LocalCluster:
             if (code := self.processes[name].poll()) is not None:
                 if code == 2:
                     # The input is bad, and its last words name the place.
-                    raise InputError("", self._last_words(name))
-                raise WeftError(f"{name} did not start: {self._last_words(name)}")
+                    raise InputError("", self._said_last(name))
+                raise WeftError(f"{name} did not start: {self._said_last(name)}")
             if time.monotonic() > deadline:
                 raise WeftError(f"{name} did not start within {START_S:.0f} s")
             self._tell_compiling(name)
@@ -638,7 +665,7 @@ class LocalCluster:
                 if node.health_report:
                     self._tell(f"{node.node_id} gets no work: {node.health_report}")
 
-    def _last_words(self, name: str) -> str:
+    def _said_last(self, name: str) -> str:
         lines = self.output(name).read_text(errors="replace").strip().splitlines()
         if not lines:
             # It may have no room to write a word.
