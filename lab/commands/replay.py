@@ -8,6 +8,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import click
@@ -396,23 +397,28 @@ def _changed(
 
 
 def show_times(rows: list[Jct], as_json: bool) -> None:
-    """Print a row a job, and the means over the jobs that ended every time."""
-    whole = [row for row in rows if min(row.recorded_s, row.same_s, row.changed_s) >= 0]
-    if not whole:
-        why = next((f"{row.name}: {row.why}" for row in rows if row.why), "there is none")
+    """Print a row a job, and the means over the jobs that end in both simulations.
+
+    Of a cluster that still runs they may not have ended as they ran: what that took is told of the
+    others.
+    """
+    both = [row for row in rows if min(row.same_s, row.changed_s) >= 0]
+    if not both:
+        why = next((f"{_named(row)}: {row.why}" for row in rows if row.why), "there is none")
         raise WeftError(f"no job ended every time, so there is nothing to compare ({safe(why)})")
-    means = {
-        name: sum(getattr(row, name) for row in whole) / len(whole)
-        for name in ("recorded_s", "same_s", "changed_s")
-    }
+    ended = [row for row in both if row.recorded_s >= 0]
+    same_s, changed_s = fmean(row.same_s for row in both), fmean(row.changed_s for row in both)
+    ran_s = fmean(row.recorded_s for row in ended) if ended else None
     if as_json:
-        show.echo_json({"jobs": rows, "mean": means, "jobs_in_mean": len(whole)})
+        means = {"recorded_s": ran_s, "same_s": same_s, "changed_s": changed_s}
+        counts = {"jobs_in_mean": len(both), "jobs_ended": len(ended)}
+        show.echo_json({"jobs": rows, "mean": means, **counts})
         return
     table(
         ("job", "as it ran s", "simulated s", "what if s", "change %"),
         [
             (
-                row.name,
+                _named(row),
                 *(_or_dash(s) for s in (row.recorded_s, row.same_s, row.changed_s)),
                 "-" if min(row.same_s, row.changed_s) < 0 else _percent(row.same_s, row.changed_s),
             )
@@ -420,14 +426,28 @@ def show_times(rows: list[Jct], as_json: bool) -> None:
         ],
         title=f"completion times of {len(rows)} jobs",
     )
+    reasons: dict[tuple[str, bool], list[str]] = {}
     for row in rows:
         if row.why:
-            click.echo(f"{safe(row.name)}, not in the mean: {safe(row.why)}")
+            reasons.setdefault((row.why, row in both), []).append(_named(row))
+    for (why, simulated), names in reasons.items():
+        left_out = "simulated all the same" if simulated else "not in the mean"
+        click.echo(f"{safe(', '.join(names))}, {left_out}: {safe(why)}")
+    if ran_s is not None:
+        theirs_s = fmean(row.same_s for row in ended)
+        click.echo(
+            f"mean of {len(ended)} that ended: ran {ran_s:.2f} s, simulated {theirs_s:.2f} s "
+            f"({_percent(ran_s, theirs_s):+.1f} %)"
+        )
     click.echo(
-        f"mean of {len(whole)}: ran {means['recorded_s']:.2f} s, simulated {means['same_s']:.2f} s "
-        f"({_percent(means['recorded_s'], means['same_s']):+.1f} %), what if "
-        f"{means['changed_s']:.2f} s ({_percent(means['same_s'], means['changed_s']):+.1f} %)"
+        f"mean of {len(both)}: simulated {same_s:.2f} s, what if {changed_s:.2f} s "
+        f"({_percent(same_s, changed_s):+.1f} %)"
     )
+
+
+def _named(row: Jct) -> str:
+    """Return a job with its application's number: many may have one name."""
+    return f"{row.app:04d} {row.name}"
 
 
 def _or_dash(time_s: float) -> object:

@@ -52,7 +52,25 @@ def test_jobs_without_a_completion_time_say_why(capsys: pytest.CaptureFixture[st
     show_times(rows, as_json=False)
     told = capsys.readouterr().out
     assert "-1.0" not in told
-    assert "gone, not in the mean: it was KILLED" in told
+    assert "0002 gone, simulated all the same: it was KILLED" in told
+    assert "0003 new, not in the mean: simulated, it was REFUSED: " in told
+
+
+def test_jobs_of_a_cluster_that_still_runs_are_compared_as_simulated(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    why = "it had not ended when the tape did"
+    rows = [whatif.Jct(app, "m", -1.0, 30.0, 24.0, why) for app in (1, 2, 3)]
+    show_times(rows, as_json=False)
+    told = capsys.readouterr().out
+    assert f"0001 m, 0002 m, 0003 m, simulated all the same: {why}\n" in told
+    assert told.count(why) == 1
+    assert "mean of 3: simulated 30.00 s, what if 24.00 s (-20.0 %)\n" in told
+    assert "ran" not in told.splitlines()[-2]
+    show_times([*rows, whatif.Jct(4, "m", 33.0, 30.0, 24.0)], as_json=False)
+    told = capsys.readouterr().out
+    assert "mean of 1 that ended: ran 33.00 s, simulated 30.00 s (-9.1 %)\n" in told
+    assert "mean of 4: " in told
 
 
 def test_a_time_before_a_manager_is_refused_with_when_one_began() -> None:
