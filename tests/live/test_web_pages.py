@@ -692,3 +692,24 @@ def test_a_time_of_day_stands_beside_how_long_ago(browser: Any) -> None:
     assert f"{at:%H:%M:%S}" in page.locator("tbody tr time").first.inner_text()
     page.close()
     served.close()
+
+
+def test_a_clock_that_runs_faster_is_told_on_the_page_and_leaves_ago_to_the_reader(
+    browser: Any,
+) -> None:
+    """Durations are by the cluster's clock, dates and "ago" by the reader's."""
+    began = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    settings = WebSettings(port=0, plan_limit_s=0, epoch_s=began.timestamp(), time_scale=10.0)
+    fake = FakeClient(nodes=4, apps=8)
+    served = Pages(lambda: make_app(settings, fake))  # type: ignore[arg-type]
+    page = browser.new_page(timezone_id="UTC")
+    page.set_default_timeout(PATIENCE_MS)
+    report = max(fake._apps.values(), key=lambda one: one.app_id)
+    for path in ("/cluster/apps", f"/cluster/app/application_{CLUSTER_TS}_0008"):
+        open_page(page, served, path)  # type: ignore[arg-type]
+        assert page.locator("#pace").inner_text() == "Clock × 10"
+        shown = page.locator("main time").first.inner_text()
+        minutes, seconds = divmod((NOW_S - report.submitted_s) / 10.0, 60)
+        assert shown.startswith(f"{minutes:.0f} min {int(seconds)} s ago"), (path, shown)
+    page.close()
+    served.close()

@@ -229,6 +229,16 @@ def test_a_time_of_day_goes_by_the_pace_of_the_clusters_clock() -> None:
     assert len(show.time_of_day(0.0, 2 * 86_400.0, 1.0)) == len("2026-11-27 02:07:48")
 
 
+def test_a_clock_that_runs_faster_is_told_where_durations_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for scale in (0.0, 1.0):
+        show.say_pace(scale)
+    assert capsys.readouterr().out == ""
+    show.say_pace(10.0)
+    assert capsys.readouterr().out.startswith("clock x 10: durations are by the cluster's clock")
+
+
 class Unwritten:
     """A cluster whose tasks are emulated."""
 

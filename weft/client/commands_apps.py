@@ -181,6 +181,7 @@ def submit(
             show.echo_json([show.app_data(r) for r in reports])
         else:
             show.show_apps(reports, client.metrics().now_s)
+            show.say_pace(client.manager().time_scale)
         failed = [r for r in reports if r.final_status != "SUCCEEDED"]
         if failed and not as_json:
             say_why(client, failed)
@@ -310,6 +311,7 @@ def apps(
             show.echo_json([show.app_data(r) for r in chosen])
         else:
             show.show_apps(chosen, now_s)
+            show.say_pace(client.manager().time_scale)
 
 
 @click.command()

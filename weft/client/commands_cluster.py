@@ -220,6 +220,7 @@ def top(every: float, once: bool, sort: str, address: str, as_json: bool) -> Non
                 show.show_metrics(metrics)
                 click.echo()
                 show.show_apps(show.sort_apps(running, sort, metrics.now_s), metrics.now_s)
+                show.say_pace(client.manager().time_scale)
             if once:
                 return
             time.sleep(every)

@@ -205,6 +205,15 @@ def time_of_day(at_s: float, now_s: float, scale: float) -> str:
     return f"{at:%H:%M:%S}" if today else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
+def say_pace(scale: float) -> None:
+    """Say by which clock durations are, where the cluster's has a pace of its own."""
+    if scale not in (0.0, 1.0):
+        say(
+            f"clock x {scale:g}: durations are by the cluster's clock, times of day by yours",
+            dim=True,
+        )
+
+
 def show_app(report: ApplicationReport, now_s: float, scale: float = 0.0) -> None:
     """Print one application with its stages; `scale`: of the cluster's clock, 0: not known."""
     show_apps([report], now_s)
@@ -212,6 +221,7 @@ def show_app(report: ApplicationReport, now_s: float, scale: float = 0.0) -> Non
         ended = report.finished_s
         until = f", ended {time_of_day(ended, now_s, scale)}" if ended else ""
         say(f"submitted {time_of_day(report.submitted_s, now_s, scale)}{until}", dim=True)
+        say_pace(scale)
     if report.diagnostics:
         click.echo()
         say(safe(report.diagnostics))

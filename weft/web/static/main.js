@@ -1,7 +1,7 @@
 // The frame: which page is shown, when it reads anew, and the keys.
 
 import { pages } from "./pages.js";
-import { cluster, h, hideTip, read } from "./util.js";
+import { cluster, h, hideTip, pace, read } from "./util.js";
 
 const SLOW_MS = 5000; // times that grow by themselves are drawn anew so often
 const FAST_MS = 900; // and what changes no more often than this
@@ -86,6 +86,7 @@ async function refresh() {
     if (shown === page) {
       shown.draw(data);
       document.title = `${shown.title} · Weft`;
+      tellPace();
       main.removeAttribute("aria-busy");
       say(missing());
     }
@@ -97,6 +98,13 @@ async function refresh() {
     again = false;
     await refresh();
   }
+}
+
+/** Durations are by a clock that may run faster than the reader's: then the page's head says so. */
+function tellPace() {
+  const element = document.getElementById("pace");
+  element.hidden = pace() === 1;
+  element.textContent = `Clock × ${Number(pace().toPrecision(3))}`;
 }
 
 /** What a router's members that are gone have is told to be missing. */

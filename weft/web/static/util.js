@@ -85,7 +85,14 @@ export function timeOf(at) {
   return date ? HOUR.format(date) : "";
 }
 
-export const ago = (seconds) => (seconds < 1 ? "now" : `${duration(seconds)} ago`);
+/** How long ago by the reader's clock: all other durations are by the cluster's. */
+export function ago(seconds) {
+  const real = seconds / clock.scale;
+  return real < 1 ? "now" : `${duration(real)} ago`;
+}
+
+/** How many times as fast as the reader's clock the cluster's runs. */
+export const pace = () => clock.scale;
 
 /** Round moments of an axis of `span` s that is `width` wide, `apart` from each other at least. */
 export function ticks(span, width, apart) {
