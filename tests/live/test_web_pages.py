@@ -548,6 +548,29 @@ def test_queues_are_changed_by_a_form(browser: Any, served: Served, size: tuple[
     page.close()
 
 
+def test_what_a_master_takes_before_its_first_task_is_named(page: Any, served: Served) -> None:
+    report = next(app for app in served.fake._apps.values() if app.state == "FAILED")
+    app = report.app_id
+    seen = {"fact": "AppChanged", "app": app, "state": "SUBMITTED"}
+    served.tell({**seen, "now_s": report.submitted_s})
+    served.tell(
+        {
+            "fact": "Placed",
+            "now_s": report.started_s + 0.4,
+            "container": container_id(attempt_id(app, 1), 40),
+            "node": "n3",
+            "ask": 1,
+            "stage": 0,
+            "demand": [1.0, 2048.0],
+            "kind": "DEFAULT",
+            "queue": "root.prod",
+        }
+    )
+    open_page(page, served, f"/cluster/app/application_{CLUSTER_TS}_{app:04d}")
+    fact = page.locator("dl.facts div").filter(has_text="From its master to its first task")
+    playwright.expect(fact.locator("dd")).to_have_text("0.4 s", timeout=PATIENCE_MS)
+
+
 def test_events_come_newest_first_and_are_filtered(page: Any, served: Served) -> None:
     app = 496
     container = container_id(attempt_id(app, 1), 9)

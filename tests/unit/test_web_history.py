@@ -181,3 +181,11 @@ def test_a_task_that_runs_is_named_as_soon_as_the_manager_knows_it() -> None:
     runs = ContainerReport(number(1), "n1", "s", 4, 2, "ACQUIRED", 1.0, 0.0)
     (span,) = known.spans(APP, [runs], ["s"])
     assert (span.task, span.attempt, span.end_s) == (4, 2, 0.0)
+
+
+def test_numbers_that_are_told_all_the_time_push_no_event_out() -> None:
+    known = History()
+    gauge = {"fact": "Gauge", "now_s": 1.0, "name": "weft_matches", "value": 0.0, "labels": []}
+    assert known.learn_batch(1, [submitted(APP, 0.5), gauge, gauge])
+    assert [number for number, _ in known.facts] == [1]
+    assert known.number == 3, "they are known all the same"

@@ -116,7 +116,9 @@ class History:
             # A fact that comes twice is known.
             if number > self.number:
                 self.learn(fact)
-                self.facts.append((number, fact))
+                # A number that is told every few seconds is no event; Prometheus has it.
+                if fact["fact"] != "Gauge":
+                    self.facts.append((number, fact))
                 self.number = number
         return following
 

@@ -135,7 +135,17 @@ function legend() {
   );
 }
 
-export function drawHead(parts, { app, now_s: now }) {
+/** What passed from the master's container to the first task's: it starts, plans, and waits for room. */
+function untilFirst({ app, spans, spans_whole: whole, now_s: now }) {
+  if (!app.started_s || !whole) return [];
+  const first = Math.min(...spans.map((span) => span[4]));
+  const over = isEnded(app) ? app.finished_s : now;
+  const text = duration(Math.min(first, over) - app.started_s);
+  return [["From its master to its first task", first === Infinity ? `${text}, none yet` : text]];
+}
+
+export function drawHead(parts, data) {
+  const { app, now_s: now } = data;
   const over = isEnded(app);
   parts.title.textContent = app.name;
   parts.state.replaceChildren(badge(appState(app)));
@@ -154,6 +164,7 @@ export function drawHead(parts, { app, now_s: now }) {
       "Waited for its master",
       app.started_s ? duration(app.started_s - app.submitted_s) : "still waits",
     ],
+    ...untilFirst(data),
     ["Queue", app.queue],
     ["User", app.user || "–"],
     ["Priority", String(app.priority)],
