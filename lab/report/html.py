@@ -17,11 +17,14 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from lab.report.comparing import SUCCEEDED
 from lab.report.dag import draw_dag
+from lab.report.gantt import lanes
 from weft.model.errors import InputError
 
 mpl.use("Agg")
@@ -29,6 +32,10 @@ COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#b
 FAIRNESS_WINDOW_S = 240.0
 GANTT_TASKS_MAX = 60_000
 GANTT_NODES_MAX = 60
+GANTT_STAGES_MAX = 24
+# With more boxes they are drawn as one image.
+BOXES_MAX = 4_000
+STEPS_MAX = 4_000
 STYLE = """
 :root{color-scheme:light dark;--page:#fff;--text:#1f2937;--line:#e5e7eb;--soft:#6b7280;
 --cold:#f9fafb;--hot:#fef2f2}
@@ -66,7 +73,9 @@ class LoadedRun:
     jobs: list[dict[str, str]]
     stages: list[dict[str, str]]
     task_job: np.ndarray[Any, Any]
+    task_stage: list[str]
     task_node: np.ndarray[Any, Any]
+    ready_s: np.ndarray[Any, Any]
     start_s: np.ndarray[Any, Any]
     end_s: np.ndarray[Any, Any]
     nodes: list[str]
@@ -89,11 +98,14 @@ def load_run(folder: Path) -> LoadedRun:
         summary = json.loads((folder / "summary.json").read_text())
         jobs, stages = _rows(folder / "jobs.csv"), _rows(folder / "stages.csv")
         index: dict[str, int] = {}
-        job, node, start, end = [], [], [], []
+        job, stage, node = list[int](), list[str](), list[int]()
+        ready, start, end = list[float](), list[float](), list[float]()
         with (folder / "tasks.csv").open(newline="") as file:
             for row in csv.DictReader(file):
                 if row["start_s"] and row["end_s"]:
                     job.append(int(row["job"]))
+                    stage.append(row["stage"])
+                    ready.append(float(row["ready_s"] or row["start_s"]))
                     node.append(index.setdefault(row["node"], len(index)))
                     start.append(float(row["start_s"]))
                     end.append(float(row["end_s"]))
@@ -107,7 +119,9 @@ def load_run(folder: Path) -> LoadedRun:
         jobs,
         stages,
         np.array(job),
+        stage,
         np.array(node),
+        np.array(ready),
         np.array(start),
         np.array(end),
         list(index),
@@ -125,16 +139,25 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
         f"<title>Weft: {html.escape(names)}</title><style>{STYLE}</style>",
         f"<h1>Weft runs: {html.escape(names)}</h1>",
         _table(runs),
-        *_section("Job completion times", "Share of jobs that ended within a time.", _jct(runs)),
-        *_section("Running tasks over time", "", _running(runs)),
-        *_section("Utilisation", "Mean over the makespan, by resource.", _utilisation(runs)),
-        *_section(
+    ]
+    several = any(len(run.jobs) > 1 for run in runs)
+    if several:
+        text = "Share of jobs that ended within a time."
+        parts += _section("Job completion times", text, _jct(runs))
+    parts += _section(
+        "Tasks over time",
+        "Solid: they run. Dashed: the queue, those that are ready and wait for room.",
+        _running(runs),
+    )
+    parts += _section("Utilisation", "Mean over the makespan, by resource.", _utilisation(runs))
+    # One job is never treated unfairly, and one window is no course of time.
+    if several and any(float(run.summary["makespan_s"]) > FAIRNESS_WINDOW_S for run in runs):
+        parts += _section(
             "Fairness over time",
             f"Jain's index of the jobs' running tasks in windows of {FAIRNESS_WINDOW_S:.0f} s; "
             "1: all active jobs ran as many tasks.",
             _fairness(runs),
-        ),
-    ]
+        )
     for run in runs:
         if "leftover" in run.summary:
             told = run.summary["leftover"]
@@ -146,8 +169,11 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
                 f"busiest resource.",
                 _leftover(run),
             )
+        coloured = "job" if len(run.jobs) > 1 else "stage"
         parts += _section(
-            f"Machines over time: {run.name}", "One row a node, one colour a job.", _gantt(run)
+            f"Machines over time: {run.name}",
+            f"One row a node, one box a task, one colour a {coloured}.",
+            _gantt(run),
         )
     parts += _section(
         "The slowest job's DAG",
@@ -246,10 +272,28 @@ def _running(runs: Sequence[LoadedRun]) -> Figure:
     figure = Figure(figsize=(10, 3.2))
     axes = figure.subplots()
     for run, colour in zip(runs, _colours(len(runs)), strict=True):
-        running = run.summary["running"]
-        axes.plot(running["time_s"], running["tasks"], color=colour, label=run.name, lw=1)
-    axes.set(xlabel="time, s", ylabel="running tasks", xlim=(0, None), ylim=(0, None))
+        axes.step(
+            *_count(run.start_s, run.end_s), where="post", color=colour, label=run.name, lw=1.2
+        )
+        axes.step(
+            *_count(run.ready_s, run.start_s), where="post", color=colour, lw=1, ls=(0, (3, 2))
+        )
+    axes.set(xlabel="time, s", ylabel="tasks", xlim=(0, None), ylim=(0, None))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     return _finish(figure)
+
+
+def _count(
+    from_s: np.ndarray[Any, Any], until_s: np.ndarray[Any, Any]
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return (times, how many are between their own two from then on), thinned out evenly."""
+    times, at = np.unique(np.concatenate([[0.0], from_s, until_s]), return_inverse=True)
+    steps = np.zeros(len(times))
+    np.add.at(steps, at[1 : 1 + len(from_s)], 1)
+    np.add.at(steps, at[1 + len(from_s) :], -1)
+    every = 1 + len(times) // STEPS_MAX
+    chosen = np.unique([*range(0, len(times), every), len(times) - 1])
+    return times[chosen], np.cumsum(steps)[chosen]
 
 
 def _leftover(run: LoadedRun) -> Figure:
@@ -319,21 +363,51 @@ def jain_over_time(
 
 
 def _gantt(run: LoadedRun) -> Figure:
-    figure = Figure(figsize=(10, 4))
-    axes = figure.subplots()
+    """Return one row a node and one box a task, beside those that ran at once."""
     shown = (run.task_node < GANTT_NODES_MAX).nonzero()[0][:GANTT_TASKS_MAX]
+    node, start_s, end_s = run.task_node[shown], run.start_s[shown], run.end_s[shown]
+    lane, width = lanes(node, start_s, end_s)
+    tall = 0.9 / np.maximum(width, 1)
+    low = node - 0.45 + lane * tall
+    high = low + 0.92 * tall
+    corners = [
+        np.stack(side, axis=1)
+        for side in ((start_s, low), (end_s, low), (end_s, high), (start_s, high))
+    ]
+    rows = int(node.max(initial=0)) + 1
+    figure = Figure(figsize=(10, float(np.clip(1.4 + 0.3 * rows * width.max(initial=1), 2.4, 6))))
+    axes = figure.subplots()
     palette = mpl.colormaps["tab20"]
-    axes.hlines(
-        run.task_node[shown],
-        run.start_s[shown],
-        run.end_s[shown],
-        lw=3,
-        alpha=0.35,
-        colors=palette(run.task_job[shown] % 20),
-        rasterized=True,
+    named: list[Patch] = []
+    if len(run.jobs) > 1:
+        colour = palette(run.task_job[shown] % 20)
+    else:
+        names = [stage["stage"] for stage in run.stages]
+        place = {name: number for number, name in enumerate(names)}
+        colour = palette(np.array([place.get(run.task_stage[i], 0) for i in shown], int) % 20)
+        named = [Patch(fc=palette(place[n] % 20), label=n) for n in names[:GANTT_STAGES_MAX]]
+        if (left_out := len(names) - GANTT_STAGES_MAX) > 0:
+            named.append(Patch(alpha=0, label=f"and {left_out} stages more"))
+    boxes = PolyCollection(
+        list(np.stack(corners, axis=1)),
+        facecolors=colour,
+        edgecolors="white",
+        linewidths=0.6 if len(shown) <= BOXES_MAX else 0.0,
+        rasterized=len(shown) > BOXES_MAX,
     )
-    axes.set(xlabel="time, s", ylabel=f"node (first {GANTT_NODES_MAX})", xlim=(0, None))
+    axes.add_collection(boxes)
+    part = f" (first {rows})" if rows < len(run.nodes) else ""
+    axes.set(xlabel="time, s", ylabel=f"node{part}")
+    axes.set(xlim=(0, 1.02 * end_s.max(initial=1e-9)), ylim=(rows - 0.5, -0.5))
     axes.set_yticks([])
+    if named:
+        axes.legend(
+            handles=named,
+            frameon=False,
+            fontsize=8,
+            loc="upper left",
+            bbox_to_anchor=(1.005, 1.0),
+        )
     return figure
 
 
