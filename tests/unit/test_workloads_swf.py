@@ -62,12 +62,28 @@ def test_options_choose_queues_and_loose_tasks(tmp_path: Path) -> None:
     assert (job.queue, job.stages[0].gang) == ("q2", False)
 
 
-@pytest.mark.parametrize(
-    ("line", "place"),
-    [("1 2 3", "line 1"), (FULL.replace("120", "x"), "line 1, field 9"), ("", "")],
-)
-def test_a_bad_line_is_named(tmp_path: Path, line: str, place: str) -> None:
+BAD = [
+    ("1 2 3", "expected 18 fields, got 3"),
+    (FULL.replace("120", "x"), "field 9 is no number"),
+    (FULL.replace("120", "inf"), "field 9 is no number"),
+]
+
+
+@pytest.mark.parametrize(("line", "why"), BAD)
+def test_a_bad_line_is_named_dropped_and_counted(tmp_path: Path, line: str, why: str) -> None:
+    path = tmp_path / "log.swf"
+    path.write_text("\n".join([line, FULL, line]))
+    found = read([path])
+    assert len(found.jobs) == 1
+    assert found.dropped[why] == 2
+    assert f"{path} line 1: {why} (the first one)" in found.warnings
+
+
+@pytest.mark.parametrize(("line", "why"), [*BAD, ("", "holds no job that can be used$")])
+def test_a_log_without_a_good_line_is_refused_with_a_reason(
+    tmp_path: Path, line: str, why: str
+) -> None:
     path = tmp_path / "log.swf"
     path.write_text(line)
-    with pytest.raises(InputError, match=place):
+    with pytest.raises(InputError, match=why):
         read([path])

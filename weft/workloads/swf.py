@@ -64,7 +64,10 @@ def stream(
                 header[found[1]] = found[2]
             if not line.strip() or line.lstrip().startswith(";"):
                 continue
-            record = _record(line, place)
+            record = _record(line)
+            if isinstance(record, str):
+                result.drop(record, place)
+                continue
             if why := _unusable(record):
                 result.drop(why, place)
                 continue
@@ -75,7 +78,8 @@ def stream(
         if machine := ", ".join(f"{name} {header[name]}" for name in _MACHINE if name in header):
             result.warnings.append(f"{path}: its machine had {machine}")
     if first_s is None:
-        raise InputError(str(sources[0]), "holds no job that can be used")
+        why = f": {first}" if (first := result.why()) else ""
+        raise InputError(str(sources[0]), f"holds no job that can be used{why}")
 
 
 def read(sources: Sequence[Path], **options: Any) -> Imported:
@@ -83,23 +87,26 @@ def read(sources: Sequence[Path], **options: Any) -> Imported:
     return gather(stream, sources, options)
 
 
-def _record(line: str, place: str) -> Record:
+def _record(line: str) -> Record | str:
+    """Return what a line says, or why it is none."""
     fields = line.split()
     if len(fields) < FIELDS:
-        raise InputError(place, f"expected {FIELDS} fields, got {len(fields)}")
-    values = [_number(fields[at - 1], f"{place}, field {at}") for at in _POSITIONS]
+        return f"expected {FIELDS} fields, got {len(fields)}"
+    values = [_number(fields[at - 1]) for at in _POSITIONS]
+    for at, value in zip(_POSITIONS, values, strict=True):
+        if math.isnan(value):
+            return f"field {at} is no number"
     kinds = Record.__annotations__.values()
     return Record(*(kind(value) for kind, value in zip(kinds, values, strict=True)))
 
 
-def _number(text: str, place: str) -> float:
+def _number(text: str) -> float:
+    """Return a finite number; NaN for what is none."""
     try:
         number = float(text)
     except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise InputError(place, f"expected a number, got {text!r:.40}")
-    return number
+        return math.nan
+    return number if math.isfinite(number) else math.nan
 
 
 def _unusable(record: Record) -> str:
