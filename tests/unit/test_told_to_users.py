@@ -71,6 +71,11 @@ def test_a_wrong_value_of_a_grid_names_file_and_key(tmp_path: Path, key: str, va
         read_grid(file)
 
 
+def test_a_number_of_nodes_that_contradicts_the_cluster_is_refused() -> None:
+    said = CliRunner().invoke(weft, ["up", "--nodes", "2", "--cluster", "3x4vcores,8192memory_mb"])
+    assert str(said.exception) == "--nodes: 2 contradicts the cluster's 3: leave one out"
+
+
 def test_a_port_in_use_is_said_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

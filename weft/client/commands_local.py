@@ -81,7 +81,9 @@ def cluster_options(command: F) -> F:
                 show_default="20",
                 help="Emulated nodes.",
             ),
-            click.option("--cluster", default="", help="Cluster file or short form, for --nodes."),
+            click.option(
+                "--cluster", default="", help="Cluster file or short form, instead of --nodes."
+            ),
             scheduler_options,
             click.option(
                 "--set",
@@ -163,6 +165,14 @@ def _settings(options: dict[str, Any], **more: Any) -> LocalSettings:
             "in process mode this host is one node; several are told by --cluster, "
             "as 2x4vcores,8192memory_mb",
         )
+    if options["nodes"] and options["cluster"]:
+        from weft.workloads.cluster_file import load_cluster
+
+        count = len(load_cluster(options["cluster"]).nodes)
+        if count != options["nodes"]:
+            raise InputError(
+                "--nodes", f"{options['nodes']} contradicts the cluster's {count}: leave one out"
+            )
     return LocalSettings(flags=flags, **options, **more)
 
 
