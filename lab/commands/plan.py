@@ -326,14 +326,14 @@ def _summary(data: dict[str, Any], explain: bool) -> None:
 
 
 def explained(explain: dict[str, Any], tasks: Sequence[str] = ()) -> list[str]:
-    """Return what a planner says of its choice, one line for each part of the DAG or plain fact.
+    """Return what a planner says of its choice, a line for each thing of a part, and plain facts.
 
     `tasks` are the names of all tasks by number: the troublesome ones are named by them.
     """
-    lines = [
-        f"part {number}: {_part(part, tasks)}"
-        for number, part in enumerate(explain.get("parts", []), start=1)
-    ]
+    lines = list[str]()
+    for number, part in enumerate(explain.get("parts", []), start=1):
+        first, *others = _part(part, tasks) or [""]
+        lines += [f"part {number}: {first}", *(f"  {one}" for one in others)]
     for key, value in explain.items():
         if key != "parts":
             lines.append(f"{key.replace('_', ' ')}: {_fact(value)}")
@@ -350,7 +350,7 @@ _RULES = {"longest": "the longest task", "cp": "the longest path"}
 _LISTS = {"bfs": "breadth first", "critical_path": "longest path first"}
 
 
-def _part(part: Mapping[str, Any], names: Sequence[str]) -> str:
+def _part(part: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     """Return what won in a part of the DAG, in words."""
     tasks = part.get("tasks", 0)
     told = [f"{tasks} task{'s' if tasks > 1 else ''}"] if tasks else []
@@ -365,7 +365,7 @@ def _part(part: Mapping[str, Any], names: Sequence[str]) -> str:
         bound_s = part.get("bound_s", 0.0)
         told.append(f"{part['span_s']:.4g} s" + (f", at least {bound_s:.4g} s" if bound_s else ""))
     told += [f"{key.replace('_', ' ')} {_fact(part[key])}" for key in part if key not in _WORDED]
-    return "; ".join(told)
+    return told
 
 
 # What `_part` and `_searched` tell in words.

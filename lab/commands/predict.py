@@ -217,6 +217,8 @@ def _show(
         rows,
         title=f"from {', '.join(filter(None, (f'{now_s:.1f} s', of_day)))} on",
     )
+    if any(" " not in _span(one.end.early_s, one.end.late_s, now_s) for one in found):
+        say("one number is no band: no task has ended yet that says how far off estimates are")
     if past is not None:
         say(
             f"{past['predictions']} past predictions: median error of the end "
@@ -226,7 +228,8 @@ def _show(
 
 
 def _span(early_s: float, late_s: float, now_s: float) -> str:
-    return f"{_in(early_s, now_s)} to {_in(late_s, now_s)}"
+    early, late = _in(early_s, now_s), _in(late_s, now_s)
+    return early if early == late else f"{early} to {late}"
 
 
 def _in(at_s: float, now_s: float) -> str:

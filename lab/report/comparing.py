@@ -40,6 +40,8 @@ class Compared:
 
 def read_run(folder: Path) -> Compared:
     """Read a run's summary and jobs; raises InputError naming the file."""
+    if not folder.is_dir():
+        raise InputError(str(folder), "no such folder: runs are what weft simulate --out wrote")
     rows = _job_rows(folder / "jobs.csv")
     try:
         keys = [f"{row['job']}:{row['name']}" for row in rows]

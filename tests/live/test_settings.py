@@ -32,7 +32,7 @@ def test_flags_win_over_the_environment_and_it_over_the_file(
         (["--pace=fast"], "--pace"),
         (["--config=/nowhere.yaml"], "--config"),
         (["--unknown"], "unrecognized"),
-        (["--por=1"], "unrecognized"),
+        (["--por=1"], "unrecognized arguments: --por=1 (did you mean --port"),
     ],
 )
 def test_a_wrong_flag_is_named_in_one_line(arguments: list[str], place: str) -> None:

@@ -197,7 +197,7 @@ def test_overlapping_bars_get_lanes_of_their_own() -> None:
 
 
 def test_the_explanation_is_plain_lines() -> None:
-    """One line for each part, in words, and plain facts after them."""
+    """A line for each thing that is said of a part, in words, and plain facts after them."""
     part = {
         "tasks": 6,
         "long_at_least": 1.0,
@@ -217,12 +217,19 @@ def test_the_explanation_is_plain_lines() -> None:
     passed, listed = {"tasks": 3, "bypass": True}, {"tasks": 1, "list": "bfs"}
     lines = explained({"parts": [part, passed, listed], "proven": True}, ["index[0]"])
     assert lines == [
-        "part 1: 6 tasks; troublesome: 1 (index[0]) with 25% of the work, as they last at least 1 "
-        "of the longest task; they are placed first, then those that no order binds to them, then "
-        "those that come after them, then those that come before them (TSCP); from the start "
-        "onward; of what is ready the longest task goes first; 14 s, at least 14 s; share 0.5",
-        "part 2: 3 tasks; placed in one pass, as a search can gain nothing or was not wanted",
-        "part 3: 1 task; the list schedule, breadth first, was the shortest",
+        "part 1: 6 tasks",
+        "  troublesome: 1 (index[0]) with 25% of the work, as they last at least 1 of the longest "
+        "task",
+        "  they are placed first, then those that no order binds to them, then those that come "
+        "after them, then those that come before them (TSCP)",
+        "  from the start onward",
+        "  of what is ready the longest task goes first",
+        "  14 s, at least 14 s",
+        "  share 0.5",
+        "part 2: 3 tasks",
+        "  placed in one pass, as a search can gain nothing or was not wanted",
+        "part 3: 1 task",
+        "  the list schedule, breadth first, was the shortest",
         "proven: True",
     ]
 

@@ -322,6 +322,13 @@ def test_who_goes_first_is_told_with_the_scores_and_the_start(lines: Any) -> Non
     assert f" 1 0002 {LONG[:8]}" in told
 
 
+def test_one_stage_with_one_container_is_told_in_the_singular(lines: Any) -> None:
+    (stage,) = WHY.stages
+    one = replace(stage, turns=(replace(stage.turns[0], asks=1, containers=1, beyond=False),))
+    told = " ".join(lines(200, show.show_explanation, replace(WHY, stages=(one,))))
+    assert "1 stage goes first (1 container, " in told
+
+
 def test_its_own_other_stages_are_named_as_its_own_and_the_rule_where_a_score_is_odd(
     lines: Any,
 ) -> None:

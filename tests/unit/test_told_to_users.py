@@ -17,11 +17,14 @@ import lab.bench.dask
 import lab.bench.live
 import lab.bench.sim
 from lab.cli import main, weft
+from lab.commands import predict
 from lab.commands.plan import explained
+from lab.report.comparing import read_run
 from lab.studies import grid
 from lab.studies.grid import read_grid
 from rm.ledger.asks import AskRows
 from rm.ledger.ledger import AppColumns, NodeColumns, QueueColumns, UserColumns
+from sim.replay.predict import Band, Prediction
 from testkit.manager import Rig
 from testkit.terminal import in_terminal
 from weft.client import local, logs, show
@@ -49,8 +52,8 @@ def test_a_simulation_says_at_which_pace_it_ran(tmp_path: Path) -> None:
 def test_the_troublesome_tasks_are_named() -> None:
     part = {"tasks": 5, "troublesome": 3, "troublesome_ranges": [[1, 2], [4, 4]]}
     names = [f"a[{n}]" for n in range(5)]
-    (line,) = explained({"parts": [part]}, names)
-    assert line == "part 1: 5 tasks; troublesome: 3 (a[1] to a[2], a[4])"
+    _, line = explained({"parts": [part]}, names)
+    assert line == "  troublesome: 3 (a[1] to a[2], a[4])"
 
 
 def test_a_missing_value_names_the_help_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -242,6 +245,26 @@ def test_a_clock_that_runs_faster_is_told_where_durations_are(
     assert capsys.readouterr().out == ""
     show.say_pace(10.0)
     assert capsys.readouterr().out.startswith("clock x 10: durations are by the cluster's clock")
+
+
+def test_a_band_without_width_is_one_number_with_the_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    point, wide = Band(135.12, 135.12, 135.12), Band(130.0, 135.0, 140.0)
+    runs = [Prediction(1, "j", False, None, one, 0) for one in (point, wide)]
+    predict._show(100.0, runs[:1], {}, None, as_json=False)
+    told = capsys.readouterr().out
+    assert "35.1 to 35.1" not in told
+    assert "one number is no band: no task has ended yet" in told
+    predict._show(100.0, runs[1:], {}, None, as_json=False)
+    told = capsys.readouterr().out
+    assert "30.0 to 40.0" in told
+    assert "one number" not in told
+
+
+def test_a_run_that_is_not_there_is_named_by_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nope: no such folder: runs are what weft simulate"):
+        read_run(tmp_path / "nope")
 
 
 class Unwritten:

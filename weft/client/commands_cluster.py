@@ -83,7 +83,7 @@ def nodes(
 ) -> None:
     """List nodes, take them out of service and put them back, or say what they have."""
     if said["capacity"] or said["labels"] is not None or said["own"] or said["updated"]:
-        _show_states(_update(address, **said), as_json)
+        _update(address, as_json, **said)
         return
     if both := set(leaving) & set(returning):
         raise click.UsageError(f"{min(both)} cannot leave and return at once")
@@ -108,9 +108,14 @@ def nodes(
 
 
 def _update(
-    address: str, updated: tuple[str, ...], capacity: str, labels: str | None, own: bool
-) -> dict[str, str]:
-    """Say what nodes have; return their states."""
+    address: str,
+    as_json: bool,
+    updated: tuple[str, ...],
+    capacity: str,
+    labels: str | None,
+    own: bool,
+) -> None:
+    """Say what nodes have, and show what they have from now on."""
     if not updated:
         raise click.UsageError("--capacity, --labels and --own go with --update")
     if not (capacity or labels is not None or own):
@@ -118,7 +123,11 @@ def _update(
     amounts = amounts_from_text(capacity, "--capacity") if capacity else None
     tags = None if labels is None else [one.strip() for one in labels.split(",") if one.strip()]
     with connected(address) as client:
-        return {name: client.update_node(name, amounts, tags, own=own) for name in updated}
+        now = {name: client.update_node(name, amounts, tags, own=own) for name in updated}
+        if as_json:
+            show.echo_json(now)
+        else:
+            show.show_nodes([report for name in updated for report in client.nodes(node=name)])
 
 
 def _show_states(now: dict[str, str], as_json: bool) -> None:

@@ -474,7 +474,8 @@ def _show_turn(
     if turn.asks:
         stages = f"{turn.asks:,} stages" if turn.asks > 1 else "1 stage"
         verb = "go" if turn.asks > 1 else "goes"
-        what = f"{turn.containers:,} containers, {work(turn.work, hours)}"
+        containers = "container" if turn.containers == 1 else "containers"
+        what = f"{turn.containers:,} {containers}, {work(turn.work, hours)}"
         before = f"{least}{stages} {verb} first ({what})"
     starts = "when it starts is not foreseen"
     if turn.start_s > 0:

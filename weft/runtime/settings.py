@@ -7,8 +7,10 @@ once for all roles and commands of a host: `WEFT_TLS_CA`, `WEFT_TLS_CERT`, `WEFT
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
@@ -118,8 +120,11 @@ Settings = TypeVar("Settings", bound=ProcessSettings)
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Raise one line instead of printing the whole usage."""
-        raise InputError("", message)
+        """Raise one line instead of printing the whole usage, with flags of a like name."""
+        known = [flag for flag in self._option_string_actions if flag.startswith("--")]
+        unknown = re.findall(r"--[\w-]+", message.partition("unrecognized arguments:")[2])
+        like = get_close_matches(unknown[0], known, 3) if unknown else []
+        raise InputError("", f"{message} (did you mean {', '.join(like)}?)" if like else message)
 
 
 def load(model: type[Settings], arguments: Sequence[str], program: str) -> Settings:
