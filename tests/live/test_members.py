@@ -215,6 +215,6 @@ def test_the_router_keeps_nothing(members: LocalCluster, client: Client) -> None
     before = {report.app_id for report in client.applications()}
     os.kill(members.processes["router"].pid, signal.SIGKILL)
     members.processes["router"].wait()
-    assert "router ended" in members.mend()
+    assert "router was ended by SIGKILL: started again" in members.mend()
     until(lambda: client.metrics().nodes.get("RUNNING") == NODES, "the router knows both")
     assert {report.app_id for report in client.applications()} == before

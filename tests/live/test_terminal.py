@@ -13,6 +13,7 @@ import pytest
 
 from testkit.live import until
 from testkit.terminal import in_terminal
+from weft.client.local import LocalCluster, LocalSettings
 
 CLUSTER = "2x4vcores,8192memory_mb"
 GRID = {"workloads": ["jobs.json"], "clusters": [CLUSTER], "schedulers": ["fifo", "fair"]}
@@ -101,41 +102,72 @@ def test_a_cluster_that_is_left_on_serves_until_it_is_taken_down(folder: Path) -
 
 
 def test_a_detached_cluster_that_died_is_named_by_who_finds_nobody(folder: Path) -> None:
-    up = ("up", "--detach", "--any-ports", "--no-web", "--nodes", "1", "--dir", "kept")
-    started = weft(folder, *up)
+    started = weft(folder, "up", "--detach", "--any-ports", "--no-web", "--nodes", "1")
     assert started.returncode == 0, started.stderr
     [address] = re.findall(r"weft down --rm (\S+)", started.stdout)
-    told = json.loads((folder / "kept/nm0.ready").read_text())
+    [logs] = re.findall(r"logs in (\S+); removed", started.stdout)
+    told = json.loads((Path(logs) / "nm0.ready").read_text())
     os.kill(told["pid"], signal.SIGKILL)
-    log = folder / "kept/up.log"
-    how = f"nm0 was ended by SIGKILL, and told no error (its log: {folder}/kept/nm0.log)"
-    until(lambda: f"weft: {how}" in log.read_text(), "`weft up` says what happened")
+    how = (
+        "nm0 was ended by SIGKILL, and told no error "
+        "(its log goes with the cluster: --dir keeps one)"
+    )
 
     def unanswered() -> str:
         return weft(folder, "apps", "--rm", address, "--connect-timeout", "0.1").stderr
 
-    until(lambda: how in unanswered(), "commands name it")
-    assert unanswered().strip().endswith(f"(see {log})")
+    until(lambda: f"has ended: {how} (see " in unanswered(), "commands name it")
     ended = weft(folder, "down", "--rm", address)
     assert ended.returncode == 0
-    assert ended.stderr == f"it had ended before: {how}; its state and logs are in {folder}/kept\n"
+    assert ended.stderr.startswith(f"it had ended before: {how}; ")
     assert weft(folder, "down", "--rm", address).returncode == 2
 
 
-def test_a_manager_whose_state_is_kept_is_started_again(folder: Path) -> None:
+@pytest.mark.parametrize("role", ["rm", "am", "nm0"])
+def test_what_dies_is_started_again_where_the_state_is_kept(folder: Path, role: str) -> None:
     up = ("up", "--detach", "--any-ports", "--no-web", "--nodes", "1", "--dir", "kept")
     started = weft(folder, *up)
+    assert started.returncode == 0, started.stderr
     [address] = re.findall(r"weft down --rm (\S+)", started.stdout)
     try:
-        told = json.loads((folder / "kept/rm.ready").read_text())
+        submitted = weft(folder, "submit", "jobs.json", "--rm", address)
+        assert submitted.returncode == 0, submitted.stderr
+        told = json.loads((folder / f"kept/{role}.ready").read_text())
         os.kill(told["pid"], signal.SIGKILL)
         log = folder / "kept/up.log"
-        until(lambda: "rm was ended by SIGKILL: started again" in log.read_text(), "it is mended")
+        until(lambda: f"{role} was ended by SIGKILL: started again" in log.read_text(), "mended")
         done = weft(folder, "submit", "jobs.json", "--wait", "--rm", address)
         assert done.returncode == 0, done.stderr
+
+        def ends() -> list[str]:
+            rows = json.loads(weft(folder, "apps", "--rm", address, "--json").stdout)
+            return [row["final_status"] for row in rows]
+
+        until(lambda: ends() == ["SUCCEEDED"] * 2, "what ran goes on or begins anew")
     finally:
         ended = weft(folder, "down", "--rm", address)
     assert ended.stderr == f"ended; its state and logs are in {folder}/kept\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "wrote", "told"),
+    [
+        ("kill -9 $$", "11:20:08 [info ] AppChanged", "was ended by SIGKILL, and told no error"),
+        ("exit 3", "error: no\nlate", "ended with exit code 3: no"),
+        ("exit 1", "x [error    ] bad\n11:20 [info ] late", "ended with exit code 1: x [error"),
+        ("exit 1", "the end", "ended with exit code 1: the end"),
+    ],
+)
+def test_how_a_process_ended_is_told_with_its_own_last_error(
+    tmp_path: Path, script: str, wrote: str, told: str
+) -> None:
+    cluster = LocalCluster(LocalSettings(), tmp_path)
+    cluster.output("rm").write_text(wrote)
+    cluster.processes["rm"] = process = subprocess.Popen(["sh", "-c", script])
+    process.wait()
+    said = cluster.failed()
+    assert said.startswith(f"rm {told}")
+    assert said.endswith(f"(its log: {tmp_path}/rm.log)")
 
 
 def test_a_cluster_that_cannot_start_says_why(folder: Path) -> None:

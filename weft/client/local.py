@@ -261,16 +261,24 @@ class LocalCluster:
         """Restart what may end alone, and return what was done.
 
         That is the pages, which are but a client, one of several Resource Managers, as another one
-        leads then, one that has its state in a file, as nodes and masters go on meanwhile, and the
-        members' router.
+        leads then, and the members' router. Where the manager's state is in a file, it is every
+        process, as the others go on meanwhile and tell the new one what there is.
         """
-        kept = self.settings.managers > 1 or self.settings.state
+        state = self.settings.state
+        managers = self.managers if self.settings.managers > 1 or state else ()
         starts: dict[str, Callable[[], None]] = {
-            **{name: partial(self.start_manager, name) for name in (self.managers if kept else ())},
+            **{name: partial(self.start_manager, name) for name in managers},
             "router": self.start_router,
             "etcd": self._run_etcd,
             "web": self.start_web,
         }
+        if state:
+            for name in _numbered("am", self.settings.members):
+                starts[name] = partial(self._start_again, name, "am", partial(self._am_flags, name))
+            for number in range(self._nm_count()):
+                flags = partial(self._nm_flags, number)
+                starts[f"nm{number}"] = partial(self._start_again, f"nm{number}", "nm", flags)
+            starts["hadoop"] = self.start_hadoop
         for name, start in starts.items():
             process = self.processes.get(name)
             if process is None or process.poll() is None or self._restarts >= RESTARTS_MAX:
@@ -280,6 +288,11 @@ class LocalCluster:
             start()
             return said
         return ""
+
+    def _start_again(self, name: str, module: str, flags: Callable[..., list[str]]) -> None:
+        """Start a process again where others know it to be."""
+        self._launch(name, module, self._known_port(name, flags()))
+        self._await(name)
 
     def start_hadoop(self) -> None:
         """Start (or, after a kill, restart) the gateway of YARN's wire, and write its folder."""
