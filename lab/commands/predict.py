@@ -10,7 +10,7 @@ import click
 from sim.replay.predict import DRAWS, Prediction
 from sim.replay.snapshot import State
 from sim.settings import SimSettings
-from weft.client import show
+from weft.client import completing, show
 from weft.client.commands_apps import connected, manager_option
 from weft.client.naming import find_app
 from weft.client.tables import Column, say, table
@@ -23,7 +23,7 @@ from weft.runtime.tapefile import find_tapes
 
 
 @click.command()
-@click.argument("apps", metavar="[APP]...", nargs=-1)
+@click.argument("apps", metavar="[APP]...", nargs=-1, shell_complete=completing.applications)
 @manager_option
 @click.option(
     "--tape",
@@ -96,7 +96,7 @@ def _of_cluster(
     book = PredictionBook(record or default_path())
     with connected(address) as client:
         state = read_state(client, known)
-        cluster_ts = client.metrics().cluster_ts
+        cluster_ts, scale = client.metrics().cluster_ts, client.manager().time_scale
         chosen = [find_app(client, name) for name in names]
     settings = SimSettings(
         choose(live["scheduler"] or preset_of(state.matcher)), prompt=live["pace"] == "prompt"
@@ -120,6 +120,8 @@ def _of_cluster(
         as_json,
         show.time_of_day(state.now_s, state.now_s, 1.0),
     )
+    if not as_json:
+        show.say_pace(scale)
 
 
 def preset_of(matcher: str) -> str:

@@ -142,6 +142,35 @@ def test_tasks_are_told_apart_while_they_run(address: str, tmp_path: Path) -> No
         client.wait([app])
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("explain", ""),
+        ("predict", "to"),
+        ("events", "--app", "to"),
+        ("nodes", "--decommission", ""),
+        ("nodes", "--update", ""),
+    ],
+)
+def test_a_shell_is_offered_names_of_what_there_is(address: str, words: tuple[str, ...]) -> None:
+    with Client(address) as client:
+        for name in ("to complete", "to-complete"):
+            client.wait([client.submit(job_from_dict(job(name, "true")))])
+        (node,) = client.nodes()
+    asked = {
+        "_WEFT_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(["weft", *words]),
+        "COMP_CWORD": str(len(words)),
+        "WEFT_RM_ADDRESS": address,
+    }
+    said = CliRunner().invoke(
+        command, [], env=asked, prog_name="weft", complete_var="_WEFT_COMPLETE"
+    )
+    found = said.output.splitlines()
+    assert f"plain,{node.node_id if words[0] == 'nodes' else 'to-complete'}" in found
+    assert "plain,to complete" not in found, "a shell would take it for two words"
+
+
 def test_an_application_is_found_by_name_number_and_dash(address: str) -> None:
     with Client(address) as client:
         app = client.submit(job_from_dict(job("by name", "true")))

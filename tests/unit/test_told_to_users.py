@@ -4,6 +4,7 @@ import re
 import socket
 import subprocess
 import sys
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +28,7 @@ from rm.ledger.ledger import AppColumns, NodeColumns, QueueColumns, UserColumns
 from sim.replay.predict import Band, Prediction
 from testkit.manager import Rig
 from testkit.terminal import in_terminal
-from weft.client import local, logs, show
+from weft.client import commands_cluster, local, logs, show
 from weft.client.commands_local import _settings
 from weft.client.logs import Wanted, print_logs
 from weft.model.errors import InputError, WeftError
@@ -265,6 +266,24 @@ def test_a_band_without_width_is_one_number_with_the_reason(
 def test_a_run_that_is_not_there_is_named_by_its_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nope: no such folder: runs are what weft simulate"):
         read_run(tmp_path / "nope")
+
+
+def test_who_reads_events_along_is_spared_numbers_that_are_no_events(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gauge = {"fact": "Gauge", "now_s": 1.0, "name": "weft_matches", "value": 0.0, "labels": []}
+    lost = {"fact": "NodeChanged", "now_s": 2.0, "node": "n1", "state": "LOST", "capacity": []}
+    client = SimpleNamespace(
+        events=lambda: iter([gauge, lost]),
+        metrics=lambda: SimpleNamespace(cluster_ts=1, capacity={}, now_s=3.0),
+        manager=lambda: SimpleNamespace(time_scale=1.0),
+    )
+    monkeypatch.setattr(commands_cluster, "connected", lambda address: nullcontext(client))
+    read = CliRunner().invoke(weft, ["events"], catch_exceptions=False)
+    assert "NodeChanged" in read.output
+    assert "Gauge" not in read.output
+    data = CliRunner().invoke(weft, ["events", "--json"], catch_exceptions=False)
+    assert "Gauge" in data.output
 
 
 class Unwritten:

@@ -215,7 +215,7 @@ def _say_ids(ids: list[str], names: list[str]) -> None:
 
 @click.command()
 @click.argument(
-    "apps", nargs=-1, required=True, metavar="APP...", shell_complete=completing.applications
+    "apps", nargs=-1, required=True, metavar="APP...", shell_complete=completing.numbers
 )
 @manager_option
 def kill(apps: tuple[str, ...], address: str) -> None:
@@ -358,6 +358,8 @@ def explain(app: str, address: str, as_json: bool) -> None:
         stages = client.application(number).stages
         begun = {one.name for one in stages if one.running or one.finished or one.failed_attempts}
         show.show_explanation(explanation, begun)
+        if explanation.stages:
+            show.say_pace(client.manager().time_scale)
 
 
 @click.command()

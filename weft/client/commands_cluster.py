@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from weft.client import show
+from weft.client import completing, show
 from weft.client.api import DRAIN_S, ENDED, Client, RefusedError
 from weft.client.commands_apps import connected, json_option, manager_option, positive
 from weft.client.naming import find_app, node_states
@@ -28,6 +28,7 @@ LEADS = ("ALONE", "LEADER")
     "leaving",
     multiple=True,
     metavar="NODE",
+    shell_complete=completing.nodes,
     help="Take a node out of service: nothing new runs there (may be repeated).",
 )
 @click.option(
@@ -44,6 +45,7 @@ LEADS = ("ALONE", "LEADER")
     "returning",
     multiple=True,
     metavar="NODE",
+    shell_complete=completing.nodes,
     help="Put a node back into service (may be repeated).",
 )
 @click.option(
@@ -51,6 +53,7 @@ LEADS = ("ALONE", "LEADER")
     "updated",
     multiple=True,
     metavar="NODE",
+    shell_complete=completing.nodes,
     help="Say what a node has, while it runs (may be repeated).",
 )
 @click.option(
@@ -239,7 +242,14 @@ def top(every: float, once: bool, sort: str, address: str, as_json: bool) -> Non
 @click.option(
     "--limit", default=0, type=click.IntRange(min=0), help="End after N events; 0: never."
 )
-@click.option("--app", "apps", multiple=True, metavar="APP", help="Only of this application.")
+@click.option(
+    "--app",
+    "apps",
+    multiple=True,
+    metavar="APP",
+    shell_complete=completing.applications,
+    help="Only of this application.",
+)
 @manager_option
 @json_option
 def events(limit: int, apps: tuple[str, ...], address: str, as_json: bool) -> None:
@@ -261,7 +271,8 @@ def events(limit: int, apps: tuple[str, ...], address: str, as_json: bool) -> No
             click.echo("it has ended, and its events went before: `weft app` shows it", err=True)
             return
         for event in client.events():
-            if not named.wanted(event):
+            # A number that is told every few seconds is for programs, not for who reads along.
+            if not named.wanted(event) or (event.get("fact") == "Gauge" and not as_json):
                 continue
             click.echo(json.dumps(named.data(event)) if as_json else named.line(event))
             shown += 1

@@ -35,9 +35,17 @@ def _of_cluster(ask: Callable[[Client], Iterable[tuple[str, str]]]) -> Completer
     return complete
 
 
-def _applications(client: Client) -> Iterable[tuple[str, str]]:
+def _numbers(client: Client) -> Iterable[tuple[str, str]]:
     for report in reversed(client.applications(limit=APPS_MAX)):
         yield str(report.app_id), f"{report.name} {report.state}"
+
+
+def _applications(client: Client) -> Iterable[tuple[str, str]]:
+    yield from _numbers(client)
+    # A shell would take a name with a space for two words.
+    names = [one.name for one in client.applications(limit=APPS_MAX) if " " not in one.name]
+    for name in dict.fromkeys(reversed(names)):
+        yield name, "the newest of that name"
 
 
 def _queues(client: Client) -> Iterable[tuple[str, str]]:
@@ -50,5 +58,6 @@ def _queues(client: Client) -> Iterable[tuple[str, str]]:
 
 
 applications = _of_cluster(_applications)
+numbers = _of_cluster(_numbers)
 nodes = _of_cluster(lambda client: ((node.node_id, node.state) for node in client.nodes()))
 queues = _of_cluster(_queues)
