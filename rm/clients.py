@@ -209,6 +209,7 @@ def _move(books: Books, request: MoveApplication) -> Refused | Done:
         move_masters(books, app, queue)
         app.queue = queue
         books.ledger.move_app(app.slot, queue, app.job.user)
+        books.waiting.queues_changed()
         books.rows.gangs_moved(app.slot)
         books.matcher.app_changed(books.view, app.slot)
         limit(books, app)

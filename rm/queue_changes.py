@@ -102,6 +102,7 @@ def change_queues(books: Books, tree: QueueTree) -> None:
         if tree.paths[app.queue] != path:
             app.left_queue = app.left_queue or path
     books.ledger.change_queues(tree, now_at)
+    books.waiting.queues_changed()
     books.master_usage = _moved_usage(books.master_usage, before, tree, now_at)
     books.matcher.queues_changed(books.view, now_at)
     for app in _live(books):

@@ -25,6 +25,7 @@ from rm.placing.hosting import full_of_masters, hosts, masters_may_grow, nodes_a
 from rm.state.books import Books
 from rm.state.lifecycle import CONTAINER, AttemptEvent, ContainerEvent, RmNodeState
 from rm.state.records import AGAIN, Attempt, Holding, Node
+from rm.state.waiting import Group
 from weft.model.dag import Floats
 from weft.model.errors import InvariantError
 from weft.model.resources import TOLERANCE, Vector
@@ -322,7 +323,7 @@ def _is_below(books: Books, queue: int) -> bool:
     return bool(shares.max() < books.queues.capacity.item(queue) * (1 - TOLERANCE))
 
 
-def may_start(books: Books, attempt: Attempt, node: Node) -> bool:
+def _suits(books: Books, attempt: Attempt, node: Node) -> bool:
     """Return whether a node suits an attempt's master: nothing failed there, no gang needs it.
 
     Where it failed on nearly all nodes whose labels suit it, it may go to each of them again.
@@ -331,15 +332,15 @@ def may_start(books: Books, attempt: Attempt, node: Node) -> bool:
         most = books.settings.master_avoids_max * nodes_alike(books, attempt)
         if len(attempt.avoid) <= most:
             return False
-    if spoils(books, attempt.app, node):
-        return False
+    return not spoils(books, attempt.app, node)
+
+
+def _is_admitted(books: Books, attempt: Attempt) -> bool:
+    """Return whether queues and user may hold another master; who holds nothing may start one."""
     if full_of_masters(books, attempt) >= 0:
         return False
-    return not books.queues.limited or _within_limits(books, attempt)
-
-
-def _within_limits(books: Books, attempt: Attempt) -> bool:
-    """Return whether queues and user may hold another master; who holds nothing may start one."""
+    if not books.queues.limited:
+        return True
     return limit_of(books.view, attempt.app.slot, attempt.demand, master=True) == ADMITTED
 
 
@@ -350,9 +351,11 @@ def as_ask(books: Books, attempt: Attempt) -> tuple[AskEntry, Bools]:
     wanted = Ask(0, 1, attempt.vector, 0.0, 1.0, AskType.DEFAULT, 0, label=label)
     entry = AskEntry(wanted, attempt.app.slot, attempt.demand, kept_for_master(attempt))
     able = usable(books, entry, entry.serial)
+    if not _is_admitted(books, attempt):
+        able[:] = False
     for slot in np.flatnonzero(able).tolist():
         node, whole = books.node_at[slot], books.ledger.nodes.capacity[slot]
-        able[slot] = may_start(books, attempt, node) and master_fits(books, attempt, node, whole)
+        able[slot] = _suits(books, attempt, node) and master_fits(books, attempt, node, whole)
     return entry, able
 
 
@@ -371,24 +374,26 @@ def _next_master(
     `kept` is the node's reservation. Weft's own masters are all of one size, so where one does not
     fit, none does; those that jobs bring along differ, and a large one does not hold up the rest.
     """
-    tried: set[tuple[Vector, str]] = set()
-    for attempt in books.waiting:
+    passed = held_back_masters(books)
+    passed.update(
+        group for group, first in books.waiting.firsts() if _gives_way(books, first, served)
+    )
+    for group, attempt in books.waiting.in_turn(passed):
         if kept and kept != kept_for_master(attempt):
             continue
-        if _gives_way(books, attempt, served):
-            continue
-        if not may_start(books, attempt, node):
-            continue
-        spec = attempt.app.job.master
-        size = (attempt.vector, "" if spec is None else spec.label)
-        if size in tried:
+        if not _suits(books, attempt, node):
             continue
         if master_fits(books, attempt, node, room):
             return attempt
         if not books.open_jobs:
             return None
-        tried.add(size)
+        passed.add(group)
     return None
+
+
+def held_back_masters(books: Books) -> set[Group]:
+    """Return the groups of waiting masters that limits of queues and users hold back."""
+    return {group for group, first in books.waiting.firsts() if not _is_admitted(books, first)}
 
 
 def master_fits(books: Books, attempt: Attempt, node: Node, room: Floats) -> bool:

@@ -13,7 +13,7 @@ from rm.ledger.asks import AskEntry
 from rm.ledger.ledger_kernels import roomiest, some_wait
 from rm.match.filter_kernels import fits
 from rm.placing import gangs
-from rm.placing.allocation import as_ask, kept_for_master
+from rm.placing.allocation import as_ask, held_back_masters, kept_for_master
 from rm.placing.feasible import banned_for, room_for, suits
 from rm.placing.gangs import planner_of
 from rm.placing.hosting import masters_may_grow
@@ -281,7 +281,10 @@ def _reserve_for_master(books: Books) -> bool:
         return True
     granted_s = books.ledger.apps.granted_s[: books.ledger.app_slots].max(initial=-np.inf)
     late_s = min(books.now - patience_s(books), float(granted_s))
-    for attempt in islice(books.waiting, _LOOKED_MASTERS_MAX):
+    passed = held_back_masters(books)
+    for group, attempt in islice(books.waiting.in_turn(passed), _LOOKED_MASTERS_MAX):
+        # What holds for one of a group holds for all.
+        passed.add(group)
         if attempt.created_s > late_s or not masters_may_grow(books, attempt):
             continue
         wanted, able = as_ask(books, attempt)

@@ -20,6 +20,7 @@ from rm.match.limit_kernels import headroom
 from rm.match.protocol import BaseMatcher, Matcher
 from rm.settings import ManagerSettings
 from rm.state.records import App, Attempt, Holdings, MatchState, Node
+from rm.state.waiting import WaitingMasters
 from weft.model.dag import Floats
 from weft.model.errors import InputError
 from weft.model.ids import AppId, AttemptId, ContainerId, NodeId, first_number
@@ -65,7 +66,7 @@ class Books:
     * `apps` and `nodes` have each record by its name, `app_at` and `node_at` by its slot of the
       ledger; a record and its slot name each other;
     * `holdings` has every container that is booked, and each is booked on exactly one node;
-    * `waiting` are attempts in SCHEDULED, in the order in which they are to be placed;
+    * `waiting` has the attempts in SCHEDULED that no master was placed for yet;
     * `master_usage` sums what the containers of masters hold, by queue with all below it, and
       `classes` counts the nodes in service: limits and submissions ask for them;
     * `unseen_containers` (by node) are containers that masters say to hold and that no node has
@@ -193,7 +194,7 @@ class Books:
         # Nodes reported so many ends of containers which never ran there.
         self.refused_ends = 0
         # These are the attempts whose master has no container yet.
-        self.waiting: deque[Attempt] = deque()
+        self.waiting = WaitingMasters()
         self.master_usage: Floats = np.zeros((len(self.queues), len(types)))
         # Nodes in service are counted by their capacity and labels.
         self.classes: Counter[tuple[Vector, int]] = Counter()

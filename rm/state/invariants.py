@@ -130,6 +130,7 @@ def _check_apps(books: Books) -> None:
             raise InvariantError(f"application {app.app_id} holds {held} containers")
     if books.ledger.by_queue.pending[0] != pending:
         raise InvariantError(f"{pending} containers are pending in all")
+    books.waiting.check()
     for attempt in books.waiting:
         if attempt.state is not AttemptState.SCHEDULED:
             raise InvariantError(f"attempt {attempt.attempt_id} waits but is {attempt.state.name}")

@@ -366,6 +366,21 @@ def test_a_node_is_kept_for_a_master_that_needs_the_room_of_several() -> None:
     assert not rig.manager.books.ledger.nodes.reserved.any()
 
 
+def test_masters_that_a_limit_holds_back_hide_nobody_whom_room_is_made_for() -> None:
+    tree = (QueueSpec("a", 0.5), QueueSpec("b", 0.25, max_am_share=0.01), QueueSpec("c", 0.25))
+    one = {"vcores": 1.0}
+    rig = rig_of(1, 16.0, QueueSpec("root", children=tree), master_demand=one, master_share_max=1.0)
+    first = rig.start(job("first", stage(tasks=1), queue="c"))
+    rig.allocate(first, ask(1, 1))
+    for number in range(50):
+        rig.submit(job(f"held back {number}", stage(tasks=1), queue="b"))
+    rig.beat()
+    fill(rig)
+    assert round_(rig) == []
+    rig.submit(job("late", stage(tasks=1), queue="c"))
+    assert len(round_(rig)) == 1
+
+
 def test_room_is_made_for_as_many_masters_as_may_start() -> None:
     small = {"vcores": 1.0, "memory_mb": 1024.0}
     rig = rig_of(nodes=1, master_demand=small, master_share_max=0.25, preemption_natural=1.0)

@@ -4,6 +4,7 @@ from rm.settings import ManagerSettings
 from testkit.builders import ask, job, noted, stage, succeeded
 from testkit.manager import Rig
 from weft.model.job import Job, MasterSpec
+from weft.model.queues import QueueSpec
 from weft.protocol.facts import Placed
 
 NO_MASTER = {"vcores": 0.0}
@@ -138,6 +139,24 @@ def test_a_node_that_is_kept_for_a_master_in_vain_gives_way_too() -> None:
         rig.beat("n1", later_s=1.0)
     assert rig.manager.books.matching.reserved
     _gives_way_for_one_look(rig)
+
+
+def test_masters_that_a_limit_holds_back_hide_nobody_who_starves() -> None:
+    tree = QueueSpec("root", children=(QueueSpec("a", 0.5, max_am_share=0.01), QueueSpec("b", 0.5)))
+    settings = ManagerSettings(master_demand=LITTLE, master_share_max=1.0, reserve_after_s=4.0)
+    rig = Rig("capacity", settings, tree)
+    rig.add_node("n1")
+    long = rig.start(job("long", stage(tasks=1, demand={"vcores": 3}), queue="a"))
+    rig.allocate(long, ask(1, 1, (3.0, 1024.0)))
+    for number in range(50):
+        rig.submit(job(f"held back {number}", stage(tasks=1), queue="a"))
+    rig.beat()
+    rig.submit(Job("large", (), master=MasterSpec({"vcores": 2.0}, ("run",)), queue="b"))
+    other = rig.start(job("other", stage(tasks=1), queue="b"))
+    rig.allocate(other, ask(1, 1))
+    for _ in range(10):
+        rig.beat("n1", later_s=1.0)
+    assert rig.manager.books.matching.reserved
 
 
 def _gives_way_for_one_look(rig: Rig) -> None:

@@ -154,7 +154,7 @@ def test_what_goes_on_gives_way_to_a_master_that_finds_no_room() -> None:
     rig.add_node("n2", 1.0)
     rig.manager.books.nodes["n1"].labels = ()
     rig.beat("n1", ContainerEnd(next(iter(rig.nodes["n1"].masters)), Outcome.FAILED, 1))
-    rig.manager.books.waiting[0].avoid = frozenset({"n1"})  # nowhere else is room
+    next(iter(rig.manager.books.waiting)).avoid = frozenset({"n1"})  # nowhere else is room
     rig.beat(later_s=1.0)
     assert not set(master.containers) & set(rig.nodes["n1"].stops)
     rig.tell(TimerFired("liveness"), 6.0)
