@@ -249,7 +249,7 @@ class NodeManager:
             )
             and self._known_health == self._unhealthy_reason
             and self._timer_interval_s == self._heartbeat_s
-            and not self._begun()
+            and not (self._settings.report_tasks and self._begun())
         )
 
     @property
@@ -411,7 +411,7 @@ class NodeManager:
         unhealthy = self._unhealthy_reason
         begun: tuple[BegunTask, ...] = ()
         # Those that last a heartbeat are told: of the others their ends tell.
-        if periodic:
+        if periodic and settings.report_tasks:
             begun, self._begun_told_s = self._begun(), now
         beat = NodeHeartbeated(
             self.node_id, number, acks, ended, tasks_ended, use, container_use, unhealthy, begun
@@ -422,8 +422,6 @@ class NodeManager:
 
     def _begun(self) -> tuple[BegunTask, ...]:
         """Return the tasks that run and that no heartbeat told of."""
-        if not self._settings.report_tasks:
-            return ()
         runner = self._runner
         return runner.book.begun(self._begun_told_s, in_order=not runner.had_reusable)
 

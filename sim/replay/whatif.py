@@ -217,7 +217,8 @@ def settings_of(
     nodes = NodeSettings()
     if node is not None:
         # each node's own speed is in its registration
-        nodes = replace(from_data(NodeParts, node).settings, mode=Mode.EMULATED, speed=1.0)
+        own_node = from_data(NodeParts, node).settings
+        nodes = replace(own_node, mode=Mode.EMULATED, speed=1.0, report_tasks=False)
     return SimSettings(
         scheduler,
         prompt=manager.settings.prompt,
