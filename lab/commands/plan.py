@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from sim.process.compile_time import compiling
 from weft.model.errors import InputError, WeftError
 from weft.model.extras import require
 
@@ -99,13 +100,17 @@ def plan(  # noqa: PLR0913
     kept = KeptPlans("" if no_reuse else job.history_key)
     decided = options | {"seed": seed, "time_limit_s": time_limit_s}
     began = time.perf_counter()
-    made = kept.find(dag, machines, planner_name, decided)
-    reused = made is not None
-    if made is None:
-        show = _Progress(planner_name, bounds.strong_lb_s, watch)
-        made = run_planner(planner_name, dag, machines, seed, time_limit_s, options, workers, show)
-        kept.keep(dag, machines, planner_name, decided, made)
-    data = plan_data(job.name, dag, made, bounds, time.perf_counter() - began)
+    with compiling() as compiled:
+        made = kept.find(dag, machines, planner_name, decided)
+        reused = made is not None
+        if made is None:
+            show = _Progress(planner_name, bounds.strong_lb_s, watch)
+            made = run_planner(
+                planner_name, dag, machines, seed, time_limit_s, options, workers, show
+            )
+            kept.keep(dag, machines, planner_name, decided, made)
+    took_s = time.perf_counter() - began - compiled.took_s
+    data = plan_data(job.name, dag, made, bounds, took_s)
     data["reused"] = reused
     if explain:
         data["explain"] = dict(made.explain)

@@ -15,6 +15,7 @@ from rm.match.registry import matcher_row
 from sim.cluster import Simulation
 from sim.faults import NO_FAULTS, Faults, faults_from_dict, random_faults
 from sim.members import Members
+from sim.process.compile_time import compiling
 from sim.process.outputs import check_folder, clear_others, logged, summarise, write_run
 from sim.process.provenance import described
 from sim.recorder import Recorder
@@ -87,10 +88,11 @@ def simulated(
             simulation = make(cluster, jobs, settings, recorder)
         else:
             simulation = Members(cluster, jobs, settings, recorder, request.members)
-        with quiet_collector(), _progress(progress, jobs, simulation):
+        with quiet_collector(), _progress(progress, jobs, simulation), compiling() as compiled:
             start = time.perf_counter()
             _run(simulation, settings.scheduler.matcher)
             wall_s = time.perf_counter() - start
+        wall_s -= compiled.took_s
     if simulation.stuck:
         warn(f"stopped at {simulation.now_s:.0f} s: {simulation.stuck}")
     refused = [row for row in recorder.jobs if row.state == "REFUSED"]

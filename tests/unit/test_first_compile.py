@@ -1,14 +1,29 @@
 """That kernels are compiled is told once, and not where their code was kept."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
+import pytest
+from click.testing import CliRunner
+from numba.core import event
+
+from lab.cli import weft
 from lab.native import ROOT
+from sim.process import command
+from sim.process.compile_time import compiling
 from weft.policies.first_compile import TEXT
 
+JOB = """
+name: j
+stages:
+  - {name: a, tasks: 2, duration_s: 1, demand: {vcores: 1}}
+"""
 KERNELS = """
 from weft.policies.compiled import kernel
 
@@ -70,3 +85,38 @@ def test_another_checkout_finds_them_unless_a_constant_of_theirs_is_another(tmp_
 
 def only_python(folder: str, names: list[str]) -> set[str]:
     return {name for name in names if "." in name and not name.endswith(".py")} | {"__pycache__"}
+
+
+def test_what_compiling_takes_is_counted_once_where_one_compiles_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times = iter([10.0, 17.0, 20.0, 21.0])
+    monkeypatch.setattr(event, "timer", lambda: next(times))
+    with compiling() as told:
+        with event.trigger_event("numba:compile"), event.trigger_event("numba:compile"):
+            pass
+        with event.trigger_event("numba:compile"):
+            pass
+    assert told.took_s == 8.0
+    with compiling() as told:
+        pass
+    assert told.took_s == 0.0
+
+
+def test_a_simulation_is_not_blamed_for_what_was_compiled_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, took_s = command._run, []
+
+    def slow(*arguments: Any) -> None:
+        began_s = time.perf_counter()
+        with event.trigger_event("numba:compile"):
+            usual(*arguments)
+        took_s.append(time.perf_counter() - began_s)
+
+    monkeypatch.setattr(command, "_run", slow)
+    (tmp_path / "job.yaml").write_text(JOB)
+    files = [str(tmp_path / "job.yaml"), "--cluster", "1x4vcores,4096memory_mb"]
+    out = ["--out", str(tmp_path / "run")]
+    CliRunner().invoke(weft, ["simulate", *files, *out], catch_exceptions=False)
+    assert json.loads((tmp_path / "run/summary.json").read_text())["wall_s"] < took_s[0]
