@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from testkit.forked import weft as run_weft
 from testkit.live import until
 from weft.client.api import Client
 from weft.client.local import KEPT_MB, LocalCluster, LocalSettings
+from weft.model.ids import format_container
 from weft.model.jobfile import job_from_dict
 
 WEFT = [sys.executable, "-c", "from lab.cli import main; main()"]
@@ -169,6 +171,32 @@ def test_a_shell_is_offered_names_of_what_there_is(address: str, words: tuple[st
     found = said.output.splitlines()
     assert f"plain,{node.node_id if words[0] == 'nodes' else 'to-complete'}" in found
     assert "plain,to complete" not in found, "a shell would take it for two words"
+
+
+def test_a_log_is_a_page_in_a_browser_and_text_elsewhere(cluster: LocalCluster) -> None:
+    with Client(cluster.address) as client:
+        app = client.submit(job_from_dict(job("marked", "echo '<script>1</script> & more'")))
+        client.wait([app])
+        (task,) = client.tasks(app)
+    name = format_container(client.cluster_ts, task.container_id)
+    place = f"http://{cluster.web_address}/node/{task.node_id}/containerlogs/{name}/-"
+
+    def read(accept: str) -> tuple[str, str, str]:
+        asked = urllib.request.Request(place, headers={"Accept": accept})
+        with urllib.request.urlopen(asked) as answer:
+            headers = answer.headers
+            policy = headers["Content-Security-Policy"]
+            return headers.get_content_type(), policy, answer.read().decode()
+
+    kind, policy, text = read("*/*")
+    assert kind == "text/plain"
+    assert text == "==> stdout <==\n<script>1</script> & more\n==> stderr <==\n"
+    kind, policy, text = read("text/html,*/*;q=0.8")
+    assert kind == "text/html"
+    assert policy.startswith("default-src 'none'")
+    assert "&lt;script>1&lt;/script> &amp; more" in text
+    assert "<script" not in text
+    assert 'content="light dark"' in text, "it follows the reader's theme"
 
 
 def test_an_application_is_found_by_name_number_and_dash(address: str) -> None:

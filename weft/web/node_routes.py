@@ -19,6 +19,15 @@ from weft.web.answers import RestError, answer
 from weft.web.context import SETTINGS, app_of, container_of, face, find_node, source
 
 LOG_FILES = ["stdout", "stderr"]
+# A log is anybody's text: nothing in it is a script, whatever a browser takes it for.
+LOG_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; img-src 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Vary": "Accept",
+}
+LOG_HEAD = b"""<!doctype html><html lang="en"><meta charset="utf-8">
+<meta name="color-scheme" content="light dark"><title>Log</title>
+<link rel="icon" type="image/svg+xml" href="/static/icon.svg"><pre>"""
 APP_STATES = (
     "NEW",
     "INITING",
@@ -168,24 +177,39 @@ async def refuse_auxiliary(request: web.Request) -> web.Response:
 
 
 async def logs(request: web.Request) -> web.StreamResponse:
-    """Answer what a container's command wrote: both streams in turn, or the one of the path."""
+    """Answer what a container's command wrote: both streams in turn, or the one of the path.
+
+    A browser gets a page of it, which follows the reader's theme; programs get the text.
+    """
     from weft.wire.client import read_log
 
     _, one = await _find(request, await container_of(request))
     wanted = request.match_info.get("file", "")
     if wanted and wanted not in LOG_FILES:
         raise RestError(404, f"no such log: {wanted}; there are {' and '.join(LOG_FILES)}")
-    response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
+    as_page = "text/html" in request.headers.get("Accept", "")
+    kind = "text/html" if as_page else "text/plain"
+    headers = {"Content-Type": f"{kind}; charset=utf-8", **LOG_HEADERS}
+    response = web.StreamResponse(headers=headers)
     await response.prepare(request)
+
+    async def write(data: bytes) -> None:
+        if as_page:
+            # Both are one byte in UTF-8, so it does not matter where a chunk ends.
+            data = data.replace(b"&", b"&amp;").replace(b"<", b"&lt;")
+        await response.write(data)
+
+    if as_page:
+        await response.write(LOG_HEAD)
     for stream in [wanted] if wanted else LOG_FILES:
         if not wanted:
-            await response.write(f"==> {stream} <==\n".encode())
+            await write(f"==> {stream} <==\n".encode())
         try:
             async for chunk, _ in read_log(one.node_address, one.node_id, one.container_id, stream):
-                await response.write(chunk)
+                await write(chunk)
         # An emulated task writes nothing.
         except InputError as error:
-            await response.write(f"{error.problem}\n".encode())
+            await write(f"{error.problem}\n".encode())
     await response.write_eof()
     return response
 
