@@ -13,6 +13,7 @@ import pytest
 
 from testkit.live import until
 from testkit.terminal import in_terminal
+from weft.client.detached import told_of_end
 from weft.client.local import LocalCluster, LocalSettings
 
 CLUSTER = "2x4vcores,8192memory_mb"
@@ -121,6 +122,24 @@ def test_a_detached_cluster_that_died_is_named_by_who_finds_nobody(folder: Path)
     assert ended.returncode == 0
     assert ended.stderr.startswith(f"it had ended before: {how}; ")
     assert weft(folder, "down", "--rm", address).returncode == 2
+
+
+def test_a_detached_command_that_was_killed_said_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    log = tmp_path / "up.log"
+    with subprocess.Popen(["true"]) as process:
+        record = {"address": "127.0.0.1:1", "pid": process.pid, "created_s": 1.0, "log": str(log)}
+    home = tmp_path / f"weft-{os.getuid()}"
+    home.mkdir(mode=0o700)
+    (home / "up-127.0.0.1:1.json").write_text(json.dumps(record))
+    for wrote, why in (("Ctrl-C ends it\n", "it did not say why"), ("a\nweft: no\n", "no")):
+        log.write_text(wrote)
+        said = told_of_end("no Resource Manager at 127.0.0.1:1: connection refused")
+        assert said == f"what `weft up --detach` started has ended: {why} (see {log})"
+    for other in ("127.0.0.1:2", "127.0.0.1:11"):
+        assert told_of_end(f"no Resource Manager at {other}: connection refused") == ""
 
 
 @pytest.mark.parametrize("role", ["rm", "am", "nm0"])

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from weft.model.errors import InputError, WeftError
 READY_VARIABLE = "WEFT_UP_READY"
 # The name of what `weft up --detach` itself says, in the folder that is kept.
 LOG = "up.log"
+# So begins the line in which a command says why it failed.
+_ERROR = "weft: "
 STOP_PATIENCE_S = 30.0
 POLL_S = 0.1
 
@@ -57,7 +60,7 @@ def start_detached(arguments: list[str], folder: Path | None) -> str:
     try:
         while not ready.exists():
             if process.poll() is not None:
-                why = _last_words(log)
+                why = "".join(_lines(log)[-1:]).removeprefix(_ERROR)
                 if folder is None:
                     log.unlink()
                 raise WeftError(f"the cluster did not start: {why}")
@@ -109,24 +112,28 @@ def told_of_end(text: str) -> str:
     with contextlib.suppress(WeftError, OSError):
         for path in _home().glob("up-*.json"):
             record = _read(path)
-            if record is not None and record["address"] in text and (said := _died(record)):
+            if record is None or not re.search(rf" {re.escape(record['address'])}\b", text):
+                continue
+            if said := _died(record):
                 return f"what `weft up --detach` started has ended: {said} (see {record['log']})"
     return ""
 
 
 def _died(record: dict[str, Any]) -> str:
-    """Return the last words of a cluster that has ended by itself; empty: it runs."""
+    """Return why a cluster has ended by itself; empty: it runs."""
     if _created_s(int(record["pid"])) == record["created_s"]:
         return ""
-    return _last_words(Path(record["log"])) or "nobody knows how"
+    # An error is the last that it says; who was killed says none.
+    last = _lines(Path(record["log"]))[-1:]
+    said = [line.removeprefix(_ERROR) for line in last if line.startswith(_ERROR)]
+    return said[0] if said else "it did not say why"
 
 
-def _last_words(log: Path) -> str:
+def _lines(log: Path) -> list[str]:
     try:
-        lines = log.read_text("utf-8", "replace").strip().splitlines()
+        return log.read_text("utf-8", "replace").strip().splitlines()
     except OSError:
-        return ""
-    return "".join(lines[-1:]).removeprefix("weft: ")
+        return []
 
 
 def _read(path: Path) -> dict[str, Any] | None:
