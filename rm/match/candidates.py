@@ -217,16 +217,15 @@ def limits_of(view: View, *, keeps: bool = False, follows: bool = False) -> Limi
     return limits
 
 
-def limit_of(view: View, app: int, demand: Floats, master: bool = False) -> int:
-    """Return what holds back a demand (d,), absolute, of an application slot: as `held_back`.
+def limit_of(view: View, app: int, demand: Floats) -> int:
+    """Return what holds back a demand (d,), absolute, of an application slot: as `held_back`."""
+    return held_back(limits_of(view), app, shares_of(demand, view.total))
 
-    Only who holds no container at all may start a `master` in any case.
-    """
-    limits = limits_of(view)
-    if master and limits.binds:
-        every = view.by_queue.containers, view.users.containers
-        limits = limits._replace(queue_tasks=every[0], user_tasks=every[1])
-    return held_back(limits, app, shares_of(demand, view.total))
+
+def limits_of_masters(view: View) -> Limits:
+    """Return the limits that masters are under: who holds no container at all may start one."""
+    every = view.by_queue.containers, view.users.containers
+    return limits_of(view)._replace(queue_tasks=every[0], user_tasks=every[1])
 
 
 def shares_of(amounts: Floats, by: Floats) -> Floats:

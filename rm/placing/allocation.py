@@ -1,6 +1,6 @@
 """Matching: snapshot, filter, score, place (the matcher), grant (here)."""
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from typing import Final
 
 import numpy as np
@@ -15,9 +15,9 @@ from rm.containers import (
 from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
 from rm.ledger.ledger_kernels import with_room
-from rm.match.candidates import limit_of, shares_of
+from rm.match.candidates import limits_of_masters, shares_of
 from rm.match.filter_kernels import fits
-from rm.match.limit_kernels import ADMITTED
+from rm.match.limit_kernels import ADMITTED, Limits, held_back
 from rm.match.protocol import Placement, every_term
 from rm.placing.feasible import usable
 from rm.placing.gang_room import spoils
@@ -335,13 +335,41 @@ def _suits(books: Books, attempt: Attempt, node: Node) -> bool:
     return not spoils(books, attempt.app, node)
 
 
-def _is_admitted(books: Books, attempt: Attempt) -> bool:
-    """Return whether queues and user may hold another master; who holds nothing may start one."""
-    if full_of_masters(books, attempt) >= 0:
-        return False
-    if not books.queues.limited:
-        return True
-    return limit_of(books.view, attempt.app.slot, attempt.demand, master=True) == ADMITTED
+class _MasterLimits:
+    """The limits of queues and users on masters as they are now, for a look at many."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._full: dict[tuple[int, Vector], bool] = {}
+        self._limits: Limits | None = None
+
+    def admit(self, attempt: Attempt) -> bool:
+        """Return whether they let a master start."""
+        books, alike = self._books, (attempt.app.queue, attempt.vector)
+        if alike not in self._full:
+            self._full[alike] = full_of_masters(books, attempt) >= 0
+        if self._full[alike]:
+            return False
+        if not books.queues.limited:
+            return True
+        if self._limits is None:
+            self._limits = limits_of_masters(books.view)
+        part = shares_of(attempt.demand, books.view.total)
+        return held_back(self._limits, attempt.app.slot, part) == ADMITTED
+
+
+def admitted_masters(books: Books, passed: set[Group]) -> Iterator[tuple[Group, Attempt]]:
+    """Yield the masters that wait for room only, in order, with their groups.
+
+    Groups in `passed` are left out; the caller may add some meanwhile, as this does.
+    """
+    limits, admitted = _MasterLimits(books), set[Group]()
+    for group, attempt in books.waiting.in_turn(passed):
+        if group in admitted or limits.admit(attempt):
+            admitted.add(group)
+            yield group, attempt
+        else:
+            passed.add(group)
 
 
 def as_ask(books: Books, attempt: Attempt) -> tuple[AskEntry, Bools]:
@@ -351,7 +379,7 @@ def as_ask(books: Books, attempt: Attempt) -> tuple[AskEntry, Bools]:
     wanted = Ask(0, 1, attempt.vector, 0.0, 1.0, AskType.DEFAULT, 0, label=label)
     entry = AskEntry(wanted, attempt.app.slot, attempt.demand, kept_for_master(attempt))
     able = usable(books, entry, entry.serial)
-    if not _is_admitted(books, attempt):
+    if not _MasterLimits(books).admit(attempt):
         able[:] = False
     for slot in np.flatnonzero(able).tolist():
         node, whole = books.node_at[slot], books.ledger.nodes.capacity[slot]
@@ -374,12 +402,12 @@ def _next_master(
     `kept` is the node's reservation. Weft's own masters are all of one size, so where one does not
     fit, none does; those that jobs bring along differ, and a large one does not hold up the rest.
     """
-    passed = held_back_masters(books)
-    passed.update(
-        group for group, first in books.waiting.firsts() if _gives_way(books, first, served)
-    )
-    for group, attempt in books.waiting.in_turn(passed):
+    passed: set[Group] = set()
+    for group, attempt in admitted_masters(books, passed):
         if kept and kept != kept_for_master(attempt):
+            continue
+        if _gives_way(books, attempt, served):
+            passed.add(group)
             continue
         if not _suits(books, attempt, node):
             continue
@@ -389,11 +417,6 @@ def _next_master(
             return None
         passed.add(group)
     return None
-
-
-def held_back_masters(books: Books) -> set[Group]:
-    """Return the groups of waiting masters that limits of queues and users hold back."""
-    return {group for group, first in books.waiting.firsts() if not _is_admitted(books, first)}
 
 
 def master_fits(books: Books, attempt: Attempt, node: Node, room: Floats) -> bool:

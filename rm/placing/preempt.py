@@ -34,7 +34,7 @@ from rm.ledger.columns import Bools
 from rm.match.filter_kernels import fits
 from rm.match.protocol import Held, PreemptionTerms
 from rm.placing import gangs
-from rm.placing.allocation import as_ask, held_back_masters
+from rm.placing.allocation import admitted_masters, as_ask
 from rm.placing.feasible import usable
 from rm.placing.gang_room import Need, pack
 from rm.placing.hosting import masters_may_grow, passes
@@ -197,7 +197,7 @@ class _Round:
         books = self.books
         if not books.waiting or not books.settings.preemption:
             return
-        admitted = [one for _, one in books.waiting.in_turn(held_back_masters(books))]
+        admitted = [one for _, one in admitted_masters(books, set())]
         for attempt in sorted(admitted, key=lambda one: self._used(one.app.queue)):
             if attempt.app.slot >= 0 and masters_may_grow(books, attempt):
                 yield attempt

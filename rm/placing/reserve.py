@@ -13,12 +13,13 @@ from rm.ledger.asks import AskEntry
 from rm.ledger.ledger_kernels import roomiest, some_wait
 from rm.match.filter_kernels import fits
 from rm.placing import gangs
-from rm.placing.allocation import as_ask, held_back_masters, kept_for_master
+from rm.placing.allocation import admitted_masters, as_ask, kept_for_master
 from rm.placing.feasible import banned_for, room_for, suits
 from rm.placing.gangs import planner_of
 from rm.placing.hosting import masters_may_grow
 from rm.state.books import Books
 from rm.state.records import Holding
+from rm.state.waiting import Group
 from weft.model.dag import Floats, Ints
 from weft.model.resources import TOLERANCE
 from weft.policies.compiled import steady
@@ -281,8 +282,8 @@ def _reserve_for_master(books: Books) -> bool:
         return True
     granted_s = books.ledger.apps.granted_s[: books.ledger.app_slots].max(initial=-np.inf)
     late_s = min(books.now - patience_s(books), float(granted_s))
-    passed = held_back_masters(books)
-    for group, attempt in islice(books.waiting.in_turn(passed), _LOOKED_MASTERS_MAX):
+    passed: set[Group] = set()
+    for group, attempt in islice(admitted_masters(books, passed), _LOOKED_MASTERS_MAX):
         # What holds for one of a group holds for all.
         passed.add(group)
         if attempt.created_s > late_s or not masters_may_grow(books, attempt):

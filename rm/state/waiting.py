@@ -1,8 +1,9 @@
 """The masters that wait for room, by what limits and nodes look at."""
 
 import heapq
+from collections import OrderedDict
 from collections.abc import Container, Iterator
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from rm.state.records import Attempt
 from weft.model.errors import InvariantError
@@ -10,6 +11,7 @@ from weft.model.resources import Vector
 
 # Leaf queue, user, demand and label: limits and the room of a node are the same for all members.
 Group: TypeAlias = tuple[int, str, Vector, str]
+_STALE_MAX: Final = 64
 
 
 class WaitingMasters:
@@ -19,10 +21,12 @@ class WaitingMasters:
     """
 
     def __init__(self) -> None:
-        self._group_of: dict[Attempt, Group] = {}
+        self._group_of: OrderedDict[Attempt, Group] = OrderedDict()
         # Of each member its place in the order.
-        self._groups: dict[Group, dict[Attempt, int]] = {}
+        self._groups: dict[Group, OrderedDict[Attempt, int]] = {}
         self._placed = 0
+        # A heap of groups by the place of their first member, also of some that it was once.
+        self._firsts: list[tuple[int, Group]] = []
 
     def __len__(self) -> int:
         return len(self._group_of)
@@ -37,19 +41,30 @@ class WaitingMasters:
         """Add an attempt behind all others."""
         group = self._group_of[attempt] = _group(attempt)
         self._placed += 1
-        self._groups.setdefault(group, {})[attempt] = self._placed
+        if group not in self._groups:
+            self._groups[group] = OrderedDict()
+            heapq.heappush(self._firsts, (self._placed, group))
+        self._groups[group][attempt] = self._placed
 
     def remove(self, attempt: Attempt) -> None:
         """Take an attempt out; raises KeyError where it does not wait."""
         group = self._group_of.pop(attempt)
-        del self._groups[group][attempt]
-        if not self._groups[group]:
+        members = self._groups[group]
+        was_first = next(iter(members)) is attempt
+        del members[attempt]
+        if not members:
             del self._groups[group]
+        elif was_first:
+            heapq.heappush(self._firsts, (next(iter(members.values())), group))
+        if len(self._firsts) > 2 * len(self._groups) + _STALE_MAX:
+            self._firsts = [(next(iter(m.values())), g) for g, m in self._groups.items()]
+            heapq.heapify(self._firsts)
 
     def queues_changed(self) -> None:
         """Look anew at which queues the attempts are in."""
         waiting = list(self._group_of)
-        self._group_of, self._groups = {}, {}
+        self._group_of.clear()
+        self._groups, self._firsts = {}, []
         for attempt in waiting:
             self.append(attempt)
 
@@ -57,34 +72,34 @@ class WaitingMasters:
         """Return the group of an attempt that waits."""
         return self._group_of[attempt]
 
+    def in_turn(self, without: Container[Group]) -> Iterator[tuple[Group, Attempt]]:
+        """Yield attempts in order, but those of groups `without`, which may grow meanwhile."""
+        heads, begun = self._firsts.copy(), dict[Group, Iterator[tuple[Attempt, int]]]()
+        following: dict[Group, tuple[Attempt, int]] = {}
+        while heads:
+            place, group = heapq.heappop(heads)
+            if group in without or group not in self._groups:
+                continue
+            if group not in begun:
+                begun[group] = iter(self._groups[group].items())
+                following[group] = next(begun[group])
+            attempt, due = following[group]
+            if due != place:
+                # Another one is the first of its group by now.
+                continue
+            yield group, attempt
+            later = next(begun[group], None)
+            if later is not None:
+                following[group] = later
+                heapq.heappush(heads, (later[1], group))
+
     def check(self) -> None:
         """Raise InvariantError where an attempt is not in the group that it belongs to."""
         for attempt, group in self._group_of.items():
             if group != _group(attempt) or attempt not in self._groups[group]:
                 raise InvariantError(f"attempt {attempt.attempt_id} waits in group {group}")
-
-    def firsts(self) -> list[tuple[Group, Attempt]]:
-        """Return every group with its first member."""
-        return [(group, next(iter(members))) for group, members in self._groups.items()]
-
-    def in_turn(self, without: Container[Group]) -> Iterator[tuple[Group, Attempt]]:
-        """Yield attempts in order, but those of groups `without`, which may grow meanwhile."""
-        heads: list[tuple[int, Attempt, Group, Iterator[tuple[Attempt, int]]]] = []
-        for group, members in self._groups.items():
-            if group not in without:
-                rest = iter(members.items())
-                attempt, place = next(rest)
-                heads.append((place, attempt, group, rest))
-        heapq.heapify(heads)
-        while heads:
-            _, attempt, group, rest = heads[0]
-            if group not in without:
-                yield group, attempt
-            following = None if group in without else next(rest, None)
-            if following is None:
-                heapq.heappop(heads)
-            else:
-                heapq.heapreplace(heads, (following[1], following[0], group, rest))
+        if [one for _, one in self.in_turn(())] != list(self._group_of):
+            raise InvariantError("masters do not wait in the order in which they came")
 
 
 def _group(attempt: Attempt) -> Group:
