@@ -363,7 +363,8 @@ def admitted_masters(books: Books, passed: set[Group]) -> Iterator[tuple[Group, 
 
     Groups in `passed` are left out; the caller may add some meanwhile, as this does.
     """
-    limits, admitted = _MasterLimits(books), set[Group]()
+    limits = _MasterLimits(books)
+    admitted: set[Group] = set()
     for group, attempt in books.waiting.in_turn(passed):
         if group in admitted or limits.admit(attempt):
             admitted.add(group)

@@ -55,10 +55,16 @@ class WaitingMasters:
         if not members:
             del self._groups[group]
         elif was_first:
-            heapq.heappush(self._firsts, (next(iter(members.values())), group))
+            heapq.heappush(self._firsts, (self._first_of(group), group))
         if len(self._firsts) > 2 * len(self._groups) + _STALE_MAX:
-            self._firsts = [(next(iter(m.values())), g) for g, m in self._groups.items()]
+            self._firsts = [(self._first_of(one), one) for one in self._groups]
             heapq.heapify(self._firsts)
+        while self._firsts and self._first_of(self._firsts[0][1]) != self._firsts[0][0]:
+            heapq.heappop(self._firsts)
+
+    def _first_of(self, group: Group) -> int:
+        """Return the place of a group's first member, 0 where it has none any more."""
+        return next(iter(self._groups.get(group, {}).values()), 0)
 
     def queues_changed(self) -> None:
         """Look anew at which queues the attempts are in."""
@@ -74,7 +80,8 @@ class WaitingMasters:
 
     def in_turn(self, without: Container[Group]) -> Iterator[tuple[Group, Attempt]]:
         """Yield attempts in order, but those of groups `without`, which may grow meanwhile."""
-        heads, begun = self._firsts.copy(), dict[Group, Iterator[tuple[Attempt, int]]]()
+        heads = self._firsts.copy()
+        begun: dict[Group, Iterator[tuple[Attempt, int]]] = {}
         following: dict[Group, tuple[Attempt, int]] = {}
         while heads:
             place, group = heapq.heappop(heads)
