@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from lab.commands.tape_times import Moment, TapeTime, on_clock
 from sim.replay.predict import DRAWS, Prediction
 from sim.replay.snapshot import State
 from sim.settings import SimSettings
@@ -33,7 +34,13 @@ from weft.runtime.tapefile import find_tapes
     metavar="FOLDER",
     help="Ask a recorded cluster, instead of a live one.",
 )
-@click.option("--at", "at_s", type=float, default=None, metavar="T", help="With --tape: when, s.")
+@click.option(
+    "--at",
+    type=TapeTime(),
+    default=None,
+    metavar="T",
+    help="With --tape: when, s on the cluster's clock; +T: from the first event on.",
+)
 @click.option("--scheduler", default="", help="The live cluster's preset, if its matcher is not.")
 @click.option(
     "--pace",
@@ -57,7 +64,7 @@ def predict(
     apps: tuple[str, ...],
     address: str,
     folder: Path | None,
-    at_s: float | None,
+    at: Moment | None,
     draws: int,
     seed: int,
     record: Path | None,
@@ -70,10 +77,10 @@ def predict(
     manager's state goes on in the simulator as many times as --draws says, with durations drawn
     from how far estimates were off so far. Jobs that are submitted later are not known.
     """
-    if (folder is None) != (at_s is None):
+    if (folder is None) != (at is None):
         raise InputError("--tape", "goes with --at T, and --at with --tape")
-    if folder is not None and at_s is not None:
-        _of_tape(folder, at_s, apps, draws, seed, as_json)
+    if folder is not None and at is not None:
+        _of_tape(folder, at, apps, draws, seed, as_json)
     else:
         _of_cluster(address, apps, live, draws, seed, record, as_json)
 
@@ -135,7 +142,7 @@ def preset_of(matcher: str) -> str:
 
 
 def _of_tape(
-    folder: Path, at_s: float, names: tuple[str, ...], draws: int, seed: int, as_json: bool
+    folder: Path, at: Moment, names: tuple[str, ...], draws: int, seed: int, as_json: bool
 ) -> None:
     from lab.commands.replay import none_began
     from rm.core import ResourceManager
@@ -147,6 +154,7 @@ def _of_tape(
     from sim.replay.verify import Replay
 
     tapes = find_tapes(folder)
+    at_s = on_clock(at, tapes)
     read = {role: [tape.rows for tape in tapes if tape.role == role] for role in ("rm", "am", "nm")}
     if not read["rm"]:
         raise InputError("--tape", "none of them is a Resource Manager's, which knows how it stood")

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from lab.commands.tape_times import Moment, TapeTime, on_clock
 from lab.worker_pool import WorkerPool
 from sim.replay.whatif import Jct
 from sim.settings import SimSettings
@@ -41,11 +42,11 @@ LINE_CHARACTERS_MAX = 400
 )
 @click.option(
     "--until",
-    "until_s",
+    type=TapeTime(),
     default=math.inf,
     metavar="T",
     help="Stop before the first event after this time on the cluster's clock, s, and show how "
-    "things stood.",
+    "things stood; +T: from the first event on.",
 )
 @click.option("--explain", default="", metavar="APP", help="Why its pending stages were pending.")
 @click.option("--app", "shown", default="", metavar="APP", help="One application with its stages.")
@@ -54,6 +55,7 @@ LINE_CHARACTERS_MAX = 400
 @click.option(
     "--from",
     "from_s",
+    type=TapeTime(),
     default=math.inf,
     metavar="T",
     help="Print every event from this time on, with all that was decided.",
@@ -69,7 +71,7 @@ LINE_CHARACTERS_MAX = 400
 )
 @click.option("--json", "as_json", is_flag=True, help="Print data, not tables.")
 def replay(
-    paths: tuple[Path, ...], until_s: float, workers: int, as_json: bool, **options: Any
+    paths: tuple[Path, ...], until: Moment, workers: int, as_json: bool, **options: Any
 ) -> None:
     """Feed tapes to fresh cores and compare what they decide.
 
@@ -77,6 +79,7 @@ def replay(
     them. APP is an id, a number, a job's name or -, the newest. Exit code 1 tells of a difference.
     """
     tapes = [tape for path in paths for tape in find_tapes(path)]
+    until_s, options["from_s"] = on_clock(until, tapes), on_clock(options["from_s"], tapes)
     asked = bool(options["explain"] or options["shown"] or options["nodes"] or options["queues"])
     if asked or (until_s != math.inf and options["from_s"] == math.inf):
         _stand(tapes, until_s, as_json, asked, options)
@@ -312,11 +315,11 @@ def _show_state(found: dict[str, Any], now_s: float) -> None:
 )
 @click.option(
     "--at",
-    "at_s",
-    type=float,
+    type=TapeTime(),
     default=None,
     metavar="T",
-    help="Go on from how things stood then, s on the cluster's clock, instead of from the start.",
+    help="Go on from how things stood then, s on the cluster's clock, instead of from the start; "
+    "+T: from the first event on.",
 )
 @click.option(
     "--draws",
@@ -329,7 +332,7 @@ def _show_state(found: dict[str, Any], now_s: float) -> None:
 def whatif(
     paths: tuple[Path, ...],
     draws: int,
-    at_s: float | None,
+    at: Moment | None,
     scheduler: str,
     options: tuple[str, ...],
     cluster: str,
@@ -350,6 +353,7 @@ def whatif(
 
     chosen = split_settings(options)
     tapes = [tape for path in paths for tape in find_tapes(path)]
+    at_s = None if at is None else on_clock(at, tapes)
     read = {role: [tape.rows for tape in tapes if tape.role == role] for role in ("rm", "am", "nm")}
     if not read["rm"]:
         raise InputError("TAPE", "none of them is a Resource Manager's, which saw all jobs")

@@ -1,6 +1,7 @@
 """Tapes of live runs, faults and all, replay equal; a change in a policy shows where it begins."""
 
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from weft.protocol.messages import MANAGER
 from weft.protocol.record import changed
 from weft.protocol.requests import SubmitApplication
 from weft.runtime.tapefile import TapeFile, find_tapes
-from weft.tape.rows import Handled
+from weft.tape.rows import Handled, Row
 
 NODE = "--cluster=1x4vcores,8192memory_mb"
 
@@ -99,6 +100,10 @@ def _shows_the_state(tape: TapeFile, app: int) -> None:
     said = CliRunner().invoke(weft, asked, catch_exceptions=False)
     told = json.loads(said.stdout)
     assert told["now_s"] == middle_s
+    first_s = next(row.now for row in tape.rows() if isinstance(row, Handled))
+    asked[3] = f"+{middle_s + 1e-6 - first_s!r}"
+    again = CliRunner().invoke(weft, asked, catch_exceptions=False)
+    assert json.loads(again.stdout)["now_s"] == middle_s, "counted from the first event on"
     assert told["application"]["state"] == "RUNNING"
     assert told["application"]["name"] == "one"
 
@@ -118,10 +123,16 @@ def _asks_what_if(folder: Path) -> None:
     assert [row["same_s"] for row in same["jobs"]] == [row["same_s"] for row in told["jobs"]]
 
 
+def _times(rows: Iterable[Row]) -> Iterator[float]:
+    return (row.now for row in rows if isinstance(row, Handled))
+
+
 def _forks(folder: Path, tape: TapeFile) -> None:
     """After the faults nothing is left to chance: what is open ends about when it ended."""
     ends = [row.now for row in tape.rows() if isinstance(row, Handled) and row.placed]
-    asked = ["whatif", str(folder), "--at", repr(ends[-1] - 0.2), "--json", "--draws", "1"]
+    firsts = [next(_times(one.rows())) for one in find_tapes(folder)]
+    at = f"+{ends[-1] - 0.2 - min(firsts)!r}"
+    asked = ["whatif", str(folder), "--at", at, "--json", "--draws", "1"]
     told = json.loads(CliRunner().invoke(weft, asked, catch_exceptions=False).stdout)
     assert told["jobs"], "one was open"
     for row in told["jobs"]:
