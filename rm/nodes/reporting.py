@@ -82,7 +82,8 @@ def heartbeat(books: Books, event: NodeHeartbeated) -> None:
             continue
         for one in _each_of(books, node, end) if end.tasks else (end,):
             _ended(books, node, one)
-    note_tasks(books, node, event.begun)
+    if event.begun:
+        note_tasks(books, node, event.begun)
     for number, _ in event.container_use:
         if number not in held:
             # Nobody else would ever free it.
