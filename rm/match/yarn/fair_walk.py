@@ -75,7 +75,7 @@ class FairWalk(Walk):
         """Serve the request for which a node is kept; False: the node is kept no longer."""
         state, calc, request = self.books, self.books.rules.calculator, kept.request
         share = state.parts[request.app.slot]
-        if not self._has_work_for(request, machine, share) or self._waits_for_room(share):
+        if not self._has_work_for(request, machine, share) or self._waits_for_room(share, {}):
             state.unreserve(kept)
             return False
         if calc.fits(kept.amount, machine.free):
@@ -94,19 +94,25 @@ class FairWalk(Walk):
                 isinstance(one, QueueShare) and self._descend(one, machine)
                 for one in in_order(state, state.policy(queue), below)
             )
-        wanting: list[Share] = [one for one in queue.parts if one.demand != one.used]
+        # Hundreds may wait for a leaf's limit of masters, and that is the same for all of one size.
+        room: dict[Amount, bool] = {}
+        wanting: list[Share] = []
+        for one in queue.parts:
+            if one.demand != one.used and not self._waits_for_room(one, room):
+                wanting.append(one)
         return any(
             isinstance(one, AppShare) and self._offered(one, machine)
             for one in in_order(state, state.policy(queue), wanting)
         )
 
     def _offered(self, share: AppShare, machine: Machine) -> bool:
-        return machine.slot not in share.app.banned and self._tried(share, machine)
+        return machine.slot not in share.app.banned and self._request_tried(share, machine)
 
     def _tried(self, share: AppShare, machine: Machine) -> bool:
         """Let an application's requests try a node, one after the other."""
-        if self._waits_for_room(share):
-            return False
+        return not self._waits_for_room(share, {}) and self._request_tried(share, machine)
+
+    def _request_tried(self, share: AppShare, machine: Machine) -> bool:
         for request in share.app.requests:
             if not self._has_work_for(request, machine, share):
                 continue
@@ -116,12 +122,14 @@ class FairWalk(Walk):
                 return found
         return False
 
-    def _waits_for_room(self, share: AppShare) -> bool:
-        """Return whether its master may not start yet."""
+    def _waits_for_room(self, share: AppShare, room: dict[Amount, bool]) -> bool:
+        """Return whether its master may not start yet; `room` is what was found for its leaf."""
         if not share.app.wants_master or not share.app.requests:
             return False
         amount = share.app.requests[0].amount
-        return not self.books.may_start(share.leaf, amount, self._available)
+        if amount not in room:
+            room[amount] = self.books.may_start(share.leaf, amount, self._available)
+        return not room[amount]
 
     def _has_work_for(self, request: Request, machine: Machine, share: AppShare) -> bool:
         places, calc = request.places, self.books.rules.calculator
