@@ -1,6 +1,7 @@
 """Tapes of live runs, faults and all, replay equal; a change in a policy shows where it begins."""
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,7 @@ def _times(rows: Iterable[Row]) -> Iterator[float]:
 def _forks(folder: Path, tape: TapeFile) -> None:
     """After the faults nothing is left to chance: what is open ends about when it ended."""
     ends = [row.now for row in tape.rows() if isinstance(row, Handled) and row.placed]
-    firsts = [next(_times(one.rows())) for one in find_tapes(folder)]
+    firsts = [next(_times(one.rows()), math.inf) for one in find_tapes(folder)]
     at = f"+{ends[-1] - 0.2 - min(firsts)!r}"
     asked = ["whatif", str(folder), "--at", at, "--json", "--draws", "1"]
     told = json.loads(CliRunner().invoke(weft, asked, catch_exceptions=False).stdout)
