@@ -277,7 +277,7 @@ def _place_masters(books: Books, node: Node, *, first: bool = True) -> bool:
             if _gives_way(books, attempt, served):
                 gave_way = True
                 attempt = _next_master(books, node, room, kept, served)
-        if attempt is None or not masters_may_grow(books, attempt):
+        if attempt is None:
             break
         books.waiting.remove(attempt)
         _start_master(books, node, attempt)
@@ -335,17 +335,22 @@ def _suits(books: Books, attempt: Attempt, node: Node) -> bool:
     return not spoils(books, attempt.app, node)
 
 
-class _MasterLimits:
-    """The limits of queues and users on masters as they are now, for a look at many."""
+class MasterLimits:
+    """The limits of the cluster, queues and users on masters as they are, for a look at many."""
 
     def __init__(self, books: Books) -> None:
         self._books = books
+        self._may_grow: dict[Vector, bool] = {}
         self._full: dict[tuple[int, Vector], bool] = {}
         self._limits: Limits | None = None
 
     def admit(self, attempt: Attempt) -> bool:
         """Return whether they let a master start."""
         books, alike = self._books, (attempt.app.queue, attempt.vector)
+        if attempt.vector not in self._may_grow:
+            self._may_grow[attempt.vector] = masters_may_grow(books, attempt)
+        if not self._may_grow[attempt.vector]:
+            return False
         if alike not in self._full:
             self._full[alike] = full_of_masters(books, attempt) >= 0
         if self._full[alike]:
@@ -363,8 +368,12 @@ def admitted_masters(books: Books, passed: set[Group]) -> Iterator[tuple[Group, 
 
     Groups in `passed` are left out; the caller may add some meanwhile, as this does.
     """
-    limits = _MasterLimits(books)
+    limits = MasterLimits(books)
     admitted: set[Group] = set()
+    first = next(iter(books.waiting), None)
+    if first is None or (not books.open_jobs and not masters_may_grow(books, first)):
+        # Weft's own masters are all of one size.
+        return
     for group, attempt in books.waiting.in_turn(passed):
         if group in admitted or limits.admit(attempt):
             admitted.add(group)
@@ -380,7 +389,7 @@ def as_ask(books: Books, attempt: Attempt) -> tuple[AskEntry, Bools]:
     wanted = Ask(0, 1, attempt.vector, 0.0, 1.0, AskType.DEFAULT, 0, label=label)
     entry = AskEntry(wanted, attempt.app.slot, attempt.demand, kept_for_master(attempt))
     able = usable(books, entry, entry.serial)
-    if not _MasterLimits(books).admit(attempt):
+    if not MasterLimits(books).admit(attempt):
         able[:] = False
     for slot in np.flatnonzero(able).tolist():
         node, whole = books.node_at[slot], books.ledger.nodes.capacity[slot]
@@ -441,6 +450,7 @@ def _start_chosen(books: Books, node: Node, slot: int) -> None:
 
 
 def _start_master(books: Books, node: Node, attempt: Attempt) -> None:
+    books.matching.master_s = books.now
     demand, vector, spec = attempt.demand, attempt.vector, attempt.app.job.master
     limit = 1.0 + books.slack if books.matcher.reserves else None
     books.ledger.book(node.slot, attempt.app.slot, demand, 1, limit)

@@ -199,6 +199,7 @@ class _Round:
             return
         admitted = [one for _, one in admitted_masters(books, set())]
         for attempt in sorted(admitted, key=lambda one: self._used(one.app.queue)):
+            # What was chosen for the masters before counts as well.
             if attempt.app.slot >= 0 and masters_may_grow(books, attempt):
                 yield attempt
 

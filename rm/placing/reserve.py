@@ -13,10 +13,9 @@ from rm.ledger.asks import AskEntry
 from rm.ledger.ledger_kernels import roomiest, some_wait
 from rm.match.filter_kernels import fits
 from rm.placing import gangs
-from rm.placing.allocation import admitted_masters, as_ask, kept_for_master
+from rm.placing.allocation import MasterLimits, admitted_masters, as_ask, kept_for_master
 from rm.placing.feasible import banned_for, room_for, suits
 from rm.placing.gangs import planner_of
-from rm.placing.hosting import masters_may_grow
 from rm.state.books import Books
 from rm.state.records import Holding
 from rm.state.waiting import Group
@@ -44,7 +43,7 @@ def before_match(books: Books) -> None:
     if books.now >= books.matching.reserve_at and not books.matcher.reserves:
         books.matching.reserve_at = books.now + patience_s(books) / 4
         gives_way = _clear(books)
-        if books.rows.live and not gives_way:
+        if books.anything_waits and not gives_way:
             _reserve(books)
             gangs.reserve(books)
 
@@ -281,12 +280,13 @@ def _reserve_for_master(books: Books) -> bool:
     if any(serial < 0 for serial in books.matching.reserved):
         return True
     granted_s = books.ledger.apps.granted_s[: books.ledger.app_slots].max(initial=-np.inf)
-    late_s = min(books.now - patience_s(books), float(granted_s))
+    served_s = max(float(granted_s), books.matching.master_s)
+    late_s = min(books.now - patience_s(books), served_s)
     passed: set[Group] = set()
     for group, attempt in islice(admitted_masters(books, passed), _LOOKED_MASTERS_MAX):
         # What holds for one of a group holds for all.
         passed.add(group)
-        if attempt.created_s > late_s or not masters_may_grow(books, attempt):
+        if attempt.created_s > late_s:
             continue
         wanted, able = as_ask(books, attempt)
         columns = books.ledger.nodes
@@ -426,7 +426,8 @@ def _clear(books: Books) -> bool:
     for serial, (since_s, slots) in list(books.matching.reserved.items()):
         entry = _entry_of(books, serial)
         if serial < 0:
-            waits = any(kept_for_master(one) == serial for one in books.waiting)
+            limits = MasterLimits(books)
+            waits = any(kept_for_master(a) == serial and limits.admit(a) for a in books.waiting)
         else:
             waits = entry is not None and books.rows.since_s.item(entry.row) <= since_s
         late = books.now - since_s > _PATIENCE_FACTOR * books.settings.reserve_after_s

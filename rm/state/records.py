@@ -517,6 +517,7 @@ class MatchState:
       are kept for gangs until `gangs_rest_s`.
     * `reserved` has, by ask, since when which node slots are kept for it. It is next looked for
       starving asks at `reserve_at`, beginning with nodes of the kind `kinds_from`.
+    * `master_s` is when a master was started last.
     * `looked` counts the asks that may be owed a node and that the last looks passed over;
       `by_debt` says whether the last node kept for a debt went to whom it is owed.
     """
@@ -531,6 +532,7 @@ class MatchState:
         "in_pass",
         "kinds_from",
         "looked",
+        "master_s",
         "matched_at",
         "passes",
         "reserve_at",
@@ -554,6 +556,8 @@ class MatchState:
         self.looked = 0
         self.by_debt = False
         self.kinds_from = 0
+        # The last start of a master.
+        self.master_s = -inf
         self.reserve_at = 0.0
 
     def changed(self) -> None:

@@ -142,7 +142,8 @@ def check_times(jobs: Sequence[Job], until_s: float) -> None:
             )
             raise InputError(f"job {job.name!r}: arrival_s", text)
         for stage in job.stages:
-            longest_s = max(map(stage.actual_duration_of, range(min(stage.tasks, _LOOK_MAX))))
+            looked = range(min(stage.tasks, _LOOK_MAX))
+            longest_s = max(map(stage.actual_duration_of, looked), default=0.0)
             if longest_s > TIME_MAX_S:
                 text = f"{longest_s:g} s is more than {TIME_MAX_S:g}: say how long with --until"
                 raise InputError(f"job {job.name!r}: stage {stage.name!r}", text)

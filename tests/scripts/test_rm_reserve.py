@@ -159,6 +159,60 @@ def test_masters_that_a_limit_holds_back_hide_nobody_who_starves() -> None:
     assert rig.manager.books.matching.reserved
 
 
+def _own(name: str, vcores: float, queue: str = "default") -> Job:
+    return Job(name, (), master=MasterSpec({"vcores": vcores}, ("run",)), queue=queue)
+
+
+def test_a_master_above_the_share_of_all_masters_holds_up_no_smaller_one() -> None:
+    rig = Rig("capacity", ManagerSettings(master_demand=NO_MASTER, master_share_max=0.25))
+    rig.add_node("n1")
+    rig.add_node("n2")
+    for name, vcores in (("first", 1.5), ("too much by now", 1.0), ("small", 0.4)):
+        rig.submit(_own(name, vcores))
+    rig.beat()
+    assert [one.app.job.name for one in rig.manager.books.waiting] == ["too much by now"]
+
+
+def test_a_large_master_has_a_node_kept_where_only_masters_come() -> None:
+    settings = ManagerSettings(master_demand=NO_MASTER, master_share_max=1.0, reserve_after_s=4.0)
+    rig = Rig("capacity", settings)
+    rig.add_node("n1")
+    long = rig.start(job("long", stage(tasks=1, demand={"vcores": 2})))
+    rig.allocate(long, ask(1, 1, (2.0, 1024.0)))
+    rig.beat()
+    rig.submit(_own("small", 0.1))
+    rig.submit(_own("large", 3.0))
+    rig.beat()
+    for number in range(10):
+        rig.submit(_own(f"small {number}", 0.05))
+        rig.beat("n1", later_s=1.0)
+    (serial,) = rig.manager.books.matching.reserved
+    assert serial < 0
+
+
+def test_no_node_is_kept_for_a_master_that_a_limit_holds_back_by_now() -> None:
+    tree = QueueSpec("root", children=(QueueSpec("a", 0.5, max_am_share=0.5), QueueSpec("b", 0.5)))
+    settings = ManagerSettings(master_demand=NO_MASTER, master_share_max=1.0, reserve_after_s=4.0)
+    rig = Rig("capacity", settings, tree)
+    rig.add_node("n1")
+    rig.add_node("n2")
+    long = rig.start(job("long", stage(tasks=2, demand={"vcores": 3}), queue="b"))
+    rig.allocate(long, ask(1, 2, (3.0, 1024.0)))
+    rig.beat()
+    rig.submit(_own("large", 2.0, "a"))
+    books = rig.manager.books
+    for number in range(20):
+        rig.submit(_own(f"{number}", 0.01, "b"))
+        rig.beat(later_s=1.0)
+        if books.matching.reserved:
+            break
+    assert books.matching.reserved
+    rig.submit(_own("small", 0.5, "a"))
+    for _ in range(3):
+        rig.beat(later_s=1.0)
+    assert not books.matching.reserved
+
+
 def _gives_way_for_one_look(rig: Rig) -> None:
     """Have a small task wait for what is left of n1, and see the node kept again behind it."""
     small = rig.start(job("small", stage(tasks=1)))
