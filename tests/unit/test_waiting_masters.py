@@ -20,8 +20,9 @@ QUEUES = QueueSpec(
 
 
 def _rig(waiting: int, user: Callable[[int], str] = str) -> Rig:
-    rig = Rig("capacity", ManagerSettings(master_demand={"vcores": 1.0}), QUEUES)
-    rig.add_node()
+    settings = ManagerSettings(master_demand={"vcores": 1.0}, master_share_max=1.0)
+    rig = Rig("capacity", settings, QUEUES)
+    rig.add_node(vcores=100.0)
     for number in range(waiting):
         rig.submit(job(f"{number}", stage(tasks=1), queue="abcd"[number % 4], user=user(number)))
     return rig
