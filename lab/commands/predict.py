@@ -228,7 +228,9 @@ def _show(
         title=f"from {', '.join(filter(None, (f'{now_s:.1f} s', of_day)))} on",
     )
     if any(" " not in _span(one.end.early_s, one.end.late_s, now_s) for one in found):
-        say("one number is no band: no task has ended yet that says how far off estimates are")
+        say(
+            "one number is no band: no task that ended took longer or shorter than estimated so far"
+        )
     if past is not None:
         say(
             f"{past['predictions']} past predictions: median error of the end "

@@ -20,7 +20,7 @@ from rm.applications import attempts_max, held_until_now
 from rm.placing.feasible import return_wait_s
 from rm.report.pages import number_of, page
 from rm.state.books import Books
-from rm.state.lifecycle import AppState, AttemptState, reported
+from rm.state.lifecycle import AppState, AttemptState, RmContainerState, reported
 from rm.state.records import ENDED_SHOWN_MAX, App, Holding, Node
 from weft.model.dag import Floats
 from weft.model.ids import ContainerId, attempt_id
@@ -309,7 +309,9 @@ def containers(books: Books, app: App, request: ListContainers) -> Page[Containe
             holding = books.holdings.peek(row)
             assert holding is not None
             stage, task, attempt = books.tasks_in.get(row, (holding.stage, -1, 0))
-            running = _container(app, holding, row, stage, holding.state.name)
+            # Its node has said so; to what is decided that makes no difference.
+            state = RmContainerState.RUNNING if row in books.tasks_in else holding.state
+            running = _container(app, holding, row, stage, state.name)
             return replace(running, index=task, attempt=attempt)
         return _ended(app, *row)
 

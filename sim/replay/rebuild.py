@@ -97,7 +97,7 @@ def survey(managers: Sequence[Tape], others: Sequence[Tape], at_s: float) -> Cut
     return cut
 
 
-def stand(surveyed: Cut, tapes: Iterable[Tape]) -> Cut:
+def stand(surveyed: Cut, tapes: Sequence[Tape]) -> Cut:
     """Return the cluster as it stood, with cores made anew: each call makes others.
 
     Raises InputError for a time at which no manager ran, and for masters that are on no tape.
@@ -112,7 +112,9 @@ def stand(surveyed: Cut, tapes: Iterable[Tape]) -> Cut:
     _Past(cut).feed(tapes)
     at_s = cut.now
     if not isinstance(cut.cores.get(MANAGER), ResourceManager):
-        raise InputError("--at", f"no Resource Manager ran at {at_s:g} s")
+        times = [row.now for tape in tapes for row in tape() if isinstance(row, Handled)]
+        span = f": the tapes are of {min(times):.1f} to {max(times):.1f} s" if times else ""
+        raise InputError("--at", f"no Resource Manager ran at {at_s:g} s{span}")
     foreign = [
         one.item.attempt_id
         for one in cut.processes.values()

@@ -130,7 +130,9 @@ def test_what_follows_may_have_the_delays_of_then(monkeypatch: pytest.MonkeyPatc
 def test_a_time_when_nothing_ran_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = SimSettings(preset("fifo"), 3, skip_idle=False)
     tape, ends = recorded(settings, monkeypatch)
-    with pytest.raises(InputError, match="no Resource Manager ran at 900 s"):
+    with pytest.raises(
+        InputError, match=r"no Resource Manager ran at 900 s: the tapes are of 0\.\d to \d+\.\d s"
+    ):
         cut_of(tape, 900.0)
     with pytest.raises(InputError, match="no job was there"):
         ForkedSimulation(cut_of(tape, ends[-1] + 3.0), settings)

@@ -429,6 +429,8 @@ def test_what_runs_in_a_container_is_known_while_it_runs() -> None:
     assert tasks()[first] == ("w", -1, 0), "no such task, and no container of that node"
     rig.tell(rig.nodes[home].heartbeat(begun=(BegunTask(first, 0, 3, 1),)))
     assert tasks()[first] == ("w", 3, 1)
+    told = {one.container_id: one.state for one in rig.ask_manager(ListContainers(1)).items}
+    assert (told[first], told[second]) == ("RUNNING", "ACQUIRED")
     inside = TaskEnd(first, 0, 3, 1, Outcome.SUCCEEDED, 0, 1.0)
     rig.tell(rig.nodes[home].heartbeat(tasks_ended=(inside,)))
     assert tasks()[first] == ("w", -1, 0), "it is idle"

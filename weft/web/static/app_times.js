@@ -119,7 +119,7 @@ export function drawTimes(parts, { data, plan, planNote, by, chosen, groups, sho
   const now = isEnded(data.app)
     ? []
     : [{ at: actual.reduce((a, b) => Math.max(a, b.end), 0), kind: "now", text: "now" }];
-  const bound = plan?.bound_s ? `never under ${duration(plan.bound_s)}` : "";
+  const bound = plan?.bound_s ? `by estimates never under ${duration(plan.bound_s)}` : "";
   const charts = [
     chart(
       isEnded(data.app) ? "As it ran" : "As it runs",
