@@ -12,14 +12,14 @@ from am.pool import Pooled
 from rm.ledger.asks import NODE_LOCAL, REMOTE
 from rm.ledger.ledger_kernels import add_held
 from rm.match.candidate_kernels import over
-from rm.match.candidates import candidates, limit_of, limits_of
+from rm.match.candidates import candidates, limit_of, limits_of, limits_of_masters, shares_of
 from rm.match.carbon import _within
 from rm.match.choice_kernels import FEATURES
 from rm.match.choices import Choices
 from rm.match.deficit_kernels import neediest
 from rm.match.dominant import drf_shares_of
 from rm.match.filter_kernels import fits
-from rm.match.limit_kernels import ADMITTED, USER, keep_guarantees
+from rm.match.limit_kernels import ADMITTED, USER, held_back, keep_guarantees
 from rm.match.protocol import Match, Placement
 from rm.match.registry import make_matcher, matcher_parameters
 from testkit.matching import MatcherHarness
@@ -157,7 +157,8 @@ def test_who_runs_only_a_master_may_start_a_task_above_the_limit() -> None:
     harness.ledger.count_masters(app, 1)
     assert limit_of(harness.view, app, demand) == ADMITTED
     # Another master is beside the one that runs.
-    assert limit_of(harness.view, app, demand, master=True) == USER
+    part = shares_of(demand, harness.view.total)
+    assert held_back(limits_of_masters(harness.view), app, part) == USER
     harness.ledger.book(node, app, demand, 1)
     assert limit_of(harness.view, app, demand) == USER
 
