@@ -74,10 +74,6 @@ class WaitingMasters:
         for attempt in waiting:
             self.append(attempt)
 
-    def group(self, attempt: Attempt) -> Group:
-        """Return the group of an attempt that waits."""
-        return self._group_of[attempt]
-
     def in_turn(self, without: Container[Group]) -> Iterator[tuple[Group, Attempt]]:
         """Yield attempts in order, but those of groups `without`, which may grow meanwhile."""
         heads = self._firsts.copy()
