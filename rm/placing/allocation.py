@@ -1,5 +1,6 @@
 """Matching: snapshot, filter, score, place (the matcher), grant (here)."""
 
+import enum
 from collections.abc import Iterator, Set
 from typing import Final
 
@@ -17,7 +18,7 @@ from rm.ledger.columns import Bools
 from rm.ledger.ledger_kernels import with_room
 from rm.match.candidates import limits_of_masters, shares_of
 from rm.match.filter_kernels import fits
-from rm.match.limit_kernels import ADMITTED, Limits, held_back
+from rm.match.limit_kernels import ADMITTED, USER, Limits, held_back
 from rm.match.protocol import Placement, every_term
 from rm.placing.feasible import usable
 from rm.placing.gang_room import spoils
@@ -335,32 +336,60 @@ def _suits(books: Books, attempt: Attempt, node: Node) -> bool:
     return not spoils(books, attempt.app, node)
 
 
+class MasterLimit(enum.Enum):
+    """What keeps a waiting master from starting."""
+
+    # All masters together hold what they may of the cluster (master_share_max).
+    ALL_MASTERS = enum.auto()
+    # Those of a queue hold what they may of its guarantee (max_am_share).
+    QUEUE_MASTERS = enum.auto()
+    # A queue, or the user in the leaf queue, holds what it may.
+    QUEUE = enum.auto()
+    USER = enum.auto()
+
+
+# What holds a master, and the slot of the queue whose limit it is.
+Holder = tuple[MasterLimit, int]
+
+
 class MasterLimits:
     """The limits of the cluster, queues and users on masters as they are, for a look at many."""
 
     def __init__(self, books: Books) -> None:
         self._books = books
         self._may_grow: dict[Vector, bool] = {}
-        self._full: dict[tuple[int, Vector], bool] = {}
+        self._full: dict[tuple[int, Vector], int] = {}
         self._limits: Limits | None = None
 
     def admit(self, attempt: Attempt) -> bool:
         """Return whether they let a master start."""
+        return self.holder(attempt) is None
+
+    def holder(self, attempt: Attempt) -> Holder | None:
+        """Return what keeps a master from starting, None where no limit does.
+
+        A matcher that places masters itself goes by the share that those of a queue may have only.
+        """
         books, alike = self._books, (attempt.app.queue, attempt.vector)
+        itself = books.matcher.reserves
         if attempt.vector not in self._may_grow:
-            self._may_grow[attempt.vector] = masters_may_grow(books, attempt)
+            self._may_grow[attempt.vector] = itself or masters_may_grow(books, attempt)
         if not self._may_grow[attempt.vector]:
-            return False
+            return MasterLimit.ALL_MASTERS, 0
         if alike not in self._full:
-            self._full[alike] = full_of_masters(books, attempt) >= 0
-        if self._full[alike]:
-            return False
-        if not books.queues.limited:
-            return True
+            self._full[alike] = full_of_masters(books, attempt)
+        if self._full[alike] >= 0:
+            return MasterLimit.QUEUE_MASTERS, self._full[alike]
+        if itself or not books.queues.limited:
+            return None
         if self._limits is None:
             self._limits = limits_of_masters(books.view)
         part = shares_of(attempt.demand, books.view.total)
-        return held_back(self._limits, attempt.app.slot, part) == ADMITTED
+        held = held_back(self._limits, attempt.app.slot, part)
+        if held == ADMITTED:
+            return None
+        own = (MasterLimit.USER, attempt.app.queue)
+        return own if held == USER else (MasterLimit.QUEUE, held)
 
 
 def admitted_masters(books: Books, passed: set[Group]) -> Iterator[tuple[Group, Attempt]]:

@@ -13,10 +13,10 @@ from rm.match.filter_kernels import NO_ROOM, OPEN, WORDS
 from rm.match.limit_kernels import ADMITTED, USER
 from rm.match.protocol import Match
 from rm.placing import gangs
+from rm.placing.allocation import MasterLimit, MasterLimits
 from rm.placing.feasible import blocked
 from rm.placing.gang_room import capacity_of, free_of, most_of, pack
 from rm.placing.gangs import planner_of
-from rm.placing.hosting import full_of_masters
 from rm.report.reports import returning
 from rm.report.turns import Line, line, next_node, next_releases, starts_s, work_of
 from rm.report.turns import Turn as Placed
@@ -182,14 +182,22 @@ def _of_master(books: Books, app: App) -> str:
         return returning(books, app) or f"waiting for its master on {where} to register"
     if not books.classes:
         return "waiting for a container for its master: no node is in service"
-    full = -1 if attempt is None else full_of_masters(books, attempt)
-    if full >= 0:
-        path, share = books.queues.paths[full], books.queues.max_am_share[full]
-        return (
-            f"waiting for a container for its master: masters in {path} hold all that they may, "
-            f"{share:.3g} of its guarantee"
-        )
-    return "waiting for a container for its master"
+    held = None if attempt is None else MasterLimits(books).holder(attempt)
+    return "waiting for a container for its master" + ("" if held is None else _held(books, *held))
+
+
+def _held(books: Books, limit: MasterLimit, queue: int) -> str:
+    """Return which limit keeps a master waiting, in words that go on."""
+    path = books.queues.paths[queue]
+    if limit is MasterLimit.ALL_MASTERS:
+        share = books.settings.master_share_max
+        return f": masters hold all that they may, {share:.3g} of the cluster (master_share_max)"
+    if limit is MasterLimit.QUEUE_MASTERS:
+        share = float(books.queues.max_am_share[queue])
+        return f": masters in {path} hold all that they may, {share:.3g} of its guarantee"
+    who = "its user" if limit is MasterLimit.USER else "queue"
+    where = f"in {path} is at the" if limit is MasterLimit.USER else f"{path} is at its"
+    return f": {who} {where} limit"
 
 
 class _Found:

@@ -120,6 +120,43 @@ def test_a_queue_refuses_what_is_beyond_its_maximum_of_applications(matcher: str
     ]
 
 
+def _waiting_for(settings: ManagerSettings, *queues: QueueSpec) -> str:
+    """What is told of the third master of one user, of 1 core, on four cores."""
+    rig = Rig("capacity", settings, QueueSpec("root", children=queues))
+    rig.add_node()
+    apps = [rig.submit(job(queue="a", user="ann")) for _ in range(3)]
+    rig.submit(job(queue="a", user="bob"))
+    for _ in range(3):
+        rig.beat()
+    return str(rig.ask_manager(Explain(apps[-1])).text)
+
+
+def test_the_limit_that_a_master_waits_for_is_told() -> None:
+    small = ManagerSettings(master_demand={"vcores": 1.0}, master_share_max=0.5)
+    large = ManagerSettings(master_demand={"vcores": 1.0}, master_share_max=1.0)
+    half = QueueSpec("a", 0.5, 0.5)
+    for settings, queues, told in (
+        (
+            small,
+            (QueueSpec("a", 1.0),),
+            "masters hold all that they may, 0.5 of the cluster (master_share_max)",
+        ),
+        (
+            large,
+            (QueueSpec("a", 1.0, max_am_share=0.5),),
+            "masters in root.a hold all that they may, 0.5 of its guarantee",
+        ),
+        (large, (half, QueueSpec("b", 0.5)), "queue root.a is at its limit"),
+        (
+            large,
+            (QueueSpec("a", 0.25, user_limit_factor=1.0),),
+            "its user in root.a is at the limit",
+        ),
+    ):
+        found = _waiting_for(settings, *queues)
+        assert found == f"waiting for a container for its master: {told}"
+
+
 @pytest.mark.parametrize("matcher", VIEWING)
 def test_masters_of_a_queue_wait_beyond_their_share_of_it(matcher: str) -> None:
     rig = limited(matcher)
