@@ -21,7 +21,7 @@ from rm.match.candidates import (
 )
 from rm.match.capacity_kernels import Line, Scratch, in_runs, pick
 from rm.match.delay_kernels import delays
-from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement, Scores
+from rm.match.protocol import NOTHING, QUEUES_TURNS, BaseMatcher, Match, Placement, Scores
 from rm.match.score_kernels import USUAL_PICKS_MAX
 from weft.model.dag import Ints
 from weft.policies.compiled import steady
@@ -34,6 +34,7 @@ class CapacityMatcher(BaseMatcher):
     """Its only state is in the view: what is held, and opportunities missed."""
 
     name = "capacity"
+    turns = QUEUES_TURNS
     in_line = True
 
     def __init__(self, node_locality_delay: int = 40, rack_locality_delay: int = 40) -> None:

@@ -133,6 +133,7 @@ class CarbonMatcher(BaseMatcher):
         self.name = f"{inner.name}+{settings.policy}"
         self.strict = inner.strict
         self.in_line = getattr(inner, "in_line", False)
+        self.turns = inner.turns
         self.promises = getattr(inner, "promises", 0)
         self.settings = settings
         # It is a slot, C, and CAP's part of C.

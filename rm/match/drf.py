@@ -22,7 +22,7 @@ from rm.match.candidates import (
     queue_terms,
 )
 from rm.match.dominant import drf_shares_of, entitlements_of, equal_shares_of
-from rm.match.protocol import NOTHING, BaseMatcher, Match, Scores
+from rm.match.protocol import APPS_TURNS, NOTHING, BaseMatcher, Match, Scores
 from rm.match.score_kernels import tops
 from rm.match.turn_kernels import ANY, DOMINANT, Line
 from rm.match.turns import NO_ROW_WAITS, NOTHING_HELD, in_turn
@@ -46,6 +46,7 @@ class DrfMatcher(BaseMatcher):
     """
 
     name = "drf"
+    turns = APPS_TURNS
 
     def __init__(self, lend: bool = True, share: str = "closed_form") -> None:
         self.lend = lend

@@ -13,7 +13,7 @@ from rm.ledger.view import View
 from rm.match.candidate_kernels import summed_up
 from rm.match.candidates import behind, candidates, limits_of, placements, queue_terms
 from rm.match.delay_kernels import delays, waiting_rows
-from rm.match.protocol import NOTHING, BaseMatcher, Match, Scores
+from rm.match.protocol import APPS_TURNS, NOTHING, BaseMatcher, Match, Scores
 from rm.match.turn_kernels import CONTAINERS, Line
 from rm.match.turns import in_turn
 from weft.model.dag import Floats
@@ -28,6 +28,7 @@ class FairMatcher(BaseMatcher):
     """Its only state is in the view: containers held, and opportunities missed."""
 
     name = "fair"
+    turns = APPS_TURNS
 
     def __init__(self, node_locality_delay: int = 40, rack_locality_delay: int = 40) -> None:
         self.node_locality_delay = node_locality_delay

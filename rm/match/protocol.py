@@ -130,6 +130,7 @@ class Matcher(Protocol):
 
     name: str
     strict: bool
+    turns: int
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Return what to grant on a node now, without changing anything."""
@@ -239,12 +240,18 @@ def every_term(matcher: Matcher, view: View, placement: Placement) -> Scores:
     return tuple(scores.items())
 
 
+# Who goes behind others with each grant: nobody, leaf queues, applications as well.
+NO_TURNS, QUEUES_TURNS, APPS_TURNS = range(3)
+
+
 # Matchers of other packages are subclasses of this.
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BaseMatcher:
     """No own state; shares are the leaf queue's guarantee over its active applications.
 
-    If it is `in_line`, applications of a leaf queue are served by priority, then submission. To so
+    If it is `in_line`, applications of a leaf queue are served by priority, then submission. Where
+    those that a grant puts behind others are leaf queues, or applications in them as well, `turns`
+    says so: the order of now does not last then. To so
     many applications of the line as it `promises`, starts are promised by a `planner`, which the
     core gives it.
     """
@@ -252,6 +259,7 @@ class BaseMatcher:
     name = ""
     in_line = False
     strict = False
+    turns = NO_TURNS
     reserves = False
     preempts = False
 

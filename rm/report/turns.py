@@ -14,8 +14,9 @@ import numpy as np
 
 from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
+from rm.match.candidates import shares_of
 from rm.match.filter_kernels import OPEN, RESERVED
-from rm.match.protocol import Scores, every_term
+from rm.match.protocol import APPS_TURNS, QUEUES_TURNS, Scores, every_term
 from rm.placing.ends import Release, releases
 from rm.placing.feasible import blocked
 from rm.state.books import Books
@@ -99,12 +100,15 @@ def starts_s(
 
     That is by the estimates of what runs and what goes before, and supposes that nothing else comes
     to ask and that no limit binds. A place is missing whose turn is further off than was looked.
+    The order of now is where it begins; where the matcher's `turns` say so, each grant puts its
+    queue and application behind others, as if what they hold now never ended.
     """
     n, now, strict = books.ledger.node_count, books.now, books.matcher.strict
     free = np.array(books.ledger.nodes.available[:n])
     needs: Floats = np.array([turn.entry.demand for turn in turns])
     left: Ints = np.array([turn.entry.pending for turn in turns])
     may: Bools = np.array([_may_use(books, turn.entry) for turn in turns])
+    shares, grants = _shares(books, turns)
     # Nodes that have room for any of them come first, now.
     roomy = (free + TOLERANCE >= needs.min(axis=0)).all(axis=1).nonzero()[0].tolist()
     nothing = np.zeros(needs.shape[1])
@@ -120,9 +124,14 @@ def starts_s(
         waits = (left > 0) & may[:, end.slot]
         while waits.any():
             fits = waits & (needs <= room + TOLERANCE).all(axis=1)
-            place = int(np.argmax(waits if strict else fits))
+            able = np.flatnonzero(waits if strict else fits)
+            if not len(able):
+                break
+            # Of equals the first place goes first.
+            place = int(able[np.lexsort(shares[:, able])[0]])
             if not fits[place]:
                 break
+            shares += grants[place]
             found.setdefault(place, end.at_s)
             left[place] -= 1
             waits[place] = left[place] > 0
@@ -130,6 +139,27 @@ def starts_s(
             end_s = end.at_s + turns[place].entry.ask.duration_s
             heapq.heappush(ends, Release(end_s, end.slot, next(number), needs[place]))
     return found
+
+
+def _shares(books: Books, turns: tuple[Turn, ...]) -> tuple[Floats, Floats]:
+    """Return what the turns go by, the last first, (2, n), and what a container adds, (n, 2, n).
+
+    That is the dominant share that a turn's application holds, and its leaf queue over its
+    guarantee; both are raised where the order of now says otherwise.
+    """
+    ledger, level = books.ledger, books.matcher.turns
+    queue: Ints = np.array([turn.app.queue for turn in turns])
+    app: Ints = np.array([turn.app.slot for turn in turns])
+    per_queue = np.maximum(books.queues.capacity[queue], TOLERANCE)
+    held = [ledger.apps.held[app], ledger.by_queue.held[queue]]
+    of_app, of_queue = [shares_of(one, ledger.total).max(axis=1) for one in held]
+    one = [shares_of(turn.entry.demand, ledger.total).max() for turn in turns]
+    counts = np.array([[level >= APPS_TURNS], [level >= QUEUES_TURNS]])
+    by = np.stack([np.ones(len(turns)), per_queue])
+    shares = counts * np.stack([of_app, of_queue]) / by
+    alike = np.stack([app[:, None] == app, queue[:, None] == queue], axis=1)
+    grants = counts * alike * np.array(one)[:, None, None] / by
+    return np.maximum.accumulate(shares, axis=1), grants
 
 
 def _may_use(books: Books, entry: AskEntry) -> Bools:

@@ -480,11 +480,9 @@ def _show_turn(
     starts = "when it starts is not foreseen"
     if turn.start_s > 0:
         room = ", in room that they leave" if turn.asks else ""
-        # The order of now is followed to its end, while each grant brings others forward.
-        about = "at most about" if turn.asks else "about"
         which = "first" if not started else "next"
         wait = duration(turn.start_s - now_s)
-        starts = f"its {which} container starts in {about} {wait}{room}"
+        starts = f"its {which} container starts in about {wait}{room}"
     say(f"{safe(stage.stage)}: {before}; {starts} (order on {safe(turn.node_id)})")
     rows: list[tuple[object, ...]] = [
         (place, _named(app, one), one.stage or "-", one.pending, _terms(one.scores))

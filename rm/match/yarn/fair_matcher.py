@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rm.ledger.view import View
 from rm.match.candidates import line_terms
-from rm.match.protocol import Held, Match, PreemptionTerms, Scores
+from rm.match.protocol import APPS_TURNS, Held, Match, PreemptionTerms, Scores
 from rm.match.yarn.base import BooksMatcher, Sizes, numbers_of
 from rm.match.yarn.books import Application, Queue
 from rm.match.yarn.fair_order import measured
@@ -25,6 +25,7 @@ class YarnFairMatcher(BooksMatcher):
     """Decides as FairScheduler 3.5 does; parameters have YARN's names and defaults."""
 
     name = "yarn_fair"
+    turns = APPS_TURNS
     preempts = True
 
     def __init__(  # noqa: PLR0913

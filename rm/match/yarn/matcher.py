@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from rm.ledger.view import View
 from rm.match.candidates import line_terms
-from rm.match.protocol import Held, PreemptionTerms, Scores
+from rm.match.protocol import QUEUES_TURNS, Held, PreemptionTerms, Scores
 from rm.match.yarn.base import BooksMatcher, Sizes, numbers_of
 from rm.match.yarn.books import Queue
 from rm.match.yarn.preemption import Live, Monitor
@@ -17,6 +17,7 @@ class YarnMatcher(BooksMatcher):
     """Decides as CapacityScheduler 3.5 does; parameters have YARN's names and defaults."""
 
     name = "yarn"
+    turns = QUEUES_TURNS
     preempts = True
 
     def __init__(  # noqa: PLR0913
