@@ -171,7 +171,7 @@ def _of_tape(
     made = [next(filter(None, (what.first_core(t()) for t in read[r])), None) for r in ("am", "nm")]
     settings = what.settings_of(seen.parts, made[0], None)
     asked = AskedManager(manager, at_s)
-    state = read_state(asked, replace(what.cluster_of(seen), queues=seen.parts.queues))
+    state = read_state(asked, replace(what.cluster_of(seen), queues=manager.books.queues.root))
     state.now_s = at_s
     chosen = [find_app(asked, name) for name in names]
     found = foresee(state, settings, chosen or _all(state), surveyed.delays, draws, seed)

@@ -18,7 +18,7 @@ from sim.recorder import Recorder
 from sim.replay.rebuild import Cut, Running, Tape, stand
 from sim.replay.recorded_delays import Delays, MeasuredSimulation
 from sim.replay.verify import Core
-from sim.replay.whatif import Jct, recorded_s, unended
+from sim.replay.whatif import Jct, became, recorded_s, unended
 from sim.settings import SimSettings, manager_settings
 from weft.model.cluster import ClusterSpec
 from weft.model.errors import InputError
@@ -232,13 +232,19 @@ class ForkedSimulation(MeasuredSimulation):
                 self.engine.soon(actor, StopRequested())
 
 
-def endings(forked: ForkedSimulation) -> list[tuple[AppId, str, float]]:
+def endings(forked: ForkedSimulation) -> list[tuple[AppId, str, float, str]]:
     """Drive a fork to its end: every job with the time when it ended, s; negative: it did not.
 
-    The application's number is 0 where the simulated manager refused it.
+    What became of it then comes last. The application's number is 0 where the simulated manager
+    refused it.
     """
     return [
-        (row.app, row.job.name, row.finish_s if row.final_status == "SUCCEEDED" else -1.0)
+        (
+            row.app,
+            row.job.name,
+            row.finish_s if row.final_status == "SUCCEEDED" else -1.0,
+            became(row),
+        )
         for row in forked.run().jobs
     ]
 
@@ -268,11 +274,9 @@ def compare(
         )
         after = endings(forked)
     rows, seen = [], surveyed.seen
-    for (app, name, same_s), (_, _, changed_s) in zip(before, after, strict=True):
+    for (app, name, same_s, one), (_, _, changed_s, other) in zip(before, after, strict=True):
         _, arrival_s = seen.jobs.get(app, (None, surveyed.now))
         times = [one - arrival_s if one >= 0 else -1.0 for one in (same_s, changed_s)]
-        why = unended(seen, app)
-        if not why and min(times) < 0:
-            why = "simulated, it did not succeed"
+        why = one or other or unended(seen, app)
         rows.append(Jct(app, name, recorded_s(seen, app, arrival_s), times[0], times[1], why))
     return rows

@@ -27,6 +27,7 @@ from weft.model.errors import InputError, WeftError
 from weft.model.ids import AppId, app_of_container
 from weft.model.job import Job, Stage
 from weft.model.json_types import Json, Table
+from weft.model.queues import QueueSpec, queues_from_dict
 from weft.model.recording import Recording
 from weft.policies.presets import PARTS, Preset, preset
 from weft.protocol.effects import ClientRequested, Effect, Note, Recovered, Send
@@ -39,10 +40,12 @@ from weft.protocol.messages import (
     Outcome,
     node_address,
 )
-from weft.protocol.requests import ApplicationAccepted, SubmitApplication
+from weft.protocol.requests import ApplicationAccepted, SetQueues, SubmitApplication, UpdateNode
 from weft.tape.made import from_data
 from weft.tape.rows import CoreAdded, Row
 
+# The queues and nodes that jobs find are changed by these.
+_CHANGES = (SetQueues, UpdateNode)
 Listener = Callable[[Address, object, float, list[Effect]], None]
 # Nodes are up for so long before the first job comes.
 WARM_S = 5.0
@@ -59,7 +62,8 @@ class Seen:
     process; `lost` counts nodes whose process ended and was started anew. `jobs` are with their
     arrivals. `commands`: some job brought commands, so its tasks ran as processes. `run_s` is by
     (application, stage, task). `foreign` has the masters that are not Weft's. The tapes end at
-    `until_s`.
+    `until_s`. `changes` of queues and nodes are those that clients made and that the first journal
+    tells; `queues` is the tree with which the manager began, where that is not its settings'.
     """
 
     parts: ManagerParts | None = None
@@ -71,8 +75,12 @@ class Seen:
     ended: dict[AppId, tuple[str, float]] = field(default_factory=dict)
     commands: bool = False
     run_s: dict[tuple[AppId, int, int], float] = field(default_factory=dict)
+    changes: list[tuple[float, ClientRequested]] = field(default_factory=list)
+    queues: QueueSpec | None = None
     foreign: Foreign = field(init=False)
     until_s: float = 0.0
+
+    _began: bool = False
 
     def __post_init__(self) -> None:
         self.foreign = Foreign(self._is_foreign)
@@ -106,13 +114,12 @@ class Seen:
                     key = (app_of_container(end.container_id), end.stage, end.task)
                     node = self.nodes.get(event.node_id)
                     self.run_s[key] = end.run_s * (1.0 if node is None else node.speed)
-        elif isinstance(event, ClientRequested) and isinstance(event.request, SubmitApplication):
-            for order in orders:
-                if isinstance(order, Send) and isinstance(order.message, ApplicationAccepted):
-                    job = event.request.job
-                    self.jobs.setdefault(order.message.app_id, (job, now))
-                    self.commands |= any(stage.command for stage in job.stages)
+        elif isinstance(event, ClientRequested):
+            self._asked(event, now, orders)
         if isinstance(event, Recovered):
+            if not self._began:
+                self._began = True
+                self._remember(event.records, now)
             # A manager that starts anew notes the ends that it knows of, which were earlier.
             return
         for order in orders:
@@ -120,6 +127,29 @@ class Seen:
                 fact = order.fact
                 if fact.state in ENDED:
                     self.ended[fact.app] = (fact.final_status, now)
+
+    def _asked(self, event: ClientRequested, now: float, orders: list[Effect]) -> None:
+        """Follow a client's request."""
+        if isinstance(event.request, _CHANGES):
+            self.changes.append((now, event))
+        elif isinstance(event.request, SubmitApplication):
+            job = event.request.job
+            for order in orders:
+                if isinstance(order, Send) and isinstance(order.message, ApplicationAccepted):
+                    self.jobs.setdefault(order.message.app_id, (job, now))
+                    self.commands |= any(stage.command for stage in job.stages)
+
+    def _remember(self, records: Sequence[Table], now: float) -> None:
+        """Note what clients had changed before the tape begins."""
+        for record in records:
+            if record["kind"] == "queues":
+                self.queues = queues_from_dict(record["queues"])
+            elif record["kind"] == "update":
+                node, labels = str(record["node"]), record.get("labels")
+                asked = UpdateNode(
+                    node, dict(record.get("capacity", {})), tuple(labels or ()), labels is not None
+                )
+                self.changes.append((now, ClientRequested("", replace(asked, own=True))))
 
     def close(self, manager: ResourceManager, now: float) -> None:
         """Note how applications ended when the manager's process ends, earlier ones included."""
@@ -248,9 +278,10 @@ def _held(settings: ManagerSettings | MasterSettings, leave_out: frozenset[str])
 
 
 def cluster_of(seen: Seen) -> ClusterSpec:
-    """Return the nodes that registered, with the manager's queues."""
+    """Return the nodes that registered, with the queues with which the manager began."""
     assert seen.parts is not None
-    return ClusterSpec(seen.parts.types, tuple(seen.nodes.values()), seen.parts.queues)
+    queues = seen.parts.queues if seen.queues is None else seen.queues
+    return ClusterSpec(seen.parts.types, tuple(seen.nodes.values()), queues)
 
 
 def jobs_of(seen: Seen, measured: bool) -> list[Job]:
@@ -283,6 +314,18 @@ def beats_of(seen: Seen) -> dict[Address, float]:
     return {node_address(node): WARM_S - s for node, s in ago.items() if 0 <= s < WARM_S}
 
 
+def changes_of(seen: Seen) -> list[tuple[float, ClientRequested]]:
+    """Return the changes of queues and nodes, in the time of `jobs_of`.
+
+    Those of before the first job come when the nodes are there.
+    """
+    first_s = min(arrival_s for _, arrival_s in seen.jobs.values())
+    return [
+        (max(WARM_S / 2, at_s - first_s + WARM_S), replace(event, token=f"then-{number}"))
+        for number, (at_s, event) in enumerate(seen.changes)
+    ]
+
+
 def _measured(stage: Stage, place: int, app: AppId, seen: Seen) -> Stage:
     """Return a stage whose tasks take what they took; for those without end, the median."""
     found = [seen.run_s.get((app, place, task)) for task in range(stage.tasks)]
@@ -306,17 +349,32 @@ def completion_times(
     settings: SimSettings,
     delays: Delays,
     first_beats: Mapping[Address, float],
+    changes: Iterable[tuple[float, ClientRequested]] = (),
 ) -> list[float]:
     """Return JCTs of the jobs in virtual time, s; negative: it was refused or did not end."""
-    rows = MeasuredSimulation(cluster, jobs, settings, delays, None, first_beats).run().jobs
+    rows = _rows(cluster, jobs, settings, delays, first_beats, changes)
     return [_jct_s(row) for row in rows]
+
+
+def _rows(
+    cluster: ClusterSpec,
+    jobs: Sequence[Job],
+    settings: SimSettings,
+    delays: Delays,
+    first_beats: Mapping[Address, float],
+    changes: Iterable[tuple[float, ClientRequested]],
+) -> list[JobRow]:
+    run = MeasuredSimulation(cluster, jobs, settings, delays, None, first_beats)
+    for at_s, event in changes:
+        run.engine.at(at_s, run.actors[MANAGER], event)
+    return run.run().jobs
 
 
 def _jct_s(row: JobRow) -> float:
     return row.finish_s - row.job.arrival_s if row.final_status == "SUCCEEDED" else -1.0
 
 
-def _became(row: JobRow) -> str:
+def became(row: JobRow) -> str:
     """Return how a simulated job ended; empty: it succeeded."""
     if row.final_status == "SUCCEEDED":
         return ""
@@ -332,13 +390,14 @@ def compare(
     measured: bool,
     delays: Delays,
 ) -> list[Jct]:
-    """Return every job as it was, simulated as it was, and simulated with what is changed."""
-    jobs = jobs_of(seen, measured)
-    beats = beats_of(seen)
-    before, after = (
-        MeasuredSimulation(nodes, jobs, settings, delays, None, beats).run().jobs
-        for nodes, settings in ((cluster_of(seen), same), (cluster, changed))
-    )
+    """Return every job as it was, simulated as it was, and simulated with what is changed.
+
+    Queues and nodes change as they did, but in another `cluster`, which has its own.
+    """
+    jobs, beats, changes = jobs_of(seen, measured), beats_of(seen), changes_of(seen)
+    own = cluster_of(seen)
+    before = _rows(own, jobs, same, delays, beats, changes)
+    after = _rows(cluster, jobs, changed, delays, beats, changes if cluster == own else ())
     return [
         Jct(
             app,
@@ -346,7 +405,7 @@ def compare(
             recorded_s(seen, app, arrival_s),
             _jct_s(one),
             _jct_s(other),
-            unended(seen, app) or _became(one) or _became(other),
+            became(one) or became(other) or unended(seen, app),
         )
         for (app, (job, arrival_s)), one, other in zip(
             seen.jobs.items(), before, after, strict=True

@@ -16,9 +16,10 @@ from sim.replay.timeline import timeline_of
 from sim.settings import SimSettings
 from testkit.builders import chain
 from tests.parity.test_tapes import CLUSTER
-from weft.model.queues import queues_from_dict
-from weft.protocol.effects import Started
+from weft.model.queues import queues_from_dict, queues_to_dict
+from weft.protocol.effects import ClientRequested, Recovered, Started
 from weft.protocol.messages import MANAGER
+from weft.protocol.requests import SetQueues, UpdateNode
 from weft.tape.rows import Handled
 
 
@@ -54,6 +55,57 @@ def test_jobs_without_a_completion_time_say_why(capsys: pytest.CaptureFixture[st
     assert "-1.0" not in told
     assert "0002 gone, simulated all the same: it was KILLED" in told
     assert "0003 new, not in the mean: simulated, it was REFUSED: " in told
+
+
+def test_queues_and_nodes_change_in_a_simulation_as_they_did_live() -> None:
+    """A queue that was added live is there for its jobs, and a node made small stays so."""
+    cluster = replace(CLUSTER, queues=queues_from_dict({"root": {"a": {}}}))
+    grown = queues_from_dict({"root": {"a": {}, "b": {}}})
+    jobs = [chain("old", queue="a"), chain("new", arrival_s=40.0, queue="b")]
+    run = Watched(cluster, jobs, SimSettings(prompt=True), Recorder())
+    smaller = UpdateNode(cluster.nodes[0].node_id, {"vcores": 1.0})
+    for at_s, request in ((20.0, SetQueues(grown)), (30.0, smaller)):
+        run.engine.at(at_s, run.actors[MANAGER], ClientRequested(f"by-{at_s}", request))
+    assert [row.final_status for row in run.run().jobs] == ["SUCCEEDED"] * 2
+    parts = ManagerParts(1, cluster.types, cluster.queues, "capacity", {}, ManagerSettings(), 0)
+    seen, steps = whatif.Seen(parts=parts), run.steps
+    Rerun(steps).seek(len(steps), lambda event, now, o, _: seen.listen(MANAGER, event, now, o))
+    rows = whatif.compare(
+        seen, run.settings, run.settings, whatif.cluster_of(seen), False, Delays({})
+    )
+    assert [(row.why, row.changed_s > 0) for row in rows] == [("", True)] * 2
+    changes = whatif.changes_of(seen)
+    first_s = min(arrival_s for _, arrival_s in seen.jobs.values())
+    assert [at_s - whatif.WARM_S + first_s for at_s, _ in changes] == [20.0, 30.0]
+    assert [event.request for _, event in changes] == [SetQueues(grown), smaller]
+
+
+def test_what_clients_had_changed_before_the_tape_began_is_taken_from_its_journal() -> None:
+    grown = queues_from_dict({"root": {"a": {}, "b": {}}})
+    parts = ManagerParts(1, CLUSTER.types, CLUSTER.queues, "capacity", {}, ManagerSettings(), 0)
+    nodes = {one.node_id: one for one in CLUSTER.nodes}
+    seen = whatif.Seen(parts=parts, nodes=nodes, jobs={1: (chain("j"), 9.0)})
+    journal = (
+        {"kind": "queues", "queues": queues_to_dict(grown)},
+        {"kind": "update", "node": "n1", "capacity": {"vcores": 1.0}, "labels": ["big"]},
+    )
+    seen.listen(MANAGER, Recovered(journal), 3.0, [])
+    assert whatif.cluster_of(seen).queues == grown
+    ((at_s, event),) = whatif.changes_of(seen)
+    assert at_s == whatif.WARM_S / 2
+    assert event.request == UpdateNode("n1", {"vcores": 1.0}, ("big",), relabel=True, own=True)
+    seen.listen(MANAGER, Recovered(()), 30.0, [])
+    assert whatif.cluster_of(seen).queues == grown, "a manager that starts anew is no beginning"
+
+
+def test_what_a_simulation_refuses_is_told_before_what_ran_on_live() -> None:
+    cluster = replace(CLUSTER, queues=queues_from_dict({"root": {"a": {}}}))
+    parts = ManagerParts(1, cluster.types, cluster.queues, "capacity", {}, ManagerSettings(), 0)
+    seen = whatif.Seen(parts=parts, nodes={one.node_id: one for one in cluster.nodes})
+    seen.jobs = {1: (chain("j", queue="b"), 1.0)}
+    settings = SimSettings(prompt=True)
+    (row,) = whatif.compare(seen, settings, settings, cluster, False, Delays({}))
+    assert row.why.startswith("simulated, it was REFUSED: ")
 
 
 def test_jobs_of_a_cluster_that_still_runs_are_compared_as_simulated(
