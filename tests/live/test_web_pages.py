@@ -119,6 +119,17 @@ def test_no_page_breaks_a_rule_of_accessibility(browser: Any, served: Served, th
         page.close()
 
 
+def test_an_application_that_had_a_master_and_waits_for_its_word_is_recovering(
+    page: Any, served: Served
+) -> None:
+    open_page(page, served, "/cluster/apps")
+    script = """async (started_s) => {
+        const { appState } = await import("/static/util.js");
+        return appState({ state: "ACCEPTED", final: "UNDEFINED", started_s });
+    }"""
+    assert [page.evaluate(script, s) for s in (0, 3.5)] == ["ACCEPTED", "RECOVERING"]
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_page_is_drawn_without_a_word_on_the_console(
     page: Any, served: Served, theme: str

@@ -89,6 +89,14 @@ def lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     return shown
 
 
+def test_an_application_that_had_a_master_and_waits_for_its_word_is_recovering(lines: Any) -> None:
+    waits = {"state": "ACCEPTED", "running_containers": 0, "finished_tasks": 7}
+    line = lines(120, show.show_apps, [report(**waits)], 100.0)[-1]
+    assert re.search(r"RECOVERING +50% +7/203 +- ", line), line
+    assert show.state_of(report(**waits, started_s=0.0)) == "ACCEPTED"
+    assert " 40 " in lines(120, show.show_apps, [report(state="ACCEPTED")], 100.0)[-1]
+
+
 @pytest.mark.parametrize(
     ("given_", "wanted"),
     [

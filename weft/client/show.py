@@ -42,6 +42,8 @@ from weft.protocol.requests import (
 
 __all__ = ["Column", "safe", "table"]
 BAR_COLUMNS = 30
+# An application whose master has yet to report again; no state of the protocol.
+RECOVERING = "RECOVERING"
 # They are the headers of the tables.
 APP_SORTS = (
     *("id", "name", "queue", "user", "state"),
@@ -76,8 +78,16 @@ def ended(report: ApplicationReport) -> bool:
 
 
 def state_of(report: ApplicationReport) -> str:
-    """Return how an application ended, or where it stands."""
-    return report.final_status if ended(report) else report.state
+    """Return how an application ended, or where it stands.
+
+    One that had a master is RECOVERING until another, or a manager that started anew, has its word:
+    its tasks go on meanwhile, and YARN's state is ACCEPTED again.
+    """
+    if ended(report):
+        return report.final_status
+    if report.state == "ACCEPTED" and report.started_s > 0:
+        return RECOVERING
+    return report.state
 
 
 def elapsed_s(report: ApplicationReport, now_s: float) -> float:
@@ -186,7 +196,7 @@ def show_apps(reports: Iterable[ApplicationReport], now_s: float) -> None:
                 state_of(r),
                 progress_of(r),
                 f"{r.finished_tasks:,}/{r.tasks:,}",
-                running_tasks(r),
+                running_tasks(r) if r.running_containers or state_of(r) != RECOVERING else "-",
                 amounts(r.allocated),
                 duration(elapsed_s(r, now_s)),
             )

@@ -25,6 +25,7 @@ COLOURS = {
     "SUCCEEDED": "green",
     "FINISHED": "green",
     "ACCEPTED": "yellow",
+    "RECOVERING": "yellow",
     "SUBMITTED": "yellow",
     "NEW": "yellow",
     "ALLOCATED": "yellow",

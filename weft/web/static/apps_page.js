@@ -91,7 +91,8 @@ export const appColumns = [
     rank: 3,
     num: true,
     value: (a) => a.running,
-    cell: (a) => count(a.running),
+    // Nodes have yet to tell what it holds.
+    cell: (a) => (!a.running && appState(a) === "RECOVERING" ? "–" : count(a.running)),
   },
   {
     key: "submitted",

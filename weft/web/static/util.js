@@ -132,6 +132,7 @@ const KINDS = {
   NEW: "pending",
   SUBMITTED: "pending",
   ACCEPTED: "pending",
+  RECOVERING: "pending",
   DECOMMISSIONING: "pending",
   REBOOTED: "pending",
 };
@@ -143,8 +144,16 @@ export function badge(state) {
   return h("span", { class: `badge ${kindOf(state)}` }, words);
 }
 
-/** An application's state; of one that is over, how it ended. */
-export const appState = (app) => (app.state === "FINISHED" && app.final ? app.final : app.state);
+/**
+ * An application's state; of one that is over, how it ended. One that had a master and waits for
+ * its word, or for another's, is recovering: its tasks go on.
+ */
+export const appState = (app) =>
+  app.state === "FINISHED" && app.final
+    ? app.final
+    : app.state === "ACCEPTED" && app.started_s > 0
+    ? "RECOVERING"
+    : app.state;
 
 /** A horizontal meter of a share, 0 to 1; a mark at what was measured, if that is not below 0. */
 export function meter(share, label, kind = "", mark = -1) {
