@@ -10,6 +10,7 @@ from weft.model.ids import AttemptId
 from weft.protocol.facts import Fact, Gauge, JobProgressed, MasterPlanned, Remark, RunFact
 from weft.runtime.exposition import DURATION_BUCKETS_S, Exposition
 
+REMARKS = "Unusual events"
 _STATES = ("pending", "running", "finished", "failed")
 
 
@@ -18,6 +19,9 @@ class MasterMetrics:
 
     def __init__(self, exposition: Exposition) -> None:
         self._out = exposition
+        # A counter that begins at 0 shows its first event as a rate.
+        for level in ("info", "warning"):
+            exposition.counter("weft_remarks", REMARKS, (("level", level),))
 
     def note(self, fact: Fact | RunFact) -> None:
         """Take one fact in."""
@@ -34,7 +38,7 @@ class MasterMetrics:
         elif isinstance(fact, Gauge):
             out.gauge(fact.name, fact.name.replace("_", " "), fact.value, fact.labels)
         elif isinstance(fact, Remark):
-            out.count("weft_remarks", "Unusual events", 1, (("level", fact.level),))
+            out.count("weft_remarks", REMARKS, 1, (("level", fact.level),))
 
     def timed(self, asker: HoldAsker) -> HoldAsker:
         """Return the same asker, with the time that it takes in a histogram (COBRA table IV)."""

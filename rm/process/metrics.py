@@ -1,6 +1,6 @@
 """The Resource Manager's series, from its facts."""
 
-from rm.state.lifecycle import AppState
+from rm.state.lifecycle import AppState, AttemptState, RmNodeState
 from weft.model.ids import ContainerId
 from weft.protocol.facts import (
     AppChanged,
@@ -20,6 +20,11 @@ from weft.protocol.messages import AskType, Outcome
 from weft.runtime.exposition import DURATION_BUCKETS_S, Exposition
 
 ENDED = "Containers that ended"
+NODES = "Nodes by state"
+APPS = "Applications that have not ended, by state"
+APPS_ENDED = "Applications that ended"
+ATTEMPTS = "Attempts by state entered"
+GRANTS = "Grants by kind of ask"
 LEFTOVER = "Containers in leftover: granted to asks that could wait, and not ended"
 _ENDED = {AppState.FINISHED.name, AppState.FAILED.name, AppState.KILLED.name}
 
@@ -32,6 +37,19 @@ class ManagerMetrics:
         # An application has its state, and when it was first seen in it.
         self._apps: dict[int, tuple[str, float]] = {}
         self._nodes: dict[str, str] = {}
+        # An alert on a series that is not there never rings, so every state has one from the start.
+        for state in RmNodeState:
+            exposition.gauge("weft_nodes", NODES, 0.0, (("state", state.name),))
+        for app in AppState:
+            labels = (("state", app.name),)
+            if app.name in _ENDED:
+                exposition.counter("weft_apps_ended", APPS_ENDED, labels)
+            else:
+                exposition.gauge("weft_apps", APPS, 0.0, labels)
+        for attempt in AttemptState:
+            exposition.counter("weft_attempts", ATTEMPTS, (("state", attempt.name),))
+        for kind in AskType:
+            exposition.counter("weft_grants", GRANTS, (("kind", kind.name),))
         # A counter that begins at 0 shows its first event as a rate.
         self._ended = {
             outcome: exposition.counter(
@@ -61,7 +79,7 @@ class ManagerMetrics:
         elif isinstance(fact, Placed | PlacedRun):
             text, count = "Containers granted", count_of(fact)
             out.count("weft_containers_granted", text, count, (("queue", fact.queue),))
-            out.count("weft_grants", "Grants by kind of ask", count, (("kind", fact.kind.name),))
+            out.count("weft_grants", GRANTS, count, (("kind", fact.kind.name),))
             if fact.kind is AskType.ALTRUISTIC:
                 self._yielded.update(range(fact.container, fact.container + count))
                 out.add("weft_leftover_containers", LEFTOVER, count)
@@ -75,18 +93,17 @@ class ManagerMetrics:
         elif isinstance(fact, NodeChanged):
             self._node_changed(fact)
         elif isinstance(fact, AttemptChanged):
-            out.count("weft_attempts", "Attempts by state entered", 1, (("state", fact.state),))
+            out.count("weft_attempts", ATTEMPTS, 1, (("state", fact.state),))
         elif isinstance(fact, Gauge):
             out.gauge(fact.name, fact.name.replace("_", " "), fact.value, fact.labels)
 
     def _app_changed(self, fact: AppChanged, now: float) -> None:
-        text = "Applications that have not ended, by state"
         before, since_s = self._apps.pop(fact.app, ("", now))
         if before:
-            self._out.add("weft_apps", text, -1, (("state", before),))
+            self._out.add("weft_apps", APPS, -1, (("state", before),))
         if fact.state in _ENDED:
             labels = (("state", fact.state),)
-            self._out.count("weft_apps_ended", "Applications that ended", 1, labels)
+            self._out.count("weft_apps_ended", APPS_ENDED, 1, labels)
             if before and fact.state == AppState.FINISHED.name:
                 text = "Time from submission to end of applications that finished, s"
                 self._out.histogram(
@@ -97,12 +114,11 @@ class ManagerMetrics:
                 ).observe(now - since_s)
         else:
             self._apps[fact.app] = (fact.state, since_s)
-            self._out.add("weft_apps", text, 1, (("state", fact.state),))
+            self._out.add("weft_apps", APPS, 1, (("state", fact.state),))
 
     def _node_changed(self, fact: NodeChanged) -> None:
-        text = "Nodes by state"
         before = self._nodes.get(fact.node)
         if before is not None:
-            self._out.add("weft_nodes", text, -1, (("state", before),))
+            self._out.add("weft_nodes", NODES, -1, (("state", before),))
         self._nodes[fact.node] = fact.state
-        self._out.add("weft_nodes", text, 1, (("state", fact.state),))
+        self._out.add("weft_nodes", NODES, 1, (("state", fact.state),))

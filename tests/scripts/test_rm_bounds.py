@@ -12,6 +12,7 @@ from rm.process.metrics import ManagerMetrics
 from rm.process.rate import Rate
 from rm.process.watching import KEPT_FACTS_MAX, WAITING_FACTS_MAX, Watcher, Watching
 from rm.settings import ManagerSettings
+from rm.state.lifecycle import AppState, AttemptState, RmNodeState
 from testkit.builders import ask, job
 from testkit.manager import Rig
 from testkit.matching import VIEWING
@@ -20,6 +21,7 @@ from weft.model.queues import QueueSpec
 from weft.protocol.facts import (
     ClosedRun,
     Fact,
+    NodeChanged,
     PlacedRun,
     RunFact,
     StartedRun,
@@ -37,6 +39,26 @@ from weft.protocol.requests import (
     SubmitApplication,
 )
 from weft.runtime.exposition import Exposition
+
+
+def test_every_state_has_its_series_before_anything_is_in_it() -> None:
+    out = Exposition()
+    metrics = ManagerMetrics(out)
+    shown = out.text().decode()
+    for series, states in (
+        ("weft_nodes", RmNodeState),
+        ("weft_attempts_total", AttemptState),
+    ):
+        for state in states:
+            assert f'{series}{{state="{state.name}"}} 0.0' in shown
+    for state in AppState:
+        ended = "_ended_total" if state.name in {"FINISHED", "FAILED", "KILLED"} else ""
+        assert f'weft_apps{ended}{{state="{state.name}"}} 0.0' in shown
+    metrics.note(NodeChanged("n1", "RUNNING", (4.0,)))
+    metrics.note(NodeChanged("n1", "LOST", (4.0,)))
+    shown = out.text().decode()
+    assert 'weft_nodes{state="RUNNING"} 0.0' in shown
+    assert 'weft_nodes{state="LOST"} 1.0' in shown
 
 
 def test_a_user_and_a_queue_have_so_many_applications_at_a_time() -> None:
