@@ -1,5 +1,6 @@
 """The pages in a real browser: they show what is so, stay quick when it is much, and keys work."""
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -678,6 +679,8 @@ def test_a_part_of_the_time_is_chosen_by_keys_buttons_and_pointer(
 
     def dragged() -> bool:
         place = page.locator("svg.gantt").first.bounding_box()
+        if place is None:
+            return False
         page.mouse.move(place["x"] + place["width"] * 0.5, place["y"] + 40)
         page.mouse.down()
         page.mouse.move(place["x"] + place["width"] * 0.7, place["y"] + 40, steps=3)
@@ -745,5 +748,10 @@ def test_a_clock_that_runs_faster_is_told_on_the_page_and_leaves_ago_to_the_read
         shown = page.locator("main time").first.inner_text()
         minutes, seconds = divmod((NOW_S - report.submitted_s) / 10.0, 60)
         assert shown.startswith(f"{minutes:.0f} min {int(seconds)} s ago"), (path, shown)
+    open_page(page, served, "/cluster")  # type: ignore[arg-type]
+    axis = page.locator("svg.chart text").filter(has_text="ago").first
+    playwright.expect(axis).to_have_text(re.compile(r"^3\.0 s ago, \d\d:\d\d:\d\d$"))
+    reach = page.get_by_role("group", name="How far back").get_by_role("button").first
+    assert reach.inner_text() == "15 min", "30 s of the cluster's clock are 3 s"
     page.close()
     served.close()

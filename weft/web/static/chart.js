@@ -1,19 +1,22 @@
 // Values over time as lines, drawn at the width that there is: letters keep their size.
 
-import { duration, h, s } from "./util.js";
+import { ago, duration, h, pace, s, timeOf } from "./util.js";
 
 const HEIGHT = 200;
 const LEFT = 46;
 const BOTTOM = 24;
 const TOP = 10;
 
-/** Buttons for how far back a chart reaches; the server knows the spans, in s. */
+/**
+ * Buttons for how far back a chart reaches. The server knows the spans, in s of the cluster's clock;
+ * they are told by the reader's, as all that is some time ago is.
+ */
 export function rangeChoice(changed) {
   const element = h("div", { class: "choice", role: "group", "aria-label": "How far back" });
   const range = { element, chosen: 0, draw };
   let drawn = "";
   function draw(spans) {
-    const key = `${spans.join()};${range.chosen}`;
+    const key = `${spans.join()};${range.chosen};${pace()}`;
     if (key === drawn) return;
     drawn = key;
     element.replaceChildren(
@@ -28,7 +31,7 @@ export function rangeChoice(changed) {
               changed();
             },
           },
-          duration(span).replace(/ 0 (s|min|h)$/, ""),
+          duration(span / pace()).replace(/ 0 (s|min|h)$/, ""),
         ),
       ),
     );
@@ -52,7 +55,7 @@ export function lineChart({ times, lines, low = 0, high = 1, marks, tick, width,
     s("line", { class: "grid", x1: LEFT, x2: wide - 6, y1: y(value), y2: y(value) }),
     s("text", { x: LEFT - 7, y: y(value) + 4, "text-anchor": "end" }, tick(value)),
   ]);
-  const ago = (wide > 420 ? [1, 0.5] : [1]).map((part) =>
+  const past = (wide > 420 ? [1, 0.5] : [1]).map((part) =>
     s(
       "text",
       {
@@ -60,7 +63,7 @@ export function lineChart({ times, lines, low = 0, high = 1, marks, tick, width,
         y: HEIGHT - 6,
         "text-anchor": part === 1 ? "start" : "middle",
       },
-      `${duration(span * part)} ago`,
+      [ago(span * part), timeOf(last - span * part)].filter(Boolean).join(", "),
     ),
   );
   const drawn = lines.map((line) => {
@@ -98,10 +101,10 @@ export function lineChart({ times, lines, low = 0, high = 1, marks, tick, width,
       width: wide,
       height: HEIGHT,
       role: "img",
-      "aria-label": `${label} over the last ${duration(span)}`,
+      "aria-label": `${label} over the last ${duration(span / pace())}`,
     },
     grid,
-    ago,
+    past,
     s("text", { x: wide - 6, y: HEIGHT - 6, "text-anchor": "end" }, "now"),
     drawn,
     times.length === 0 &&
