@@ -16,13 +16,14 @@ from rm.core import ResourceManager
 from rm.making import ManagerParts
 from rm.match.registry import make_matcher
 from rm.process.etcd_store import LeadershipLostError
-from rm.process.ranks import Ranks, etcd_settings, start_again
+from rm.process.ranks import Ranks, start_again
 from rm.process.remote import InOrder, RemoteMatcher
 from rm.process.service import ManagerService
 from rm.process.settings_told import settings_told
 from rm.process.state import State, from_folder
 from rm.process.warm import warm
 from rm.settings import ManagerSettings
+from weft.ha.etcd import etcd_settings
 from weft.model.errors import InputError, WeftError
 from weft.model.queues import DEFAULT_QUEUES, QueueSpec
 from weft.model.resources import DEFAULT_RESOURCE_TYPES, ResourceTypes

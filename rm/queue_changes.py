@@ -25,7 +25,7 @@ from rm.state.records import App
 from weft.model.dag import Floats, Ints
 from weft.model.errors import InputError
 from weft.model.ids import format_app
-from weft.model.queues import STOPPED, QueueSpec, queues_to_dict
+from weft.model.queues import STOPPED, QueueSpec, digest_of, queues_to_dict
 from weft.protocol.facts import QueueChanged
 from weft.protocol.requests import NeverHeld, QueueChange, QueuesSet, Refused, SetQueues
 
@@ -36,6 +36,8 @@ _NAMED_MAX = 3
 def set_queues(books: Books, request: SetQueues) -> Refused | QueuesSet:
     """Take another tree of queues, unless one that goes is in use; a dry run changes nothing."""
     before = books.queues
+    if request.base and request.base != digest_of(before.root):
+        return Refused("failed_precondition", "base", "the queues were changed meanwhile")
     after = with_made(request.queues, made_in(before))
     if in_use := _in_use(books, after):
         return Refused("failed_precondition", "queues", in_use)

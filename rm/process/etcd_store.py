@@ -27,6 +27,7 @@ from rm.process.journal_file import VERSION, header_of
 from rm.process.journal_lines import Record, line_of, problem_of, sound
 from rm.process.store import Compact
 from weft.ha import etcd as wire
+from weft.ha.electing import Fence
 from weft.ha.etcd import REQUEST_BYTES_MAX, Etcd, EtcdAwayError, created, delete, get, holds, put
 from weft.model.errors import WeftError
 from weft.runtime.interfaces import StoreUnavailableError
@@ -41,13 +42,6 @@ _log = structlog.get_logger()
 
 class LeadershipLostError(WeftError):
     """Another Resource Manager leads, or will: this one must do nothing more."""
-
-
-class Fence(NamedTuple):
-    """What shows that this process still leads: the election key, and the revision it came with."""
-
-    key: bytes
-    revision: int
 
 
 class Tail(NamedTuple):

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from rm.process.etcd_store import EtcdJournal, LeadershipLostError
 from rm.process.journal_lines import Record
-from rm.process.leading import Leadership, Standing
 from rm.process.trust import Save, shared_keys
 from rm.recovery import compact
-from weft.ha.etcd import Etcd, EtcdAwayError, EtcdSettings, settings_of
+from weft.ha.electing import Leadership, Standing
+from weft.ha.etcd import Etcd, EtcdAwayError, EtcdSettings
 from weft.ha.leading import Leading
 from weft.protocol.requests import ManagerReport
 from weft.runtime.exposition import Exposition
@@ -24,20 +24,6 @@ from weft.wire.tokens import Keys
 RETRY_S = 0.3
 # One that stepped down and has not ended by then is ended.
 ENDED_AFTER_S = 3.0
-
-
-def etcd_settings(settings: RmSettings) -> EtcdSettings | None:
-    """Return where the shared store is, None if nowhere; raises InputError naming the setting."""
-    if not settings.store:
-        return None
-    return settings_of(
-        settings.store,
-        settings.store_ca,
-        settings.store_cert,
-        settings.store_key,
-        settings.store_user,
-        settings.store_password_file,
-    )
 
 
 class Ranks:

@@ -200,11 +200,24 @@ def queue(books: Books, slot: int) -> QueueReport:
         if app is not None
         for above in books.queues.chains[app.queue]
     )
-    return _queue(books, slot, counts, books.matcher.deficits(books.view))
+    return _queue(books, slot, counts, books.matcher.deficits(books.view), _asked(books))
+
+
+def _asked(books: Books) -> Floats:
+    """Return what pending containers need by queue, shape (queues, d)."""
+    rows, tree = books.rows, books.queues
+    n = rows.count
+    found = np.zeros((len(tree), len(books.types)))
+    leaf = books.ledger.apps.queue[rows.app[:n]]
+    np.add.at(found, leaf, rows.pending[:n, None] * rows.demand[:n])
+    # Parents come before their children.
+    for slot in range(len(tree) - 1, 0, -1):
+        found[tree.parent[slot]] += found[slot]
+    return found
 
 
 def _queue(
-    books: Books, slot: int, counts: Counter[tuple[int, bool]], deficits: Floats
+    books: Books, slot: int, counts: Counter[tuple[int, bool]], deficits: Floats, asked: Floats
 ) -> QueueReport:
     columns, tree = books.ledger.by_queue, books.queues
     return QueueReport(
@@ -220,7 +233,10 @@ def _queue(
         deficit=float(deficits[slot]),
         max_applications=_most_apps(books, slot),
         max_am_share=float(tree.max_am_share[slot]),
-        children=tuple(_queue(books, child, counts, deficits) for child in tree.children[slot]),
+        children=tuple(
+            _queue(books, child, counts, deficits, asked) for child in tree.children[slot]
+        ),
+        asked=books.types.mapping(asked[slot].tolist()),
     )
 
 

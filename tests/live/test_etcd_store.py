@@ -17,8 +17,7 @@ import grpc.aio
 import pytest
 
 from rm.process import etcd_store
-from rm.process.etcd_store import EtcdJournal, Fence, LeadershipLostError
-from rm.process.leading import Leadership, Standing, now_s
+from rm.process.etcd_store import EtcdJournal, LeadershipLostError
 from rm.process.ranks import Ranks
 from testkit.etcd import MISSING, EtcdServer, free_ports
 from testkit.live import until
@@ -27,9 +26,11 @@ from weft.client.local import LocalCluster, LocalSettings
 from weft.ha import etcd as etcd_client
 from weft.ha import etcd_pb2 as pb
 from weft.ha import local_etcd
+from weft.ha.electing import Fence, Leadership, Standing, now_s
 from weft.ha.etcd import Etcd, EtcdAwayError, EtcdSettings, delete, get, parse, put
 from weft.ha.leading import Leading
 from weft.model.errors import InputError, WeftError
+from weft.router.sharing import Turn
 from weft.runtime.interfaces import StoreUnavailableError
 from weft.runtime.kept_clock import KeptClock
 
@@ -702,3 +703,21 @@ def test_a_store_is_read() -> None:
     assert parse("etcd://a:1,b/x/y") == (("a:1", "b:2379"), "x/y")
     assert parse("etcd://a") == (("a:2379",), "weft")
     assert parse("etcd://[::1]:5") == (("[::1]:5",), "weft")
+
+
+def test_of_several_routers_one_moves_guarantees_and_another_one_follows(place: Place) -> None:
+    turns = [Turn(place.settings, 2.0, f"router{at}:8030") for at in range(2)]
+    try:
+        until(lambda: any(turn.is_mine for turn in turns), "one does")
+        mine, other = sorted(turns, key=lambda turn: not turn.is_mine)
+        assert not other.is_mine
+        assert place.settings.prefix.encode() + b"/leader" not in place.names()
+        # Somebody removes the key: who held it stands again, and never are there two.
+        place.etcd.transact([], [delete(f"{place.settings.prefix}/shares".encode(), b"")])
+        until(lambda: not (mine.is_mine and other.is_mine) and other.is_mine, "the other one does")
+        other.leave()
+        until(lambda: mine.is_mine, "the first one does again")
+    finally:
+        for turn in turns:
+            turn.leave()
+    assert Turn(None, 2.0, "alone:8030").is_mine

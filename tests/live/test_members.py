@@ -6,6 +6,7 @@ import signal
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from weft.client.api import Client
 from weft.client.calls import RefusedError
 from weft.client.local import LocalCluster, LocalSettings
 from weft.model.errors import WeftError
+from weft.model.queues import QueueSpec
 
 MEMBERS, NODES, SCALE = 2, 6, 20.0
 NEED = {"vcores": 1.0, "memory_mb": 512.0}
@@ -39,7 +41,14 @@ def member_of(app: int) -> int:
 
 @pytest.fixture(scope="module")
 def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    settings = LocalSettings(nodes=NODES, time_scale=SCALE, state=True, members=MEMBERS, web=True)
+    settings = LocalSettings(
+        nodes=NODES,
+        time_scale=SCALE,
+        state=True,
+        members=MEMBERS,
+        web=True,
+        flags={"router": ["shares_s=0.5"]},
+    )
     with LocalCluster(settings, tmp_path_factory.mktemp("members")) as cluster:
         yield cluster
 
@@ -89,16 +98,42 @@ def test_a_node_is_drained_by_its_name(client: Client) -> None:
 
 
 def test_queues_are_set_everywhere_or_nowhere(members: LocalCluster, client: Client) -> None:
-    from dataclasses import replace
-
-    from weft.model.queues import QueueSpec
-
     tree = client.queue_tree()
     two = replace(tree, children=(QueueSpec("default", 0.5), QueueSpec("more", 0.5)))
     client.set_queues(two)
     for number in (1, 2):
         with direct(members, number) as alone:
             assert [leaf.name for leaf in alone.queues().children] == ["root.default", "root.more"]
+    client.set_queues(tree)
+
+
+def test_a_queue_is_guaranteed_its_share_where_its_work_is(
+    members: LocalCluster, client: Client
+) -> None:
+    tree = client.queue_tree()
+    b, rest = QueueSpec("b", 0.5), QueueSpec("default", 0.0)
+    two = replace(tree, children=(QueueSpec("a", 0.5), b, rest))
+    client.set_queues(two)
+    apps = [
+        client.submit(replace(job(name, stage("s", 500, 300.0, NEED)), queue=name))
+        for name in ("b", "b", "a")
+    ]
+    where = member_of(apps[2])
+    with direct(members, where) as there, direct(members, 3 - where) as other:
+        until(lambda: there.queues().children[0].capacity > 0.9, "a has its share in one member")
+        until(lambda: other.queues().children[0].capacity < 0.1, "b has it in the other one")
+        assert there.queue_tree().children[0].whole_capacity == 0.5
+        assert client.queue_tree() == two, "what was set is what is told"
+        a = client.queues().children[0]
+        assert (a.capacity, len(a.members)) == (pytest.approx(0.5), MEMBERS)
+        assert re.search(rf"a +50.* {where}: 9\d\.\d%", told(members, "queues").stdout)
+        # An operator's change holds, and guarantees move within it.
+        client.set_queues(replace(two, children=(QueueSpec("a", 0.3), b, rest)))
+        until(lambda: 0.5 < there.queues().children[0].capacity < 0.7, "a has 30 % of the whole")
+        assert client.queues().children[0].capacity == pytest.approx(0.3)
+    for app in apps:
+        client.kill(app)
+    until(lambda: client.metrics().containers_running == 0, "nothing runs")
     client.set_queues(tree)
 
 

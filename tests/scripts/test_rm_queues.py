@@ -10,7 +10,7 @@ from rm.settings import ManagerSettings
 from testkit.builders import FakeMaster, ask, job, sent, stage, succeeded
 from testkit.manager import Rig
 from weft.model.ids import attempt_id
-from weft.model.queues import STOPPED, QueueSpec, queues_from_dict
+from weft.model.queues import STOPPED, QueueSpec, digest_of, queues_from_dict
 from weft.protocol.access import Caller
 from weft.protocol.effects import ClientRequested
 from weft.protocol.messages import ContainersGranted, containers_of
@@ -18,6 +18,7 @@ from weft.protocol.requests import (
     DecommissionNode,
     Done,
     GetApplication,
+    GetQueues,
     KillApplication,
     ListApplications,
     ListQueues,
@@ -99,6 +100,30 @@ def test_what_changes_is_told_and_a_dry_run_changes_nothing() -> None:
     ]
     assert rig.ask_manager(SetQueues(LATER)).changes == (), "said again, nothing is new"
     assert sum(record["kind"] == "queues" for record in rig.records) == 1
+
+
+def test_a_change_made_from_another_tree_than_the_one_that_holds_is_refused() -> None:
+    rig = cluster()
+    first = digest_of(rig.ask_manager(GetQueues()).queues)
+    assert isinstance(rig.ask_manager(SetQueues(LATER, base=first)), QueuesSet)
+    late = rig.ask_manager(SetQueues(EVEN, base=first))
+    assert (late.code, late.place) == ("failed_precondition", "base")
+    assert rig.ask_manager(GetQueues()).queues == LATER
+    parts = tuple(replace(one, whole_capacity=0.25) for one in LATER.children)
+    moved = replace(LATER, children=parts)
+    rig.ask_manager(SetQueues(moved, base=digest_of(LATER)))
+    again = restarted(rig, EVEN)
+    assert again.ask_manager(GetQueues()).queues == moved, "the journal has both guarantees"
+
+
+def test_a_queue_tells_what_it_asks() -> None:
+    rig = cluster()
+    asking(rig, "a", 50)
+    settle(rig)
+    told = rig.ask_manager(ListQueues())
+    a = next(one for one in told.children if one.name == "root.a")
+    assert a.asked["vcores"] == a.pending_containers == 50 - 16
+    assert told.asked == a.asked
 
 
 def test_amounts_that_change_are_told_as_yarn_writes_them() -> None:

@@ -67,9 +67,10 @@ def test_shares_of_queues_are_of_the_whole_cluster() -> None:
         queue("root", 1.0, 15.0, queue("root.a", 0.5, 15.0), queue("root.b", 0.5, 0.0)),
         queue("root", 1.0, 5.0, queue("root.a", 0.1, 1.0), queue("root.c", 0.9, 4.0)),
     ]
-    root = merging.queues(trees, [0.75, 0.25], {"vcores": 40.0})
+    root = merging.queues(trees, [0.75, 0.25], {"vcores": 40.0}, [1, 2])
     assert (root.capacity, root.used, root.running_apps) == (1.0, 0.5, 2)
     a, b, c = root.children
     assert (a.capacity, a.used) == (pytest.approx(0.4), pytest.approx(0.4))
     assert (b.capacity, c.capacity) == (pytest.approx(0.375), pytest.approx(0.225))
     assert c.used == pytest.approx(0.1)
+    assert (a.members, c.members) == (((1, 0.5), (2, 0.1)), ((2, 0.9),))

@@ -17,7 +17,9 @@ from testkit.builders import job, stage
 from weft.model.cluster import cluster_from_text
 from weft.model.errors import InputError
 from weft.model.job import Job
+from weft.model.queues import QueueSpec
 from weft.policies.presets import choose
+from weft.policies.shares import SHARES_S
 
 CLUSTER = cluster_from_text("8x4vcores,8192memory_mb")
 NEED = {"vcores": 1.0, "memory_mb": 512.0}
@@ -91,3 +93,43 @@ def test_the_command_writes_a_run(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert (summary["states"], summary["members"]) == ({"SUCCEEDED": 4}, 2)
     assert "--members 2" in summary["command"]
+
+
+TWO_QUEUES = replace(
+    cluster_from_text("8x16vcores,32768memory_mb"),
+    queues=QueueSpec("root", children=(QueueSpec("a", 0.5), QueueSpec("b", 0.5))),
+)
+
+
+def large(name: str, queue: str, tasks: int = 2400) -> Job:
+    return replace(job(name, stage("a", tasks, 4.0, NEED)), queue=queue)
+
+
+def test_a_queue_gets_its_share_of_the_whole_in_the_member_where_its_work_is() -> None:
+    """b's jobs are in both members and a's in one, where it then gets what is in the other b's."""
+    recorder = Recorder()
+    jobs = [large("b1", "b"), large("b2", "b"), large("a1", "a")]
+    settings = SimSettings(choose("capacity"), seed=3, checks=True)
+    members = Members(TWO_QUEUES, jobs, settings, recorder, 2)
+    members.run()
+    columns = recorder.columns()
+    apps = {row.app: row.job.queue for row in recorder.jobs}
+    early = (columns.start_s < 100) & (columns.end_s > 60)
+    of_a = np.array([apps[app] == "a" for app in columns.app.tolist()])
+    used = np.minimum(columns.end_s, 100) - np.maximum(columns.start_s, 60)
+    share = used[early & of_a].sum() / used[early].sum()
+    assert share == pytest.approx(0.5, abs=0.02)
+    changes = sum(one.queues_set for one in members.members)
+    looks = 2 * members.now_s / SHARES_S
+    assert 0 < changes < looks / 5, "guarantees move when they have to, and not every time"
+
+
+def test_what_is_left_out_of_a_run_is_left_out_where_guarantees_move_too() -> None:
+    def digest(*, skip_idle: bool) -> str:
+        recorder = Recorder()
+        jobs = [large("b1", "b", 90), large("b2", "b", 90), large("a1", "a", 90)]
+        settings = SimSettings(choose("capacity"), seed=3, skip_idle=skip_idle)
+        Members(TWO_QUEUES, jobs, settings, recorder, 2).run()
+        return recorder.digest()
+
+    assert digest(skip_idle=True) == digest(skip_idle=False)

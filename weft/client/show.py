@@ -341,7 +341,11 @@ def _headed(name: str) -> str:
 
 
 def show_queues(root: QueueReport) -> None:
-    """Print the tree of queues as a table; shares are of the whole cluster."""
+    """Print the tree of queues as a table; shares are of the whole cluster.
+
+    Of several members a column has what each guarantees, as a part of that member.
+    """
+    of_members = bool(root.members)
     rows: list[tuple[object, ...]] = []
 
     def walk(queue: QueueReport, depth: int) -> None:
@@ -349,6 +353,7 @@ def show_queues(root: QueueReport) -> None:
             (
                 "  " * depth + queue.name.rpartition(".")[2],
                 percent(queue.capacity),
+                *([" ".join(f"{at}: {part:.1%}" for at, part in queue.members)] * of_members),
                 percent(queue.max_capacity),
                 f"{queue.used:.1%}",
                 queue.state,
@@ -367,6 +372,7 @@ def show_queues(root: QueueReport) -> None:
         (
             Column("queue", kind="name"),
             Column("capacity"),
+            *([Column("in members", 2)] * of_members),
             Column("max", 3),
             Column("used"),
             Column("state", 5, kind="state"),

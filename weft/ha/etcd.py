@@ -18,6 +18,7 @@ import grpc
 from weft.ha import etcd_pb2 as pb
 from weft.ha.etcd_pb2_grpc import AuthStub, KVStub, LeaseStub
 from weft.model.errors import InputError, WeftError
+from weft.runtime.role_settings import StoreSettings
 from weft.wire.channel import reason_of
 
 SCHEME = "etcd://"
@@ -122,6 +123,20 @@ def settings_of(
         _read(f"--store-{name}", path) for name, path in (("ca", ca), ("cert", cert), ("key", key))
     )
     return EtcdSettings(endpoints, prefix, authority, own, secret, user, password)
+
+
+def etcd_settings(settings: StoreSettings) -> EtcdSettings | None:
+    """Return where the shared store is, None if nowhere; raises InputError naming the setting."""
+    if not settings.store:
+        return None
+    return settings_of(
+        settings.store,
+        settings.store_ca,
+        settings.store_cert,
+        settings.store_key,
+        settings.store_user,
+        settings.store_password_file,
+    )
 
 
 def _read(flag: str, path: Path | None) -> bytes:

@@ -4,6 +4,8 @@
 `queues_to_dict` writes what it reads.
 """
 
+import hashlib
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -47,6 +49,7 @@ _QUEUE_KEYS = {
     "expires_s",
     "creates",
     "placement",
+    "whole_capacity",
 }
 _FAIR_KEYS = {
     "weight",
@@ -139,6 +142,9 @@ class QueueSpec:
     tree is read, and where a queue beside them is made or goes at runtime (`creates`). One that was
     made so has `expires_s` of 0 or more, as `Creates` has it; -1: it was said. The root says to
     which queue an application goes (`placement`; None: to the one that it names).
+    Where a cluster has members, a router moves guarantees between them: `capacity` is then what
+    the queue has in this member, and `whole_capacity` what it was said to have over all of them;
+    -1: `capacity` is both.
     Applications that say no lifetime have the default, s, and none has more than the most (YARN's
     default- and maximum-application-lifetime); 0: as the queue above says, at the root without end.
     `administer` names the users who may do everything with the applications here and below, and
@@ -184,6 +190,7 @@ class QueueSpec:
     expires_s: float = -1.0
     creates: Creates | None = None
     placement: PlacementRules | None = None
+    whole_capacity: float = -1.0
     children: tuple["QueueSpec", ...] = ()
 
     @property
@@ -226,6 +233,12 @@ def read_queue_name(name: str, place: str) -> str:
 def queues_to_dict(root: QueueSpec) -> Json:
     """Return the data that `queues_from_dict` reads as this tree."""
     return {root.name: _queue_to_dict(root)}
+
+
+def digest_of(root: QueueSpec) -> str:
+    """Return what tells a tree from every other one, the same in every process."""
+    text = json.dumps(queues_to_dict(root), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _queue_to_dict(queue: QueueSpec) -> Json:
@@ -358,6 +371,11 @@ class _Reader:
             expires_s=_or_as_above(table, "expires_s", place),
             creates=self._creates(table, place, depth),
             placement=_placement(table, place, depth),
+            whole_capacity=(
+                _fraction(table, "whole_capacity", 1.0, place)
+                if table.get("whole_capacity", -1) != -1
+                else -1.0
+            ),
             children=self._children(below, place, depth),
         )
 

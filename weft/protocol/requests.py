@@ -156,11 +156,13 @@ class SetQueues:
     """Take another tree of queues while the cluster runs; `dry_run`: only tell what would change.
 
     Queues are known by their paths. One that is gone has to be empty; containers keep running, and
-    limits hold from then on.
+    limits hold from then on. It is refused where `base` names another tree than the one that holds
+    (`weft.model.queues.digest_of`); empty: whatever holds.
     """
 
     queues: QueueSpec
     dry_run: bool = False
+    base: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +383,9 @@ class QueueReport:
 
     `name` is the full path, as root.prod. `used` is the dominant share in use. `max_applications`
     bounds those that have not ended; 0 is any number. `max_am_share` is the fraction of its
-    guarantee that its masters may hold together. The root tells what is `missing`, as a page does.
+    guarantee that its masters may hold together. `asked` is what its pending containers need. Of
+    several members, `members` has for each that has the queue its number, and what the queue is
+    guaranteed there as a fraction of that member. The root tells what is `missing`, as a page does.
     """
 
     name: str
@@ -398,6 +402,8 @@ class QueueReport:
     max_applications: int = 0
     max_am_share: float = 1.0
     missing: tuple[int, ...] = ()
+    asked: dict[str, float] = field(default_factory=dict)
+    members: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,14 @@ import gc
 if __name__ == "__main__":
     gc.disable()
 
+import asyncio
 import sys
 
+from weft.ha.etcd import etcd_settings
 from weft.model.errors import InputError, WeftError
 from weft.protocol.access import Role
 from weft.router.routing import Router
+from weft.router.sharing import Turn, keep_sharing
 from weft.runtime.process import Process, found, run
 from weft.runtime.role_settings import RouterSettings
 from weft.runtime.settings import fail, load
@@ -32,9 +35,15 @@ async def serve(settings: RouterSettings) -> None:
     process.serve_metrics()
     process.ready(address=router.address, members=len(settings.member))
     process.spawn(router.keep_looking())
+    turn = None
+    if settings.shares_s and len(router.members) > 1:
+        turn = Turn(etcd_settings(settings), settings.lease_s, router.address)
+        process.spawn(keep_sharing(router.members, settings.shares_s, turn))
     try:
         await process.until_end()
     finally:
+        if turn is not None:
+            await asyncio.to_thread(turn.leave)
         await server.stop()
         await router.close()
         await process.close()

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from weft.policies.shares import sizes_of
 from weft.protocol.requests import ClusterMetrics, QueueReport
 
 
@@ -21,34 +22,28 @@ def metrics(found: Sequence[ClusterMetrics]) -> ClusterMetrics:
         containers_pending=sum(one.containers_pending for one in found),
         labels=tuple(sorted({label for one in found for label in one.labels})),
         outstanding_s=sum(
-            one.outstanding_s * weight for one, weight in zip(found, weights(found), strict=True)
+            one.outstanding_s * weight for one, weight in zip(found, sizes_of(found), strict=True)
         ),
     )
 
 
-def weights(found: Sequence[ClusterMetrics]) -> list[float]:
-    """Return which part of the whole cluster each member is, the mean over the resources."""
-    total = {name: amount for name, amount in _sum(one.capacity for one in found).items() if amount}
-    if not total:
-        return [1.0 / len(found)] * len(found)
-    parts = [sum(one.capacity.get(name, 0.0) / total[name] for name in total) for one in found]
-    return [part / len(total) for part in parts]
-
-
 def queues(
-    found: Sequence[QueueReport], parts: Sequence[float], total: Mapping[str, float]
+    found: Sequence[QueueReport],
+    parts: Sequence[float],
+    total: Mapping[str, float],
+    numbers: Sequence[int],
 ) -> QueueReport:
     """Return a tree of queues whose shares are of the whole cluster.
 
-    `parts` are the members' parts of it (`weights`), `total` is its capacity. A queue that only
-    some members have is there as well.
+    `parts` are the members' parts of it (`sizes_of`), `total` is its capacity, `numbers` are the
+    members'. A queue that only some members have is there as well.
     """
     first = found[0]
     allocated = _sum(one.allocated for one in found)
-    children: dict[str, list[tuple[QueueReport, float]]] = {}
-    for one, part in zip(found, parts, strict=True):
+    children: dict[str, list[tuple[QueueReport, float, int]]] = {}
+    for one, part, number in zip(found, parts, numbers, strict=True):
         for child in one.children:
-            children.setdefault(child.name, []).append((child, part))
+            children.setdefault(child.name, []).append((child, part, number))
     states = {one.state for one in found}
     return replace(
         first,
@@ -63,9 +58,12 @@ def queues(
         allocated=allocated,
         deficit=_mean([one.deficit for one in found], parts),
         children=tuple(
-            queues([child for child, _ in rows], [part for _, part in rows], total)
+            queues(reports, own_parts, total, own_numbers)
             for rows in children.values()
+            for reports, own_parts, own_numbers in [tuple(zip(*rows, strict=True))]
         ),
+        asked=_sum(one.asked for one in found),
+        members=tuple((number, one.capacity) for number, one in zip(numbers, found, strict=True)),
     )
 
 

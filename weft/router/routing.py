@@ -15,6 +15,7 @@ import structlog
 from weft.model.errors import InputError, WeftError
 from weft.model.ids import app_of_container
 from weft.policies.members import Standing, least_outstanding, work_s
+from weft.policies.shares import sizes_of, whole
 from weft.protocol.access import Caller
 from weft.protocol.requests import (
     UNREACHABLE,
@@ -26,6 +27,7 @@ from weft.protocol.requests import (
     FindSubmission,
     GetManager,
     GetMetrics,
+    GetQueues,
     ListApplications,
     ListNodes,
     ListQueues,
@@ -33,6 +35,7 @@ from weft.protocol.requests import (
     NewApplication,
     NodeReport,
     Page,
+    Queues,
     RecommissionNode,
     Refused,
     SetQueues,
@@ -131,7 +134,7 @@ class Router:
 
     def __init__(self, addresses: Sequence[str], deadline_s: float = 20.0) -> None:
         """Each member has an address, one host:port or several with commas; from member 1 on."""
-        self._members = [
+        self.members = [
             Member(number, address, deadline_s) for number, address in enumerate(addresses, 1)
         ]
         self._since_s = time.time()
@@ -139,12 +142,12 @@ class Router:
 
     async def close(self) -> None:
         """Close the connections."""
-        for member in self._members:
+        for member in self.members:
             await member.connection.close()
 
     async def look(self) -> None:
         """Ask all members how they stand."""
-        await asyncio.gather(*(member.look() for member in self._members))
+        await asyncio.gather(*(member.look() for member in self.members))
 
     async def keep_looking(self) -> None:
         """Ask them again and again."""
@@ -166,7 +169,7 @@ class Router:
 
     def _of(self, number: int) -> Member:
         """Return the member that gave this number to an application."""
-        return self._members[(number - 1) % len(self._members)]
+        return self.members[(number - 1) % len(self.members)]
 
     # -- submissions -------------------------------------------------------------------------------
 
@@ -182,11 +185,11 @@ class Router:
             found = await self._known(FindSubmission(key), caller)
             if not _is_unknown(found):
                 return found
-            home = [hash_of(key) % len(self._members)]
-        standings = [member.standing for member in self._members]
+            home = [hash_of(key) % len(self.members)]
+        standings = [member.standing for member in self.members]
         problem = "no member of the cluster answers"
         for at in home or least_outstanding(standings, request.job):
-            member, before = self._members[at], self._members[at].standing
+            member, before = self.members[at], self.members[at].standing
             # Until the member reports again, the job counts by the estimate.
             before.outstanding_s += work_s(request.job, before)
             try:
@@ -199,18 +202,18 @@ class Router:
         raise WeftError(problem)
 
     async def _new(self, request: NewApplication, caller: Caller) -> Any:
-        standings = [member.standing for member in self._members]
+        standings = [member.standing for member in self.members]
         up = [at for at, standing in enumerate(standings) if standing.up]
         if not up:
             raise WeftError("no member of the cluster answers")
         least = min(up, key=lambda at: standings[at].outstanding_s)
-        return await self._members[least].ask(request, caller)
+        return await self.members[least].ask(request, caller)
 
     # -- all members -------------------------------------------------------------------------------
 
     async def _all(self, request: ClientRequest, caller: Caller) -> list[Any]:
         """Return what each member answers; raises WeftError where one is not there."""
-        return await asyncio.gather(*(member.ask(request, caller) for member in self._members))
+        return await asyncio.gather(*(member.ask(request, caller) for member in self.members))
 
     async def _known(self, request: ClientRequest, caller: Caller) -> Any:
         """Return the first answer that says more than that there is no such thing.
@@ -219,7 +222,7 @@ class Router:
         """
         answer: Any = None
         problem: WeftError | None = None
-        for member in self._members:
+        for member in self.members:
             try:
                 answer = await member.ask(request, caller)
             except WeftError as error:
@@ -240,7 +243,7 @@ class Router:
             except WeftError as error:
                 return error
 
-        up = [member for member in self._members if member.standing.up]
+        up = [member for member in self.members if member.standing.up]
         answers = await asyncio.gather(*(asked(member) for member in up))
         found = [
             (member, answer)
@@ -254,7 +257,7 @@ class Router:
     def _all_but(self, there: Iterable[Member]) -> tuple[int, ...]:
         """Return the numbers of the other members."""
         answered = {member.number for member in there}
-        return tuple(one.number for one in self._members if one.number not in answered)
+        return tuple(one.number for one in self.members if one.number not in answered)
 
     async def _first(self, request: ClientRequest, caller: Caller) -> Any:
         return (await self._there(request, caller))[0][1]
@@ -274,7 +277,8 @@ class Router:
         if refused := next((one for one in trees if isinstance(one, Refused)), None):
             return refused
         total = merging.metrics(told).capacity
-        root = merging.queues(trees, merging.weights(told), total)
+        numbers = [member.number for member, _ in found if member.metrics is not None]
+        root = merging.queues(trees, sizes_of(told), total, numbers)
         return replace(root, missing=self._all_but(member for member, _ in found))
 
     async def _applications(self, request: ListApplications, caller: Caller) -> Any:
@@ -282,8 +286,8 @@ class Router:
 
         Its token has one of each member: where its list goes on, or `-` where it is over.
         """
-        tokens = request.page.split(",") if request.page else [""] * len(self._members)
-        if len(tokens) != len(self._members):
+        tokens = request.page.split(",") if request.page else [""] * len(self.members)
+        if len(tokens) != len(self.members):
             raise InputError("page", f"{request.page!r:.40} was never given out")
         most = min(request.limit or PAGE_MAX, PAGE_MAX)
         open_ = [at for at, token in enumerate(tokens) if token != _OVER]
@@ -316,18 +320,18 @@ class Router:
             found, gone = await self._named(request.node, caller)
             return Page(tuple(node for _, node in found), "", gone)
         at, _, token = request.page.partition(":") if request.page else ("0", "", "")
-        if not at.isdecimal() or int(at) >= len(self._members):
+        if not at.isdecimal() or int(at) >= len(self.members):
             raise InputError("page", f"{request.page!r:.40} was never given out")
         page = await self._page(int(at), replace(request, page=token), caller)
         if isinstance(page, Refused):
             return page
         after = f"{at}:{page.next}" if page.next else f"{int(at) + 1}:"
-        over = not page.next and int(at) + 1 == len(self._members)
+        over = not page.next and int(at) + 1 == len(self.members)
         return Page(page.items, "" if over else after, page.missing)
 
     async def _page(self, at: int, request: Any, caller: Caller) -> Any:
         """Return a page of one member's listing; of one that is gone, an empty one."""
-        member = self._members[at]
+        member = self.members[at]
         if member.standing.up:
             try:
                 return await member.ask(request, caller)
@@ -345,11 +349,11 @@ class Router:
         `2/n1` is member 2's n1. Raises InputError where there is no such member.
         """
         number, slash, own = name.partition("/")
-        asked = self._members
+        asked = self.members
         if slash and number.isdecimal():
-            asked = [member for member in self._members if member.number == int(number)]
+            asked = [member for member in self.members if member.number == int(number)]
             if not asked:
-                raise InputError("node", f"{name!r}: there are {len(self._members)} members")
+                raise InputError("node", f"{name!r}: there are {len(self.members)} members")
             name = own
         pages = await asyncio.gather(
             *(self._page(member.number - 1, ListNodes(node=name), caller) for member in asked)
@@ -372,8 +376,15 @@ class Router:
             return await member.ask(replace(request, node_id=node.node_id), caller, PATIENCE_S)
         return await self._known(request, caller)
 
+    async def _tree(self, request: GetQueues, caller: Caller) -> Any:
+        """Return the queues as they were set, wherever their guarantees are."""
+        answer = await self._first(request, caller)
+        return Queues(whole(answer.queues)) if isinstance(answer, Queues) else answer
+
     async def _set_queues(self, request: SetQueues, caller: Caller) -> Any:
         """Set all members' queues, or none's: each says first whether it can."""
+        if request.base:
+            return Refused("invalid_argument", "base", "members have trees of their own")
         for dry_run in (True,) if request.dry_run else (True, False):
             for answer in await self._all(replace(request, dry_run=dry_run), caller):
                 if isinstance(answer, Refused):
@@ -381,7 +392,7 @@ class Router:
         return answer
 
     async def _manager(self, request: GetManager, caller: Caller) -> Any:
-        said = await asyncio.gather(*(member.stands(request, caller) for member in self._members))
+        said = await asyncio.gather(*(member.stands(request, caller) for member in self.members))
         there = [one for one in said if one.standing != UNREACHABLE]
         if not there:
             raise WeftError("no member of the cluster answers")
@@ -409,6 +420,7 @@ class Router:
         DecommissionNode: _of_node,
         RecommissionNode: _of_node,
         UpdateNode: _of_node,
+        GetQueues: _tree,
         SetQueues: _set_queues,
         GetManager: _manager,
     }
@@ -445,7 +457,7 @@ class Router:
                 await asyncio.sleep(WATCH_AGAIN_S)
 
         number = int(time.time() * 1e6)
-        tasks = [asyncio.create_task(follow(member)) for member in self._members]
+        tasks = [asyncio.create_task(follow(member)) for member in self.members]
         try:
             while True:
                 lines = await batches.get()

@@ -9,7 +9,20 @@ from pydantic_settings import SettingsConfigDict
 from weft.runtime.settings import ProcessSettings, TapedSettings
 
 
-class RmSettings(TapedSettings):
+class StoreSettings(ProcessSettings):
+    """How a process reaches an etcd that it shares with others."""
+
+    store: str = Field("", description="etcd://host:port,.../prefix that several processes share.")
+    store_ca: Path | None = Field(
+        None, description="Authority (PEM) of etcd's certificate; with it etcd is reached by TLS."
+    )
+    store_cert: Path | None = Field(None, description="Certificate (PEM) that etcd is shown.")
+    store_key: Path | None = Field(None, description="The certificate's private key (PEM).")
+    store_user: str = Field("", description="User of etcd; empty: it asks for none.")
+    store_password_file: Path | None = Field(None, description="File with the user's password.")
+
+
+class RmSettings(TapedSettings, StoreSettings):
     """The Resource Manager's settings; durations in s on the cluster's clock."""
 
     model_config = SettingsConfigDict(env_prefix="WEFT_RM_", extra="forbid")
@@ -119,13 +132,6 @@ class RmSettings(TapedSettings):
         description="etcd://host:port,.../prefix instead of state_dir: several managers share it, "
         "one leads.",
     )
-    store_ca: Path | None = Field(
-        None, description="Authority (PEM) of etcd's certificate; with it etcd is reached by TLS."
-    )
-    store_cert: Path | None = Field(None, description="Certificate (PEM) that etcd is shown.")
-    store_key: Path | None = Field(None, description="The certificate's private key (PEM).")
-    store_user: str = Field("", description="User of etcd; empty: it asks for none.")
-    store_password_file: Path | None = Field(None, description="File with the user's password.")
     lease_s: float = Field(
         5.0,
         ge=2,
@@ -333,7 +339,7 @@ class AmSettings(TapedSettings):
     speculate: bool = Field(False, description="Run second copies of stragglers.")
 
 
-class RouterSettings(ProcessSettings):
+class RouterSettings(StoreSettings):
     """The router's settings: one address for the members of a cluster."""
 
     model_config = SettingsConfigDict(env_prefix="WEFT_ROUTER_", extra="forbid")
@@ -351,6 +357,19 @@ class RouterSettings(ProcessSettings):
         "its ready file; given once for each member, in their order.",
     )
     deadline_s: float = Field(20.0, gt=0, description="A member answers in so long, s.")
+    shares_s: float = Field(
+        5.0,
+        ge=0,
+        description="Queues' guarantees move between members so often, s, wall clock; 0: never.",
+    )
+    store: str = Field(
+        "",
+        description="etcd://host:port,.../prefix by which several routers agree on which one moves "
+        "guarantees; empty: each does.",
+    )
+    lease_s: float = Field(
+        5.0, ge=2, le=60, description="A router that moves them is replaced after so long, s."
+    )
 
 
 class WebSettings(ProcessSettings):

@@ -823,6 +823,8 @@ class QueueReport(_message.Message):
     MAX_APPLICATIONS_FIELD_NUMBER: _builtins.int
     MAX_AM_SHARE_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
+    ASKED_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """the full path, as root.prod"""
     capacity: _builtins.float
@@ -846,6 +848,14 @@ class QueueReport(_message.Message):
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """as of ApplicationReports; of the root alone"""
 
+    @_builtins.property
+    def asked(self) -> _containers.RepeatedCompositeFieldContainer[_words_pb2.Amount]:
+        """what its pending containers need"""
+
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberShare]:
+        """of several members, each that has the queue"""
+
     def __init__(
         self,
         *,
@@ -863,14 +873,40 @@ class QueueReport(_message.Message):
         max_applications: _builtins.int = ...,
         max_am_share: _builtins.float = ...,
         missing: _abc.Iterable[_builtins.int] | None = ...,
+        asked: _abc.Iterable[_words_pb2.Amount] | None = ...,
+        members: _abc.Iterable[Global___MemberShare] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "capacity", b"capacity", "children", b"children", "deficit", b"deficit", "max_am_share", b"max_am_share", "max_applications", b"max_applications", "max_capacity", b"max_capacity", "missing", b"missing", "name", b"name", "pending_apps", b"pending_apps", "pending_containers", b"pending_containers", "running_apps", b"running_apps", "state", b"state", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocated", b"allocated", "asked", b"asked", "capacity", b"capacity", "children", b"children", "deficit", b"deficit", "max_am_share", b"max_am_share", "max_applications", b"max_applications", "max_capacity", b"max_capacity", "members", b"members", "missing", b"missing", "name", b"name", "pending_apps", b"pending_apps", "pending_containers", b"pending_containers", "running_apps", b"running_apps", "state", b"state", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QueueReport: _TypeAlias = QueueReport  # noqa: Y015
+
+@_typing.final
+class MemberShare(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    member: _builtins.int
+    """its number, from 1"""
+    capacity: _builtins.float
+    """guaranteed to the queue there, a fraction of the member"""
+    def __init__(
+        self,
+        *,
+        member: _builtins.int = ...,
+        capacity: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "member", b"member"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemberShare: _TypeAlias = MemberShare  # noqa: Y015
 
 @_typing.final
 class SetQueuesRequest(_message.Message):
@@ -878,19 +914,23 @@ class SetQueuesRequest(_message.Message):
 
     QUEUES_JSON_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
+    BASE_FIELD_NUMBER: _builtins.int
     queues_json: _builtins.bytes
     """the `queues` of a cluster file, JSON, UTF-8"""
     dry_run: _builtins.bool
     """only tell what would change"""
+    base: _builtins.str
+    """refused unless this tree's digest holds; empty: whatever holds"""
     def __init__(
         self,
         *,
         queues_json: _builtins.bytes = ...,
         dry_run: _builtins.bool = ...,
+        base: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "queues_json", b"queues_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "dry_run", b"dry_run", "queues_json", b"queues_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

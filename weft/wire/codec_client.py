@@ -87,9 +87,9 @@ _SUBMISSION = Codec(
 )
 _QUEUES = Codec(
     lambda request: pb.SetQueuesRequest(
-        queues_json=encode_queues(request.queues), dry_run=request.dry_run
+        queues_json=encode_queues(request.queues), dry_run=request.dry_run, base=request.base
     ),
-    lambda item: SetQueues(queues=decode_queues(item.queues_json), dry_run=item.dry_run),
+    lambda item: SetQueues(decode_queues(item.queues_json), item.dry_run, item.base),
 )
 _TREE = Codec(
     lambda answer: pb.Queues(queues_json=encode_queues(answer.queues)),

@@ -511,7 +511,7 @@ RULES: Mapping[type, Mapping[str, Any]] = {
     },
     requests.ListQueues: {},
     # A tree is checked where it is read (`weft.model.queues`).
-    requests.SetQueues: {"queues": GIVEN, "dry_run": GIVEN},
+    requests.SetQueues: {"queues": GIVEN, "dry_run": GIVEN, "base": NAME},
     requests.GetMetrics: {},
     requests.GetManager: {},
     requests.GetSettings: {},

@@ -1,9 +1,10 @@
-"""Which of several Resource Managers leads: by a lease of etcd, renewed from a thread of its own.
+"""Which of several processes leads: by a lease of etcd, renewed from a thread of its own.
 
-A manager stands by until the election key is free, takes it with a lease, and leads for as long as
-it knows that the lease holds: from the moment before a renewal was asked for, for the lease's time
-less a margin, by a clock that runs on while the machine sleeps. Beyond that moment it orders
-nothing (`weft.ha.leading` asks before every message), until etcd says how it stands:
+Of Resource Managers it is the one that serves; of routers, the one that moves guarantees between
+members. A manager stands by until the election key is free, takes it with a lease, and leads for
+as long as it knows that the lease holds: from the moment before a renewal was asked for, for the
+lease's time less a margin, by a clock that runs on while the machine sleeps. Beyond that moment it
+orders nothing (`weft.ha.leading` asks before every message), until etcd says how it stands:
 
 * the key is still its own (etcd was away, or came back with what it had): nobody led meanwhile, so
   what it knows is the truth, and it goes on;
@@ -21,9 +22,8 @@ import time
 from collections.abc import Callable
 from enum import Enum
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
-from rm.process.etcd_store import Fence
 from weft.ha.etcd import Etcd, LeaseGoneError, created, get, joined, put
 from weft.model.errors import WeftError
 
@@ -54,6 +54,13 @@ class Standing(Enum):
     LOST = "LOST"
 
 
+class Fence(NamedTuple):
+    """What shows that this process still leads: the election key, and the revision it came with."""
+
+    key: bytes
+    revision: int
+
+
 def now_s() -> float:
     """Return a clock that nobody sets and that counts while the machine sleeps, s."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
@@ -72,8 +79,9 @@ class Leadership:
         on_change: Callable[[Standing, str], None],
         on_renewed: Callable[[float], None] = lambda took_s: None,
         suspended_s_max: float = inf,
+        key: str = "leader",
     ) -> None:
-        """`lease_s`: a leader that is gone is replaced after so long.
+        """`lease_s`: a leader that is gone is replaced after so long; `key` is the election's.
 
         `suspended_s_max`: after so long without etcd a leader does not go on, though nobody led
         meanwhile: it heard of nodes and masters too long ago.
@@ -83,7 +91,7 @@ class Leadership:
         self._lease_s = lease_s
         self._on_change = on_change
         self._on_renewed = on_renewed
-        self._key = joined((etcd.settings.prefix, "leader"))
+        self._key = joined((etcd.settings.prefix, key))
         self._name = secrets.token_hex(8)
         self._lease = 0
         self._leads_until_s = 0.0
