@@ -40,7 +40,7 @@ def diamond(name: str) -> Job:
     demand = {"vcores": 1.0, "memory_mb": 2048.0}
 
     def stage(own: str, tasks: int, *parents: Edge) -> Stage:
-        return Stage(own, tasks, 20.0, demand, parents)
+        return Stage(own, tasks, 20.0, demand, parents, command=("true",) if own == "right" else ())
 
     sides = (Edge("left", EdgeKind.ONE_TO_ONE), Edge("right", EdgeKind.BROADCAST))
     return Job(

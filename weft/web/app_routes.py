@@ -67,6 +67,16 @@ def span_row(span: Span, cluster_ts: int) -> list[Any]:
     ]
 
 
+def writes_log(job: Job, stage: int) -> bool:
+    """Return whether tasks of a stage, or the master (-1), run a command that may write a log.
+
+    Where no stage has one, tasks are emulated or sleep, and Weft's master has no process.
+    """
+    if stage < 0:
+        return job.master is not None or any(one.command for one in job.stages)
+    return stage < len(job.stages) and bool(job.stages[stage].command)
+
+
 async def _spans(request: web.Request, report: ApplicationReport) -> tuple[list[Span], bool]:
     """Return what is known of an application's containers, and whether that is all of them."""
     names = [stage.name for stage in report.stages]
@@ -186,6 +196,7 @@ async def stage(request: web.Request) -> web.Response:
         "state": explained["text"],
         "tries": [_try(span, ts) for span in mine[-STAGE_TRIES_MAX:]],
         "tries_known": len(mine),
+        "logs": writes_log(job, position),
         "whole": whole,
     }
     return answer(request, data, root="stage")

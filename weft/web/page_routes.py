@@ -16,10 +16,11 @@ from weft.client.api import DRAIN_S, ENDED, RefusedError
 from weft.client.facts import app_of
 from weft.model.errors import WeftError
 from weft.model.ids import AppId, format_app
+from weft.model.job import Job
 from weft.model.queues import queues_from_dict, queues_to_dict
 from weft.protocol.requests import ApplicationReport, NodeReport, QueueReport
 from weft.web.answers import RestError, answer, read_body
-from weft.web.app_routes import app_row, span_row
+from weft.web.app_routes import app_row, span_row, writes_log
 from weft.web.context import HISTORY, LIVE_STREAMS, PLAYED, USER, find_node, source
 from weft.web.facts import told
 from weft.web.history import Span
@@ -32,8 +33,8 @@ STATIC = Path(__file__).parent / "static"
 EVENT_INTERVAL_S = 1.0
 KEEPALIVE_S = 15.0
 LISTENERS_MAX = 500
-# The page of a node asks for so many masters on it.
-NODE_MASTERS_MAX = 50
+# The page of a node asks for tasks of so many applications on it, and for so many masters.
+NODE_APPS_MAX = 50
 PAGE = re.compile(
     r"(apps|nodes|queues|events|settings|scheduler|app/[^/]+(/stage/\d+)?|node/[^/]+)?/?"
 )
@@ -138,20 +139,26 @@ async def node(request: web.Request) -> web.Response:
     history = request.app[HISTORY]
     names = {r.app_id: r for r in await read.apps()}
     rows: dict[int, list[Any]] = {}
-    for number, track in history.tracks.items():
+    asked = 0
+    for number, track in list(history.tracks.items()):
         report = names.get(number)
         if report is None or report.state in ENDED:
             continue
         spans = [s for s in track.spans.values() if s.node == found.node_id and not s.end_s]
-        stages = await _stage_names(read, number) if spans else []
-        rows |= {s.container: _held_row(report, s, stages) for s in spans}
+        if any(s.task < 0 <= s.stage for s in spans) and asked < NODE_APPS_MAX:
+            # Facts tell of a task when it ends, reports since it began; a span keeps its number.
+            asked += 1
+            history.spans(number, await read.containers(number), ())
+        job = await _job(read, number) if spans else None
+        rows |= {s.container: _held_row(report, s, job) for s in spans}
     mastered = [
         r for r in names.values() if r.master_node == found.node_id and r.state not in ENDED
     ]
-    for report in mastered[:NODE_MASTERS_MAX]:
+    for report in mastered[:NODE_APPS_MAX]:
         for span in history.spans(report.app_id, await read.containers(report.app_id), ()):
             if span.stage < 0 and span.node == found.node_id and not span.end_s:
-                rows.setdefault(span.container, _held_row(report, span, ()))
+                job = await _job(read, report.app_id)
+                rows.setdefault(span.container, _held_row(report, span, job))
     types = list(found.capacity)
     data = {
         **read.clock((await read.metrics()).now_s),
@@ -162,20 +169,22 @@ async def node(request: web.Request) -> web.Response:
     return answer(request, data, root="node")
 
 
-async def _stage_names(read: Source, app: AppId) -> list[str]:
-    """Return the names of an application's stages; none where it was forgotten meanwhile."""
+async def _job(read: Source, app: AppId) -> Job | None:
+    """Return an application's job, None where it was forgotten meanwhile."""
     try:
-        return [stage.name for stage in (await read.job(app)).stages]
+        return await read.job(app)
     except WeftError:
-        return []
+        return None
 
 
-def _held_row(report: ApplicationReport, span: Span, names: Sequence[str]) -> list[Any]:
+def _held_row(report: ApplicationReport, span: Span, job: Job | None) -> list[Any]:
+    stages = () if job is None else job.stages
     return [
         format_app(report.cluster_ts, report.app_id),
         report.name,
-        names[span.stage] if 0 <= span.stage < len(names) else "",
+        stages[span.stage].name if 0 <= span.stage < len(stages) else "",
         *span_row(span, report.cluster_ts),
+        job is not None and writes_log(job, span.stage),
     ]
 
 

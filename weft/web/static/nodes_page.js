@@ -270,6 +270,12 @@ function legend() {
   );
 }
 
+/** A task by the numbers that its command and `weft logs` know, from 0; until its node tells it, its stage. */
+const taskName = ({ stageName, stage, number, attempt }) =>
+  (stageName || `stage ${stage}`) +
+  (number < 0 ? "" : `[${number}]`) +
+  (attempt > 0 ? `, try ${attempt}` : "");
+
 export function nodePage({ argument, go, refresh }) {
   const facts = h("dl", { class: "facts" });
   const uses = h("div", { class: "uses" });
@@ -302,11 +308,11 @@ export function nodePage({ argument, go, refresh }) {
       {
         key: "kind",
         title: "Runs",
-        value: (r) => r.stage,
+        value: (r) => `${String(r.stage).padStart(6)} ${String(r.number).padStart(9)}`,
         cell: (r) =>
           r.stage < 0
             ? "the master"
-            : h("a", { href: `/cluster/app/${r.app}/stage/${r.stage}` }, r.stageName || `stage ${r.stage}`),
+            : h("a", { href: `/cluster/app/${r.app}/stage/${r.stage}` }, taskName(r)),
       },
       {
         key: "since",
@@ -319,11 +325,13 @@ export function nodePage({ argument, go, refresh }) {
         key: "log",
         title: "Log",
         cell: (r) =>
-          h(
-            "a",
-            { href: `/node/${argument}/containerlogs/${r.container}/-`, target: "_blank" },
-            "log",
-          ),
+          r.logs
+            ? h(
+                "a",
+                { href: `/node/${argument}/containerlogs/${r.container}/-`, target: "_blank" },
+                "log",
+              )
+            : "–",
       },
     ],
     rowKey: (r) => r.container,
@@ -430,12 +438,15 @@ export function nodePage({ argument, go, refresh }) {
         ...rows.map(([name, text]) => h("div", null, h("dt", null, name), h("dd", null, text))),
       );
       table.set(
-        data.containers.map(([app, name, stageName, stage, , , , start, , , container]) => ({
+        data.containers.map(([app, name, stageName, stage, number, attempt, , start, , , container, logs]) => ({
           app,
           name,
           stage,
           stageName,
+          number,
+          attempt,
           container,
+          logs,
           since: data.now_s - start,
           now: data.now_s,
         })),

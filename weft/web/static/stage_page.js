@@ -31,8 +31,9 @@ function unpack(data) {
     ([task, attempt, node, start, end, state, id, exit, run, message]) => {
       const held = Math.max(0, (end || over) - start);
       const running = !end;
+      const { logs } = data;
       return {
-        ...{ task, attempt, node, state, id, exit, message, running, held },
+        ...{ task, attempt, node, state, id, exit, message, running, held, logs },
         after: start - data.app.submitted_s,
         ran: running ? held : run || held,
       };
@@ -138,11 +139,13 @@ function columns(open) {
       key: "log",
       title: "Log",
       cell: (r) =>
-        h(
-          "a",
-          { href: `/node/${encodeURIComponent(r.node)}/containerlogs/${r.id}/-`, target: "_blank" },
-          "log",
-        ),
+        r.logs
+          ? h(
+              "a",
+              { href: `/node/${encodeURIComponent(r.node)}/containerlogs/${r.id}/-`, target: "_blank" },
+              "log",
+            )
+          : "–",
     },
     {
       key: "why",
