@@ -163,6 +163,36 @@ def unread_answers(at: dict[str, str]) -> None:
 
 
 @attack
+def unread_jobs(at: dict[str, str]) -> None:
+    """Flood with questions for a job of 10 MB, whose answers nobody takes."""
+    body = message(client_pb2.GetJobRequest(app_id=int(at["large"])).SerializeToString())
+
+    def unread(_: int) -> None:
+        connection = Connection(at["rm"], window=0)
+        for _ in range(400):
+            connection.send(connection.call(f"{MANAGER}/GetJob"), body, end=True)
+        while not connection.gone:
+            connection.hear()
+
+    _threads(unread)
+
+
+@attack
+def unread_events(at: dict[str, str]) -> None:
+    """Flood with watches of all events from the first on, which nobody takes."""
+    body = message(client_pb2.WatchEventsRequest(after=1).SerializeToString())
+
+    def unread(_: int) -> None:
+        connection = Connection(at["rm"], window=0)
+        for _ in range(400):
+            connection.send(connection.call(f"{MANAGER}/WatchEvents"), body, end=True)
+        while not connection.gone:
+            connection.hear()
+
+    _threads(unread)
+
+
+@attack
 def silent_calls(at: dict[str, str]) -> None:
     """Flood with calls without a message, thousands."""
 

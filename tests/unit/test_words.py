@@ -1,5 +1,7 @@
 """The shared words hold their promises: ids, resources, edges and the outbox."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -29,11 +31,30 @@ def test_an_application_string_is_read_back(cluster_ts: int, app: int) -> None:
     assert ids.parse_app(str(app)) == app
 
 
-@pytest.mark.parametrize("text", ["", "app_1", "application_x_1", "-3", "1.5"])
+@pytest.mark.parametrize(
+    "text", ["", "app_1", "application_x_1", "-3", "1.5", "9" * 5_000, "application_²_1"]
+)
 def test_a_bad_application_id_is_refused(text: str) -> None:
     """A clear error names the text."""
     with pytest.raises(InputError, match="application"):
         ids.parse_app(text)
+
+
+def test_tasks_of_a_job_are_counted_once() -> None:
+    """A manager asks for their number at each ask, and a job may have 10,000 stages with one."""
+
+    class Stages(tuple[Stage, ...]):
+        seen = 0
+
+        def __iter__(self) -> Iterator[Stage]:
+            type(self).seen += 1
+            return super().__iter__()
+
+    job = Job("j", Stages(Stage(f"{number}", 2, 1.0, {}) for number in range(3)))
+    before = Stages.seen
+    assert (job.task_count, job.task_count) == (6, 6)
+    assert Stages.seen == before
+    assert replace(job, stages=job.stages[:1]).task_count == 2
 
 
 @given(st.integers(1, 60), st.integers(1, 60))

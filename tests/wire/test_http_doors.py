@@ -8,7 +8,8 @@ import socket
 import subprocess
 import threading
 import urllib.request
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from weft.runtime.http_door import Door
 from weft.runtime.http_server import PatientRunner
 from weft.runtime.role_settings import WebSettings
 from weft.web.server import make_app
+from weft.yarn import web as files_web
 from weft.yarn.web import Folder, launch_application
 
 ROOT = Path(__file__).parents[2]
@@ -379,6 +381,64 @@ def test_a_name_through_thousands_of_folders_is_refused(tmp_path: Path) -> None:
 
     asyncio.run(asyncio.wait_for(main(), 30))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_large_folder_is_told_of_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files_web, "NAMES_A_PIECE", 10)
+    for number in range(95):
+        (tmp_path / f"{number:02}").touch()
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+
+    async def listed(count: int) -> tuple[list[str], bool]:
+        async with files(tmp_path) as (host, port), ClientSession() as session:
+            url = f"http://{host}:{port}/webhdfs/v1/?op=LISTSTATUS"
+            async with session.get(url) as got:
+                found = (await got.json(content_type=None))["FileStatuses"]["FileStatus"]
+                assert got.content_type == "application/json"
+                return [one["pathSuffix"] for one in found], "Content-Length" in got.headers
+
+    names, whole = asyncio.run(listed(95))
+    assert not whole
+    assert sorted(names) == [f"{number:02}" for number in range(95)]
+    for number in range(5, 95):
+        (tmp_path / f"{number:02}").unlink()
+    assert asyncio.run(listed(5)) == ([f"{number:02}" for number in range(5)], True)
+
+
+def test_whoever_has_much_looked_at_or_removed_does_not_hold_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, begun = threading.Event(), []
+
+    def held(path: Path) -> None:
+        begun.append(path)
+        go_on.wait(20)
+
+    def counted(path: Path) -> Iterator[Counter[str]]:
+        held(path)
+        yield Counter()
+
+    monkeypatch.setattr(files_web, "_counted", counted)
+    monkeypatch.setattr(files_web, "_remove_all", held)
+
+    async def main() -> None:
+        async with files(tmp_path) as (host, port), ClientSession() as session:
+            base = f"http://{host}:{port}/webhdfs/v1/d"
+            calls = [("GET", "GETCONTENTSUMMARY"), ("DELETE", "DELETE&recursive=true")] * 8
+            tasks = [asyncio.create_task(session.request(a, f"{base}?op={b}")) for a, b in calls]
+            while len(begun) < files_web.SUMMARIES + files_web.REMOVERS:
+                await asyncio.sleep(0.01)
+            async with session.get(f"{base}?op=GETFILESTATUS") as got:
+                assert got.status == 200
+            assert not any(task.done() for task in tasks)
+            go_on.set()
+            for task in tasks:
+                (await task).close()
+
+    (tmp_path / "d" / "e").mkdir(parents=True)
+    asyncio.run(asyncio.wait_for(main(), 30))
 
 
 @pytest.mark.parametrize("how", ["PUT", "POST"])

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,14 @@ import pytest
 from aiohttp import ClientSession, web
 
 from testkit.forked import ended
-from testkit.web import FakeClient
+from testkit.web import CLUSTER_TS, FakeClient
 from weft.model.errors import InputError
 from weft.runtime import http_server
 from weft.runtime.bind_check import check, is_loopback
 from weft.runtime.http_server import PatientRunner
 from weft.runtime.role_settings import WebSettings
 from weft.web.server import make_app
+from weft.yarn.web import read_name
 
 
 @contextlib.asynccontextmanager
@@ -82,6 +84,51 @@ def test_a_file_that_is_not_there_is_not_found_however_long_its_name(name: str) 
             assert "RemoteException" in await got.text()
 
     asyncio.run(main())
+
+
+def test_a_number_that_no_id_has_is_the_callers_fault() -> None:
+    digits = "9" * 4_500
+    paths = [f"/ws/v1/cluster/apps/application_{each}_1" for each in (digits, "²")]
+    paths += [f"/ws/v1/cluster/apps/application_{CLUSTER_TS}_{digits}"]
+    paths += [f"{paths[0]}/appattempts/{digits}", f"/proxy/application_1_{digits}/"]
+    paths += [f"/ws/v1/node/containers/container_{CLUSTER_TS}_0001_01_{digits}"]
+    paths += [f"/ws/v1/cluster/apps/application_{CLUSTER_TS}_0001/appattempts/{digits}"]
+
+    async def main() -> None:
+        async with pages() as (place, port, _), ClientSession() as session:
+            for path in paths:
+                async with session.get(f"http://{place}:{port}{path}") as got:
+                    assert got.status in (400, 404), path[:60]
+
+    asyncio.run(main())
+    for name in (f"container_1_1_1_{digits}", "container_²_²_²_²"):
+        with pytest.raises(InputError, match="no container id"):
+            read_name(name)
+
+
+def test_an_application_whose_address_leads_back_here_is_asked_once() -> None:
+    """It would else be asked for by itself, and that again, until no connection is left."""
+    asked = []
+
+    async def main() -> None:
+        async with pages() as (place, port, fake):
+            own = f"/proxy/application_{CLUSTER_TS}_0001/"
+            usual = fake.application
+
+            async def application(app: int) -> Any:
+                asked.append(app)
+                return replace(await usual(app), tracking_url=f"http://{place}:{port}{own}")
+
+            fake.application = application  # type: ignore[method-assign]
+            async with (
+                ClientSession() as session,
+                session.get(f"http://{place}:{port}{own}") as got,
+            ):
+                assert got.status == 508
+                assert "leads back" in await got.text()
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+    assert len(asked) <= 2
 
 
 def test_every_answer_has_the_headers_that_keep_others_out() -> None:

@@ -24,7 +24,7 @@ from weft.protocol.requests import (
     Refused,
     SubmitApplication,
 )
-from weft.router.routing import Router
+from weft.router.routing import READS_MAX, Router
 from weft.wire.server import Server
 from weft.wire.services import add_client_service
 
@@ -125,6 +125,46 @@ async def test_a_member_whose_answer_was_seen_is_not_missing_from_what_is_listed
         async with AsyncClient(at) as client:
             assert (await client.application(1)).app_id == 1
             assert [one.app_id for one in await client.applications()] == [1]
+    finally:
+        await router.close()
+        await door.stop()
+        await member.stop()
+
+
+@run
+async def test_few_large_answers_are_taken_in_at_a_time() -> None:
+    """All that a router asks for is in its memory until the caller takes it."""
+    asked, most, go_on = [0], [0], asyncio.Event()
+
+    async def ask(request: Any, caller: Caller) -> Any:
+        if isinstance(request, GetMetrics):
+            return UP
+        asked[0] += 1
+        most[0] = max(most[0], asked[0])
+        await go_on.wait()
+        asked[0] -= 1
+        return Page(()) if isinstance(request, ListApplications) else report(1, submitted_s=0.0)
+
+    async def serve(answer: Callable[[Any, Caller], Any]) -> tuple[Server, str]:
+        server = Server("127.0.0.1", 0)
+        add_client_service(server, answer, _nothing)
+        return server, await server.start()
+
+    member, place = await serve(ask)
+    router = Router([place])
+    await router.look()
+    door, at = await serve(router.ask)
+    try:
+        async with AsyncClient(at) as client:
+            calls = [asyncio.create_task(client.applications()) for _ in range(8)]
+            calls += [asyncio.create_task(client.application(1)) for _ in range(8)]
+            # Whoever asks for little does not wait for them.
+            assert (await client.metrics()).scheduler == "capacity"
+            while not asked[0]:
+                await client.metrics()
+            go_on.set()
+            await asyncio.gather(*calls)
+        assert most[0] <= READS_MAX
     finally:
         await router.close()
         await door.stop()

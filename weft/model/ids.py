@@ -111,7 +111,9 @@ def format_containers(cluster_ts: int, first: ContainerId, count: int) -> list[s
     return [f"{begin}{each:06d}" for each in range(number, number + count)]
 
 
-_APP = re.compile(r"(?:application_(\d+)_)?(\d+)")
+# Digits of a number in an id: no id has more, and Python reads no number of thousands.
+DIGITS = "[0-9]{1,19}"
+_APP = re.compile(rf"(?:application_({DIGITS})_)?({DIGITS})")
 
 
 def is_app(text: str) -> bool:

@@ -257,6 +257,7 @@ class Job:
     tags: tuple[str, ...] = ()
     master: MasterSpec | None = None
     _index: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _task_count: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.master is not None:
@@ -272,11 +273,13 @@ class Job:
         for position, stage in enumerate(self.stages):
             _check_parents(self, stage, f"stages[{position}].parents")
         self.topological_order()
+        # A manager asks for it at each ask of a master, of which there is one a stage.
+        object.__setattr__(self, "_task_count", sum(stage.tasks for stage in self.stages))
 
     @property
     def task_count(self) -> int:
         """The number of tasks of all stages."""
-        return sum(stage.tasks for stage in self.stages)
+        return self._task_count
 
     @property
     def unmanaged(self) -> bool:

@@ -4,8 +4,10 @@ import asyncio
 import hashlib
 import heapq
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
 from typing import Any, ClassVar
@@ -13,7 +15,7 @@ from typing import Any, ClassVar
 import structlog
 
 from weft.model.errors import InputError, WeftError
-from weft.model.ids import app_of_container
+from weft.model.ids import DIGITS, app_of_container
 from weft.policies.members import Standing, least_outstanding, work_s
 from weft.policies.shares import sizes_of, whole
 from weft.protocol.access import Caller
@@ -24,11 +26,15 @@ from weft.protocol.requests import (
     ClusterMetrics,
     ContainerReport,
     DecommissionNode,
+    Explain,
     FindSubmission,
+    GetApplication,
+    GetJob,
     GetManager,
     GetMetrics,
     GetQueues,
     ListApplications,
+    ListContainers,
     ListNodes,
     ListQueues,
     ManagerReport,
@@ -59,6 +65,11 @@ WATCH_AGAIN_S = 1.0
 # One page has so many applications or nodes where the client names no number.
 PAGE_MAX = 1_000
 
+# Answers that may be large are taken in so many at a time: of each member, and of lists of all.
+READS_MAX = 2
+_LISTS = (ListApplications, ListNodes, ListQueues)
+_LARGE = (*_LISTS, Explain, GetApplication, GetJob, GetQueues, ListContainers)
+
 # A member's listing is over.
 _OVER = "-"
 
@@ -77,12 +88,14 @@ class Member:
         self.standing = Standing()
         self.metrics: ClusterMetrics | None = None
         self.problem = _NOT_YET
+        self._reads = asyncio.Semaphore(READS_MAX)
 
     async def ask(self, request: ClientRequest, caller: Caller, patience_s: float = 0.0) -> Any:
         """Ask for a caller; raises WeftError where the member does not answer."""
         user = "" if caller.everything else caller.user
         try:
-            answer = await self.connection.ask(request, patience_s, user)
+            async with self._reads if isinstance(request, _LARGE) else nullcontext():
+                answer = await self.connection.ask(request, patience_s, user)
         except UnreachableError as error:
             text = f"{MEMBER_GONE}{self.number} ({error})"
             raise UnreachableError(text, sent=error.sent) from None
@@ -138,6 +151,7 @@ class Router:
             Member(number, address, deadline_s) for number, address in enumerate(addresses, 1)
         ]
         self._since_s = time.time()
+        self._lists = asyncio.Semaphore(READS_MAX)
         self.address = ""
 
     async def close(self) -> None:
@@ -165,7 +179,8 @@ class Router:
         handler = self._HANDLERS.get(type(request))
         if handler is None:
             return await self._first(request, caller)
-        return await handler(self, request, caller)
+        async with self._lists if isinstance(request, _LISTS) else nullcontext():
+            return await handler(self, request, caller)
 
     def _of(self, number: int) -> Member:
         """Return the member that gave this number to an application."""
@@ -320,7 +335,7 @@ class Router:
             found, gone = await self._named(request.node, caller)
             return Page(tuple(node for _, node in found), "", gone)
         at, _, token = request.page.partition(":") if request.page else ("0", "", "")
-        if not at.isdecimal() or int(at) >= len(self.members):
+        if not re.fullmatch(DIGITS, at) or int(at) >= len(self.members):
             raise InputError("page", f"{request.page!r:.40} was never given out")
         page = await self._page(int(at), replace(request, page=token), caller)
         if isinstance(page, Refused):
@@ -350,7 +365,7 @@ class Router:
         """
         number, slash, own = name.partition("/")
         asked = self.members
-        if slash and number.isdecimal():
+        if slash and re.fullmatch(DIGITS, number):
             asked = [member for member in self.members if member.number == int(number)]
             if not asked:
                 raise InputError("node", f"{name!r}: there are {len(self.members)} members")

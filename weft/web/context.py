@@ -7,6 +7,7 @@ from aiohttp import web
 from weft.model.ids import (
     ATTEMPT_BITS,
     CONTAINER_BITS,
+    DIGITS,
     AppId,
     AttemptId,
     ContainerId,
@@ -36,9 +37,9 @@ MISSING_HEADER = "Weft-Missing-Members"
 PLAYED = web.AppKey("played", bool)
 LIVE_STREAMS: "web.AppKey[dict[str, int]]" = web.AppKey("listeners", dict)
 
-_APP = re.compile(r"application_(\d+)_(\d+)")
-_ATTEMPT = re.compile(r"appattempt_(\d+)_(\d+)_(\d+)")
-_CONTAINER = re.compile(r"container_(?:e\d+_)?(\d+)_(\d+)_(\d+)_(\d+)")
+_APP = re.compile(rf"application_({DIGITS})_({DIGITS})")
+_ATTEMPT = re.compile(rf"appattempt_({DIGITS})_({DIGITS})_({DIGITS})")
+_CONTAINER = re.compile(rf"container_(?:e{DIGITS}_)?({DIGITS})_({DIGITS})_({DIGITS})_({DIGITS})")
 
 
 def source(request: web.Request) -> Source:
@@ -79,7 +80,7 @@ async def parse_app(request: web.Request, text: str) -> AppId:
 async def attempt_of(request: web.Request) -> AttemptId:
     """Return the attempt that the path names, by its whole id or its number."""
     app, text = await app_of(request), request.match_info["attempt"]
-    if text.isascii() and text.isdigit() and 0 < int(text) < 1 << ATTEMPT_BITS:
+    if re.fullmatch(DIGITS, text) and 0 < int(text) < 1 << ATTEMPT_BITS:
         return attempt_id(app, int(text))
     match = _ATTEMPT.fullmatch(text)
     if match is None:

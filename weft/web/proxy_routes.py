@@ -11,6 +11,7 @@ the application's user is warned first, as YARN's WebAppProxyServlet does.
 """
 
 import html
+import os
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import aiohttp
@@ -23,6 +24,9 @@ from weft.web.passes import PASSES
 from weft.web.visitors import passed
 
 TIMEOUT_S = 30.0
+# Each request that is passed on says by whom (RFC 9110, section 7.6.3): one that comes back has
+# gone round, and would do so until no connection is left.
+VIA = f"1.1 weft-{os.urandom(8).hex()}"
 CHUNK = 1 << 16
 _PASSED = (
     "Content-Type",
@@ -110,7 +114,11 @@ async def page(request: web.Request) -> web.StreamResponse:
     wanted = urljoin(base.rstrip("/") + "/", request.match_info["tail"])
     if urlsplit(wanted).netloc != urlsplit(base).netloc:
         raise RestError(404, "the path leads elsewhere")
+    passed_by = request.headers.getall("Via", [])
+    if any(VIA in one for one in passed_by):
+        raise RestError(508, "the application's address leads back to this server")
     headers = {
+        "Via": ", ".join([*passed_by, VIA]),
         "Cookie": "proxy-user=weft",
         "Accept": request.headers.get("Accept", "*/*"),
         "Accept-Encoding": request.headers.get("Accept-Encoding", "identity"),

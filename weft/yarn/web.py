@@ -7,18 +7,21 @@ under the folder, whatever dots and links it has.
 import asyncio
 import contextlib
 import errno
+import json
 import os
 import re
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from aiohttp import web
 
 from weft.model.errors import InputError, WeftError
-from weft.model.ids import attempt_id, container_id
+from weft.model.ids import DIGITS, attempt_id, container_id
 from weft.runtime.http_door import Door
 from weft.runtime.http_server import BACKLOG, PatientRunner, Uploads, application, with_headers
 from weft.runtime.removing import Left, remove
@@ -32,6 +35,12 @@ CHUNK = 1 << 20
 FOLDERS_MAX, NAME_BYTES_MAX = 200, 255
 BLOCK = 128 << 20
 _PREFIX = "/webhdfs/v1"
+_CONTAINER = re.compile(rf"container_{DIGITS}_({DIGITS})_({DIGITS})_({DIGITS})")
+# A folder may have any number of names: so many are looked at before others have their turn.
+NAMES_A_PIECE = 1_000
+# So many threads look at such folders, and so many remove what is in them; so many summaries are
+# made at a time, each of which may know of so many folders that it has not looked at.
+WALKERS, REMOVERS, SUMMARIES, FOLDERS_WAITING_MAX = 2, 2, 2, 100_000
 # What a caller asks for that cannot be, of which HDFS says IOException with status 403.
 _IMPOSSIBLE = frozenset(
     {errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EISDIR, errno.ENOTEMPTY}
@@ -89,10 +98,10 @@ def launch_application(gateway: Gateway, door: Door) -> web.Application:
 
 def read_name(name: str) -> int:
     """Read `container_<ts>_<app>_<attempt>_<number>`; raises InputError."""
-    parts = name.split("_")
-    if len(parts) != 5 or parts[0] != "container" or not all(p.isdigit() for p in parts[1:]):
-        raise InputError("container", f"{name!r} is no container id")
-    return container_id(attempt_id(int(parts[2]), int(parts[3])), int(parts[4]))
+    match = _CONTAINER.fullmatch(name)
+    if match is None:
+        raise InputError("container", f"{name!r:.200} is no container id")
+    return container_id(attempt_id(int(match[1]), int(match[2])), int(match[3]))
 
 
 class Folder:
@@ -103,6 +112,9 @@ class Folder:
         self.root.mkdir(parents=True, exist_ok=True)
         # how much there is to do in a folder is for whoever filled it to choose: on threads
         self._threads = ThreadPoolExecutor(THREADS, "files")
+        self._walkers = ThreadPoolExecutor(WALKERS, "folders")
+        self._removers = ThreadPoolExecutor(REMOVERS, "removers")
+        self._summaries = asyncio.Semaphore(SUMMARIES)
         self._uploads = Uploads()
 
     def application(self, door: Door) -> web.Application:
@@ -165,12 +177,19 @@ class Folder:
         """Do something with the file system beside the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, act, *words)
 
+    async def _walk(self, act: Callable[..., T], *words: Any) -> T:
+        """Do a piece of something that may have any number of them, beside all else."""
+        return await asyncio.get_running_loop().run_in_executor(self._walkers, act, *words)
+
     @cached_property
     def _streams(
         self,
     ) -> dict[tuple[str, str], Callable[[web.Request, Path], Awaitable[web.StreamResponse]]]:
         return {
             ("GET", "OPEN"): self._open,
+            ("GET", "LISTSTATUS"): self._list,
+            ("GET", "GETCONTENTSUMMARY"): self._summary,
+            ("DELETE", "DELETE"): self._delete,
             ("PUT", "CREATE"): self._create,
             ("POST", "APPEND"): self._append,
         }
@@ -179,9 +198,7 @@ class Folder:
     def _calls(self) -> dict[tuple[str, str], Callable[[web.Request, Path], web.Response]]:
         return {
             ("GET", "GETFILESTATUS"): self._status,
-            ("GET", "LISTSTATUS"): self._list,
             ("GET", "GETHOMEDIRECTORY"): self._home,
-            ("GET", "GETCONTENTSUMMARY"): self._summary,
             ("GET", "GETDELEGATIONTOKEN"): self._no_token,
             ("GET", "CHECKACCESS"): self._nothing,
             ("PUT", "MKDIRS"): self._make_folders,
@@ -190,7 +207,6 @@ class Folder:
             ("PUT", "SETREPLICATION"): self._true,
             ("PUT", "SETTIMES"): self._times,
             ("PUT", "SETOWNER"): self._nothing,
-            ("DELETE", "DELETE"): self._delete,
         }
 
     # -- reading -----------------------------------------------------------------------------------
@@ -217,34 +233,49 @@ class Folder:
     def _status(self, request: web.Request, path: Path) -> web.Response:
         return web.json_response({"FileStatus": self._status_of(path, "")})
 
-    def _list(self, request: web.Request, path: Path) -> web.Response:
-        if path.is_dir():
-            items = []
-            for one in sorted(path.iterdir()):
-                # An entry may be gone meanwhile, or be a link to nothing.
-                with contextlib.suppress(OSError):
-                    items.append(self._status_of(one, one.name))
-        else:
-            items = [self._status_of(path, "")]
-        return web.json_response({"FileStatuses": {"FileStatus": items}})
+    async def _list(self, request: web.Request, path: Path) -> web.StreamResponse:
+        """Answer what is in a folder, of a large one piece by piece, each in the order of names."""
+        pieces = self._statuses(path)
+        piece = await self._walk(next, pieces, "")
+        more = await self._walk(next, pieces, None)
+        begin, end = '{"FileStatuses": {"FileStatus": [', "]}}"
+        if more is None:
+            return web.Response(text=begin + piece + end, content_type="application/json")
+        answer = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await answer.prepare(request)
+        await answer.write((begin + piece).encode())
+        while more is not None:
+            await answer.write(f", {more}".encode())
+            more = await self._walk(next, pieces, None)
+        await answer.write_eof(end.encode())
+        return answer
 
-    def _summary(self, request: web.Request, path: Path) -> web.Response:
-        files = folders = length = 0
-        waiting = [path]
+    def _statuses(self, path: Path) -> Iterator[str]:
+        """Yield what is in a folder, or the file that it is, in pieces that have something each."""
         if not path.is_dir():
-            waiting, files, length = [], 1, path.stat().st_size
-        while waiting:
-            folders += 1
-            with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(Path(entry.path))
-                    elif entry.is_file():
-                        files += 1
-                        length += entry.stat().st_size
+            yield json.dumps(self._status_of(path, ""))
+            return
+        with os.scandir(path) as entries:
+            while names := sorted(entry.name for entry in islice(entries, NAMES_A_PIECE)):
+                items = []
+                for name in names:
+                    # An entry may be gone meanwhile, or be a link to nothing.
+                    with contextlib.suppress(OSError):
+                        items.append(json.dumps(self._status_of(path / name, name)))
+                if items:
+                    yield ", ".join(items)
+
+    async def _summary(self, request: web.Request, path: Path) -> web.Response:
+        """Answer how much there is in a folder with all below; for few at a time."""
+        async with self._summaries:
+            counting = _counted(path)
+            found: Counter[str] | None = Counter()
+            while found is not None:
+                counts, found = found, await self._walk(next, counting, None)
+        length = counts["length"]
         body = {
-            "directoryCount": folders,
-            "fileCount": files,
+            "directoryCount": counts["folders"],
+            "fileCount": counts["files"],
             "length": length,
             "quota": -1,
             "spaceConsumed": length,
@@ -360,18 +391,13 @@ class Folder:
         os.utime(path, times)
         return web.Response()
 
-    def _delete(self, request: web.Request, path: Path) -> web.Response:
+    async def _delete(self, request: web.Request, path: Path) -> web.Response:
         if path == self.root:
             raise PermissionError("the root stays")
-        if not path.exists():
-            return web.json_response({"boolean": False})
-        if path.is_dir() and not path.is_symlink():
-            if request.query.get("recursive", "false") != "true" and any(path.iterdir()):
-                raise PermissionError("the folder is not empty")
-            _remove_all(path)
-        else:
-            path.unlink()
-        return web.json_response({"boolean": True})
+        recursive = request.query.get("recursive", "false") == "true"
+        loop = asyncio.get_running_loop()
+        gone = await loop.run_in_executor(self._removers, _delete, path, recursive)
+        return web.json_response({"boolean": gone})
 
     def _true(self, request: web.Request, path: Path) -> web.Response:
         return web.json_response({"boolean": path.exists()})
@@ -425,6 +451,47 @@ def _write(file: int, data: bytes) -> None:
         view = view[os.write(file, view) :]
 
 
+def _counted(path: Path) -> Iterator[Counter[str]]:
+    """Yield how many folders, files and bytes were found, now and then and at the end."""
+    counts: Counter[str] = Counter()
+    waiting, seen = [str(path)], 0
+    if not path.is_dir():
+        waiting, counts["files"], counts["length"] = [], 1, path.stat().st_size
+    while waiting:
+        counts["folders"] += 1
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                seen += 1
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                elif entry.is_file():
+                    counts["files"] += 1
+                    counts["length"] += entry.stat().st_size
+                if seen % NAMES_A_PIECE == 0:
+                    yield counts
+        if len(waiting) > FOLDERS_WAITING_MAX:
+            raise ValueError(f"more than {FOLDERS_WAITING_MAX} folders are beside each other")
+    yield counts
+
+
+def _is_empty(path: Path) -> bool:
+    with os.scandir(path) as entries:
+        return next(entries, None) is None
+
+
+def _delete(path: Path, recursive: bool) -> bool:
+    """Remove a file, or a folder with all that is in it; returns whether it was there."""
+    if not path.exists():
+        return False
+    if not path.is_dir() or path.is_symlink():
+        path.unlink()
+    elif recursive or _is_empty(path):
+        _remove_all(path)
+    else:
+        raise PermissionError("the folder is not empty")
+    return True
+
+
 def _remove_all(path: Path) -> None:
     """Remove a folder with all that is in it, however deep; raises OSError."""
     left = Left()
@@ -459,7 +526,7 @@ def _check_rename(path: Path, to: Path, *, overwrite: bool) -> None:
         raise FileExistsError(17, "the destination is there already")
     if path.is_dir() != to.is_dir():
         raise OSError(22, "one is a folder, the other is not")
-    if to.is_dir() and any(to.iterdir()):
+    if to.is_dir() and not _is_empty(to):
         raise OSError(39, "the destination is not empty")
 
 
