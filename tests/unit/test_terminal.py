@@ -268,6 +268,8 @@ def test_facts_have_one_name_and_their_stages_theirs_on_the_page_too() -> None:
     assert "read[44], attempt 0" in row[5]
     assert "stage 1" not in row[5]
     assert "stage 1, task 44" in told(fact, 1, ("vcores",), {}, {})[5]
+    assert "run s" not in told({**fact, "run_s": 0.0}, 1, ("vcores",), {}, {})[5], "not known"
+    assert "run s 2.5" in told({**fact, "run_s": 2.5}, 1, ("vcores",), {}, {})[5]
 
 
 LONG = "a-very-long-job-name-that-nobody-can-want-in-a-table-" * 3 + "END"

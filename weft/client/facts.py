@@ -89,7 +89,7 @@ class Named:
             *_WORD_KEYS,
         }
         for key, value in data.items():
-            if key not in hidden and value not in ("", [], None):
+            if key not in hidden and is_told(key, value):
                 words.append(f"{key}={self._value(key, value)}")
         words += [f"{key}={data[key]}" for key in _WORD_KEYS if data.get(key)]
         return " ".join(safe(word) for word in words).rstrip()
@@ -113,6 +113,11 @@ class Named:
                 known = ()
             self._stages[app] = known
         return known
+
+
+def is_told(key: str, value: object) -> bool:
+    """Return whether a fact's field says anything: a time that is not known is 0."""
+    return value not in ("", [], None) and not (key == "run_s" and value == 0)
 
 
 def app_of(event: Mapping[str, Any]) -> AppId:

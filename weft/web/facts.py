@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft.client.facts import app_of
+from weft.client.facts import app_of, is_told
 from weft.client.text import number
 from weft.model.ids import format_app, format_container
 
@@ -38,7 +38,10 @@ def told(
     words += [
         f"{key.replace('_', ' ')} {_value(key, value, types)}"
         for key, value in fact.items()
-        if key not in _ABOUT and not (named and key in _OF_TASK) and value not in ("", [], None, -1)
+        if key not in _ABOUT
+        and not (named and key in _OF_TASK)
+        and value != -1
+        and is_told(key, value)
     ]
     where = str(fact.get("node") or fact.get("node_id") or "")
     return [
