@@ -147,10 +147,10 @@ def search(
     list schedules come last. `also`: keep so many other schedules.
     """
     if simple(prepared.dag):
-        return _bypass(prepared, options)
+        return _bypass(prepared, options, "simple")
     bound_s = prepared.bound_s(options.bound) if options.early_stop or options.bypass_s > 0 else 0.0
     if 0 < bound_s <= options.bypass_s:
-        return _bypass(prepared, options)
+        return _bypass(prepared, options, "short")
     stop = prepared.reached(bound_s) if options.early_stop else -1
     if options.candidates == "lists":
         lists = list_schedules(prepared, bound_s)
@@ -263,15 +263,15 @@ def in_waves(dag: Dag, machines: Machines, grid: Grid) -> Schedule | None:
     # Tasks without duration take no room, so all run on the first machine.
     if length == 0:
         wave, machine = np.zeros(tasks, np.int64), np.zeros(tasks, np.int64)
-    explain = {"tasks": tasks, "bypass": True}
+    explain = {"tasks": tasks, "bypass": True, "bypass_why": "simple"}
     return Schedule(wave * length, machine, int((wave[-1] + 1) * length), 1, explain)
 
 
-def _bypass(prepared: PreparedPart, options: SearchOptions) -> Schedule:
+def _bypass(prepared: PreparedPart, options: SearchOptions, why: str) -> Schedule:
     """Place everything forward once: for parts too short or too simple to search."""
     label = np.zeros(prepared.dag.tasks, np.int8)
     candidate = Candidate(label, None, None, "bypass")
-    explain = {"tasks": prepared.dag.tasks, "bypass": True}
+    explain = {"tasks": prepared.dag.tasks, "bypass": True, "bypass_why": why}
     return _rebuild(prepared, candidate, prepared.ranks(options.rules[0]), 0, 1, explain)
 
 

@@ -351,6 +351,11 @@ _LETTERS = {
     "P": "those that come before them",
     "C": "those that come after them",
 }
+# Why a part was not searched; plans that were kept by an earlier version do not say it.
+_BYPASSED = {
+    "simple": ", as no order is better than another: its tasks are alike and wait for none",
+    "short": ", as it is short: its bound is not above planner.bypass_s",
+}
 _RULES = {"longest": "the longest task", "cp": "the longest path"}
 _LISTS = {"bfs": "breadth first", "critical_path": "longest path first"}
 
@@ -360,7 +365,7 @@ def _part(part: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     tasks = part.get("tasks", 0)
     told = [f"{tasks} task{'s' if tasks > 1 else ''}"] if tasks else []
     if part.get("bypass") or part.get("frag") == "bypass":
-        told.append("placed in one pass, as a search can gain nothing or was not wanted")
+        told.append(f"placed in one pass{_BYPASSED.get(part.get('bypass_why', ''), '')}")
     elif "list" in part:
         name = _LISTS.get(part["list"], part["list"])
         told.append(f"the list schedule, {name}, was the shortest")
@@ -375,7 +380,17 @@ def _part(part: Mapping[str, Any], names: Sequence[str]) -> list[str]:
 
 # What `_part` and `_searched` tell in words.
 _WORDED = {
-    *("tasks", "bypass", "list", "long_at_least", "frag_at_most", "frag", "rule", "troublesome"),
+    *(
+        "tasks",
+        "bypass",
+        "bypass_why",
+        "list",
+        "long_at_least",
+        "frag_at_most",
+        "frag",
+        "rule",
+        "troublesome",
+    ),
     *("troublesome_share", "troublesome_work_share", "troublesome_ranges", "order", "heading"),
     *("span_s", "bound_s"),
 }

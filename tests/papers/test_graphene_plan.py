@@ -67,7 +67,7 @@ def test_simple_jobs_bypass_the_search() -> None:
     """Section 4.4: a map-reduce job without choices is placed once a stage."""
     plan = build(chain_dag((8, 2.0, 0.5, 0.1), (2, 3.0, 0.5, 0.1)))
     assert plan.candidates == 2
-    assert all(part["bypass"] for part in plan.explain["parts"])
+    assert all(part["bypass_why"] == "simple" for part in plan.explain["parts"])
 
 
 def test_short_jobs_bypass_the_search_where_asked() -> None:

@@ -215,7 +215,9 @@ def test_the_explanation_is_plain_lines() -> None:
         "share": 0.5,
     }
     passed, listed = {"tasks": 3, "bypass": True}, {"tasks": 1, "list": "bfs"}
-    lines = explained({"parts": [part, passed, listed], "proven": True}, ["index[0]"])
+    simple, short = ({**passed, "bypass_why": why} for why in ("simple", "short"))
+    parts = [part, passed, simple, short, listed]
+    lines = explained({"parts": parts, "proven": True}, ["index[0]"])
     assert lines == [
         "part 1: 6 tasks",
         "  troublesome: 1 (index[0]) with 25% of the work, as they last at least 1 of the longest "
@@ -227,8 +229,13 @@ def test_the_explanation_is_plain_lines() -> None:
         "  14 s, at least 14 s",
         "  share 0.5",
         "part 2: 3 tasks",
-        "  placed in one pass, as a search can gain nothing or was not wanted",
-        "part 3: 1 task",
+        "  placed in one pass",
+        "part 3: 3 tasks",
+        "  placed in one pass, as no order is better than another: its tasks are alike and wait "
+        "for none",
+        "part 4: 3 tasks",
+        "  placed in one pass, as it is short: its bound is not above planner.bypass_s",
+        "part 5: 1 task",
         "  the list schedule, breadth first, was the shortest",
         "proven: True",
     ]
