@@ -19,3 +19,9 @@ def pytest_addoption(parser: Any) -> None:
     group.addoption(
         "--weft-seeds", type=int, default=8, metavar="N", help="how many random runs a test makes"
     )
+
+
+def pytest_configure(config: Any) -> None:
+    """Say why tests are skipped: of the kinds of policies that are not named."""
+    if "s" not in config.option.reportchars:
+        config.option.reportchars += "s"

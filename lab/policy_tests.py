@@ -42,12 +42,17 @@ LIMITED = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test once for each policy that was named, and each seed."""
+    """Run a test once for each policy that was named, and each seed; skip those without one."""
+    seeds = metafunc.config.getoption("--weft-seeds")
     for kind in ("matcher", "planner", "asker", "importer"):
         if kind in metafunc.fixturenames:
-            metafunc.parametrize(kind, metafunc.config.getoption(f"--weft-{kind}") or [])
+            named = metafunc.config.getoption(f"--weft-{kind}") or []
+            reason = f"no {kind} is named (--weft-{kind} NAME)"
+            none = [pytest.param("", marks=pytest.mark.skip(reason=reason))]
+            metafunc.parametrize(kind, named or none)
+            seeds = seeds if named else 1
     if "seed" in metafunc.fixturenames:
-        metafunc.parametrize("seed", range(metafunc.config.getoption("--weft-seeds")))
+        metafunc.parametrize("seed", range(seeds))
 
 
 # -- matchers and askers: whole clusters in virtual time -------------------------------------------

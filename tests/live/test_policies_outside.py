@@ -160,6 +160,7 @@ def test_the_shared_tests_find_a_matcher_that_breaks_the_rules(tmp_path):
         check=False,
     )
     assert ran.returncode == 1
+    assert "no planner is named (--weft-planner NAME)" in ran.stdout
     for name in (
         "keeps_the_limits_of_queues",
         "gives_the_same_answer_twice",
