@@ -7,6 +7,7 @@ import click
 
 from weft.client.show import Column, echo_json, table
 from weft.model.extras import require
+from weft.policies.presets import short_labels
 
 
 @click.command()
@@ -71,10 +72,11 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
         for key in ("cluster", "arrivals", "estimate_error", "options")
         if len({str(row[key]) for row in rows}) > 1
     ]
+    short = short_labels(row["scheduler"] for row in rows)
     table(
         (
             Column("workload", kind="name"),
-            Column("scheduler", kind="name"),
+            Column("scheduler", kind="name", short=short.__getitem__),
             *(Column(key, kind="name") for key in more),
             "seed",
             Column("load", 3),

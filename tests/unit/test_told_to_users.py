@@ -33,7 +33,7 @@ from weft.client.commands_local import _settings
 from weft.client.logs import Wanted, print_logs
 from weft.model.errors import InputError, WeftError
 from weft.model.extras import MissingExtraError
-from weft.policies.presets import preset
+from weft.policies.presets import preset, short_labels
 from weft.protocol.requests import ContainerReport
 
 JOB = """
@@ -73,6 +73,15 @@ def test_a_wrong_value_of_a_grid_names_file_and_key(tmp_path: Path, key: str, va
     file.write_text(f"{{{text}, {key}: [{value}]}}")
     with pytest.raises(InputError, match=f"grid.yaml: {key}: expected .*numbers"):
         read_grid(file)
+
+
+def test_a_study_at_80_columns_names_a_matcher_of_ones_own() -> None:
+    own = "my_policies:EarliestDeadline+bfs+all_ready"
+    assert short_labels(["fifo", own]) == {"fifo": "fifo", own: "EarliestDeadline"}
+    other = "my_policies:EarliestDeadline+bfs+all"
+    assert short_labels([own, other])[own] == "EarliestDeadline+bfs+all_ready"
+    twin = "theirs:EarliestDeadline+bfs+all_ready"
+    assert short_labels([own, twin])[own] == own
 
 
 def test_a_number_of_nodes_that_contradicts_the_cluster_is_refused() -> None:

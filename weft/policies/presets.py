@@ -4,6 +4,7 @@ The names are the contract with users; each part can be exchanged (`--matcher`, 
 `--asker`) and its parameters set (`--set`).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
@@ -113,6 +114,23 @@ def label(chosen: Preset) -> str:
         if all(getattr(chosen, part) == getattr(known, part) for part in PARTS):
             return name
     return "+".join(getattr(chosen, part) for part in PARTS)
+
+
+def short_labels(labels: Iterable[str]) -> dict[str, str]:
+    """Return a short form of each label, for where there is little room; others stay different.
+
+    Of a policy of another package it is the class, and alone where that tells it from all others.
+    """
+    whole = set(labels)
+    plain = {one: "+".join(part.rpartition(":")[2] for part in one.split("+")) for one in whole}
+    own = {
+        one: "+".join(part.rpartition(":")[2] for part in one.split("+") if ":" in part) or one
+        for one in whole
+    }
+    for short in (own, plain):
+        if len(set(short.values())) == len(whole):
+            return short
+    return {one: one for one in whole}
 
 
 def with_options(chosen: Preset, settings: Options, parts: tuple[str, ...] = PARTS) -> Preset:
