@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Protocol, cast
 
 from sim.engine import Effects
-from sim.faults import Fault, FaultKind, Faults
+from sim.faults import OF_ROUTER, Fault, FaultKind, Faults
 from weft.model.ids import NodeId
 from weft.model.queues import QueueSpec
 from weft.protocol.effects import SetTimer, Started, TimerFired
@@ -94,7 +94,11 @@ class Chaos:
         """Set timers on `Started`; a timer's key is (number of the fault, whether it ends)."""
         script = self._cluster.faults.script
         if isinstance(event, Started):
-            return [SetTimer(fault.at_s, (n, False)) for n, fault in enumerate(script)]
+            return [
+                SetTimer(fault.at_s, (n, False))
+                for n, fault in enumerate(script)
+                if fault.kind not in OF_ROUTER
+            ]
         if event.key == REPEAT:
             self._cluster.give_order()
             return []

@@ -211,6 +211,12 @@ class FaultExecutor:
         """Time when the newest report of a node came to a manager that stood still, s."""
         return self._pauses.waited
 
+    @property
+    def stands_still(self) -> bool:
+        """Whether the manager does."""
+        manager = self._simulation.actors.get(MANAGER)
+        return manager is not None and self._pauses.stands(manager)
+
     def _on(self, nodes: Iterable[NodeId]) -> list[Actor]:
         chosen = list(nodes)
         if not chosen:

@@ -52,6 +52,14 @@ class FaultKind(StrEnum):
     RECOMMISSION = "recommission"
     # An operator sets other `queues`.
     QUEUES = "queues"
+    # The router of members is gone for `for_s`.
+    LOSE_ROUTER = "lose_router"
+    # What the router has members guarantee queues is lost for `for_s`.
+    LOSE_SHARES = "lose_shares"
+    # It comes twice, the second time `for_s` later, of what is said within `for_s`.
+    REPEAT_SHARES = "repeat_shares"
+    # It comes `for_s` late, of what is said within `for_s`.
+    DELAY_SHARES = "delay_shares"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +67,8 @@ class Fault:
     """One fault; `for_s` 0 is for ever (for a restart: at once back).
 
     `job` is a place in the workload, for LOSE_MASTER. A decommission stops what still runs after
-    `timeout_s` (below 0: never), QUEUES sets `queues`. With `effect` of 0 or more a crash comes
+    `timeout_s` (below 0: never), QUEUES sets `queues`. Of several members, what befalls a manager
+    befalls that of `member`, from 1. With `effect` of 0 or more a crash comes
     amid the effects of an event, after so many of them, else at once.
     """
 
@@ -74,6 +83,7 @@ class Fault:
     step_s: float = 0.0
     count: int = 1
     queues: QueueSpec = DEFAULT_QUEUES
+    member: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +132,8 @@ def faults_to_dict(faults: Faults) -> Json:
         row.update({name: getattr(fault, name) for name in _USED.get(fault.kind, ("for_s",))})
         if fault.kind is FaultKind.QUEUES:
             row["queues"] = queues_to_dict(fault.queues)
+        if fault.member > 1:
+            row["member"] = fault.member
         if fault.effect >= 0:
             row["effect"] = fault.effect
         rows.append(row)
@@ -148,6 +160,17 @@ _ANYWHERE = (
     FaultKind.REPLAY,
     FaultKind.HOSTILE,
     FaultKind.QUEUES,
+    FaultKind.LOSE_ROUTER,
+    FaultKind.LOSE_SHARES,
+    FaultKind.REPEAT_SHARES,
+    FaultKind.DELAY_SHARES,
+)
+# They befall what is between members, and nothing where there is one.
+OF_ROUTER = (
+    FaultKind.LOSE_ROUTER,
+    FaultKind.LOSE_SHARES,
+    FaultKind.REPEAT_SHARES,
+    FaultKind.DELAY_SHARES,
 )
 
 
@@ -174,6 +197,7 @@ def _fault(data: object, place: str, known: set[str], jobs: int) -> Fault:
             "step_s",
             "count",
             "queues",
+            "member",
         },
     )
     kind = read_text(table.get("fault"), f"{place}.fault")
@@ -207,6 +231,7 @@ def _fault(data: object, place: str, known: set[str], jobs: int) -> Fault:
             if "queues" in table
             else DEFAULT_QUEUES
         ),
+        member=read_integer(table.get("member", 1), f"{place}.member", 1, 1000),
     )
 
 

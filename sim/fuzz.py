@@ -5,22 +5,29 @@ a task is done once in its job's eyes, nothing runs that was not granted, nothin
 and no book, outbox, row or node keeps anything.
 """
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
 from nm.settings import NodeSettings
+from rm.ledger.queues import QueueTree
 from sim.cluster import Simulation
-from sim.faults import Fault, Faults
+from sim.faults import Fault, FaultKind, Faults
+from sim.members import Members
 from sim.network import LinkSettings
 from sim.promises import Promises
 from sim.recorder import Recorder
 from sim.settings import SimSettings
 from sim.swarm import Case
+from weft.model.queues import queues_to_dict
 from weft.policies.presets import choose
+from weft.policies.shares import STEP, sizes_of, whole
 from weft.protocol.buggify import Buggify
 from weft.protocol.messages import MANAGER
+from weft.protocol.requests import QueueReport
 
 # Links stay bad and rare paths are taken for so long.
 FAULTS_S = 900.0
@@ -83,10 +90,15 @@ def settings_of(case: Case) -> SimSettings:
 
 def run(case: Case) -> Verdict:
     """Run one case to its verdict."""
-    simulation: Simulation | None = None
+    simulation: Simulation | Members | None = None
     try:
-        simulation = Simulation(case.cluster, case.jobs, settings_of(case), Recorder())
-        Promises(simulation, expiry_s=MANAGER_SETTINGS["node_expiry_s"], early=case.faults.rare > 0)
+        settings, recorder = settings_of(case), Recorder()
+        if case.members > 1:
+            simulation = Members(case.cluster, case.jobs, settings, recorder, case.members)
+        else:
+            simulation = Simulation(case.cluster, case.jobs, settings, recorder)
+        for one in _parts(simulation):
+            Promises(one, expiry_s=MANAGER_SETTINGS["node_expiry_s"], early=case.faults.rare > 0)
         problem = prove(simulation)
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
@@ -94,12 +106,15 @@ def run(case: Case) -> Verdict:
         return Verdict(" ".join(problem.split()), 0.0, 0, 0, 0)
     done = simulation.recorder.finished_tasks
     wanted = sum(job.task_count for job in case.jobs)
-    return Verdict(
-        problem, simulation.engine.now, simulation.engine.events, wanted, max(0, done - wanted)
-    )
+    return Verdict(problem, simulation.now_s, simulation.events, wanted, max(0, done - wanted))
 
 
-def prove(simulation: Simulation) -> str:
+def _parts(simulation: Simulation | Members) -> Sequence[Simulation]:
+    """Return the members of a cluster, or the cluster without any."""
+    return simulation.members if isinstance(simulation, Members) else [simulation]
+
+
+def prove(simulation: Simulation | Members) -> str:
     """Run a simulation to its end and to rest; return what is wrong then, empty: nothing."""
     problem = ""
     try:
@@ -111,14 +126,16 @@ def prove(simulation: Simulation) -> str:
         problem = _unfinished(simulation)
         if not problem:
             rest(simulation)
-            problem = next(leftovers(simulation), "")
+            problem = next(chain.from_iterable(map(leftovers, _parts(simulation))), "")
+        if not problem and isinstance(simulation, Members):
+            problem = next(astray(simulation), "")
     # Whatever a core raises ends its process: that is the finding.
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
     return " ".join(problem.split())
 
 
-def _unfinished(simulation: Simulation) -> str:
+def _unfinished(simulation: Simulation | Members) -> str:
     for row in simulation.recorder.jobs:
         if row.finish_s < 0:
             return f"a job hangs [{row.job.name}: {row.state}]"
@@ -132,23 +149,51 @@ def _unfinished(simulation: Simulation) -> str:
     return ""
 
 
-def _calm_down(simulation: Simulation) -> None:
+def _calm_down(simulation: Simulation | Members) -> None:
     """Stop all losses and rare paths."""
-    simulation.network.settings = LinkSettings()
+    for one in _parts(simulation):
+        one.network.settings = LinkSettings()
     chance = simulation.settings.node.buggify
     if isinstance(chance, Buggify):
         chance.stop()
 
 
-def rest(simulation: Simulation) -> None:
+def rest(simulation: Simulation | Members) -> None:
     """Let the last fault pass, mend the links, and wait until nothing more should happen."""
     last_s = max((f.at_s + f.for_s for f in simulation.settings.faults.script), default=0.0)
-    engine = simulation.engine
     _calm_down(simulation)
-    simulation.go_on(max(engine.now, last_s))
+    simulation.go_on(max(simulation.now_s, last_s))
     simulation.mend()
-    simulation.go_on(engine.now + REST_S)
-    simulation.check()
+    simulation.go_on(simulation.now_s + REST_S)
+    for one in _parts(simulation):
+        one.check()
+
+
+def astray(cluster: Members) -> Iterator[str]:
+    """Yield what is wrong with the guarantees of members, 60 s after the last fault.
+
+    All go by what was set last, and what a queue has in all of them is what it was set.
+    """
+    set_later = [f.queues for f in cluster.settings.faults.script if f.kind is FaultKind.QUEUES]
+    said = whole(set_later[-1] if set_later else cluster.cluster.queues)
+    told = [member.told() for member in cluster.members]
+    sizes = sizes_of([metrics for *_, metrics in told])
+    sums = defaultdict[str, float](float)
+    for at, ((tree, report, _), size) in enumerate(zip(told, sizes, strict=True), 1):
+        if whole(tree) != said:
+            yield f"a member has other queues than were set [{at}: {queues_to_dict(whole(tree))}]"
+        for path, capacity in _guarantees(report):
+            sums[path] += capacity * size
+    tree_said = QueueTree(said)
+    for path, capacity in zip(tree_said.paths, tree_said.capacity.tolist(), strict=True):
+        if abs(sums[path] - capacity) > 2 * STEP * capacity + 1e-6:
+            yield f"a queue is guaranteed another part [{path}: {sums[path]:.4f}, {capacity:.4f}]"
+
+
+def _guarantees(report: QueueReport) -> Iterator[tuple[str, float]]:
+    yield report.name, report.capacity
+    for child in report.children:
+        yield from _guarantees(child)
 
 
 def leftovers(simulation: Simulation) -> Iterator[str]:

@@ -8,7 +8,7 @@ containers are of one member each.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -17,15 +17,16 @@ from rm.report.reports import metrics, queue
 from sim.client import Client
 from sim.cluster import STILL_S, Simulation
 from sim.engine import Effects
-from sim.faults import NO_FAULTS
+from sim.faults import OF_ROUTER, Fault, FaultKind, Faults
 from sim.recorder import JobRow, Recorder
 from sim.settings import SimSettings
 from weft.model.cluster import ClusterSpec
 from weft.model.errors import InputError
+from weft.model.ids import NodeId
 from weft.model.job import Job
 from weft.model.queues import QueueSpec, digest_of
 from weft.policies.members import Standing, least_outstanding, work_s
-from weft.policies.shares import SHARES_S, moves, shared, sizes_of, wanted_of
+from weft.policies.shares import SHARES_S, moves, shared, sizes_of, wanted_of, whole
 from weft.policies.shares import Member as Share
 from weft.protocol.effects import ClientRequested, Started, TimerFired
 from weft.protocol.messages import MANAGER
@@ -57,7 +58,7 @@ class Member(Simulation):
         self.queues_set = 0
 
     def _make_client(self, jobs: Sequence[Job]) -> Client:
-        return RoutedClient(jobs, self.recorder, repeat=False)
+        return RoutedClient(jobs, self.recorder, repeat=self._lossy)
 
     @property
     def is_busy(self) -> bool:
@@ -75,15 +76,30 @@ class Member(Simulation):
         books = self.manager.books
         return books.queues.root, queue(books, 0), metrics(books)
 
-    def set_queues(self, queues: QueueSpec, base: str) -> None:
-        """Have the manager take another tree, made from the one that `base` names."""
-        self.queues_set += 1
-        self.engine.soon(
-            self.actors[MANAGER], ClientRequested("shares", SetQueues(queues, base=base))
-        )
+    def ask(self, request: SetQueues) -> None:
+        """Ask the manager, unless it is gone."""
+        manager = self.actors.get(MANAGER)
+        if manager is not None:
+            self.queues_set += 1
+            self.engine.soon(manager, ClientRequested("shares", request))
+
+    def later(self, delay_s: float, request: SetQueues) -> None:
+        """Ask the manager after some time."""
+        self._fault_executor.later(delay_s, lambda: self.ask(request))
+
+    @property
+    def is_there(self) -> bool:
+        """Whether its manager answers."""
+        return MANAGER in self.actors and not self._fault_executor.stands_still
+
+    def has_queues(self, queues: QueueSpec) -> bool:
+        """Return whether these are what the manager was set, wherever guarantees are."""
+        return whole(self.manager.books.queues.root) == whole(queues)
 
     def standing(self) -> Standing:
         """Return what the manager reports of itself."""
+        if not self.is_there:
+            return Standing()
         told = metrics(self.manager.books)
         return Standing(True, told.outstanding_s, told.capacity, told.labels)
 
@@ -103,17 +119,22 @@ class Members:
         nodes = cluster.nodes
         if not 0 < count <= len(nodes):
             raise InputError("--members", f"expected 1 to {len(nodes)}, as many as nodes")
-        if settings.faults != NO_FAULTS:
-            raise InputError("--members", "does not go with --faults")
         self.recorder = recorder
-        self._until_s = settings.until_s
+        self.cluster = cluster
+        self.settings = settings
         self.members: list[Member] = []
         for at in range(count):
             part = nodes[len(nodes) * at // count : len(nodes) * (at + 1) // count]
             numbers = {"member": at + 1, "members": count}
-            own = replace(settings, manager={**settings.manager, **numbers})
+            faults = own_faults(settings.faults, at + 1, count, {one.node_id for one in part})
+            own = replace(settings, manager={**settings.manager, **numbers}, faults=faults)
             self.members.append(Member(replace(cluster, nodes=part), jobs, own, recorder))
+        self._of_router = [one for one in settings.faults.script if one.kind in OF_ROUTER]
         self._shares = count > 1 and moves(cluster.queues)
+        self._coming = deque(sorted(recorder.jobs, key=lambda row: (row.job.arrival_s, row.number)))
+        # When members report next, and when guarantees are looked at next, s.
+        self._reports_s, self._shares_s = 0.0, SHARES_S if self._shares else inf
+        self._now_s = 0.0
         recorder.on_done = self._stop
 
     def _stop(self) -> None:
@@ -142,52 +163,105 @@ class Members:
 
     def run(self) -> Recorder:
         """Drive all members to the end of the last job."""
-        coming = deque(sorted(self.recorder.jobs, key=lambda row: (row.job.arrival_s, row.number)))
-        reports_s, shares_s, still_s = 0.0, SHARES_S if self._shares else inf, inf
-        now, stood = 0.0, dict[Member, tuple[int, ...]]()
-        while now < self._until_s and (coming or self._busy):
+        until_s, still_s = self.settings.until_s, inf
+        stood = dict[Member, tuple[int, ...]]()
+        while self._now_s < until_s and (self._coming or self._busy):
             if not self._busy and self._shares:
                 # Nobody wants anything until a job comes.
-                shares_s = max(shares_s, coming[0].job.arrival_s // SHARES_S * SHARES_S)
-            if not coming and still_s == inf:
-                still_s, stood = now + STILL_S, {one: one.stood_still() for one in self._busy}
-            # Nothing asks how the members stand while no job comes.
-            arrival_s = coming[0].job.arrival_s if coming else inf
-            routes_s = max(reports_s, arrival_s // REPORTS_S * REPORTS_S)
-            now = min(routes_s, shares_s, still_s, self._until_s)
-            for member in self.members:
-                member.go_on(now)
-            if now == still_s:
+                idle_s = self._coming[0].job.arrival_s // SHARES_S * SHARES_S
+                self._shares_s = max(self._shares_s, idle_s)
+            if not self._coming and still_s == inf:
+                still_s = self._now_s + STILL_S
+                stood = {one: one.stood_still() for one in self._busy}
+            self._step(min(still_s, until_s))
+            if self._now_s == still_s:
                 still_s += STILL_S
                 stood = {one: one.stood_still(stood[one]) for one in self._busy}
-            if now == shares_s:
-                self._share()
-                shares_s += SHARES_S
-            if now == routes_s and arrival_s <= self._until_s:
-                reports_s = now + REPORTS_S
-                standings = [member.standing() for member in self.members]
-                while coming and coming[0].job.arrival_s < reports_s:
-                    self._route(coming.popleft(), standings)
         for member in self.members:
             member.finish(member.taken)
         return self.recorder
+
+    def go_on(self, until_s: float) -> None:
+        """Run on after the end of the last job."""
+        while self._now_s < until_s:
+            self._step(until_s)
+
+    def mend(self) -> None:
+        """Bring back whatever is away."""
+        for member in self.members:
+            member.mend()
 
     @property
     def _busy(self) -> list[Member]:
         return [member for member in self.members if member.is_busy]
 
-    def _share(self) -> None:
+    def _step(self, until_s: float) -> None:
+        """Drive all members to the next time when the router does something."""
+        # Nothing asks how the members stand while no job comes.
+        arrival_s = self._coming[0].job.arrival_s if self._coming else inf
+        routes_s = max(self._reports_s, arrival_s // REPORTS_S * REPORTS_S)
+        routes_s = routes_s if arrival_s <= self.settings.until_s else inf
+        self._now_s = now = min(routes_s, self._shares_s, until_s)
+        for member in self.members:
+            member.go_on(now)
+        gone = any(self._during(now, FaultKind.LOSE_ROUTER))
+        if now == self._shares_s:
+            self._shares_s += SHARES_S
+            if not gone:
+                self._share(now)
+        if now == routes_s:
+            self._reports_s = now + REPORTS_S
+            standings = [member.standing() for member in self.members]
+            if gone or not any(one.up for one in standings):
+                # Clients ask again.
+                return
+            while self._coming and self._coming[0].job.arrival_s < self._reports_s:
+                self._route(self._coming.popleft(), standings)
+
+    def _during(self, now: float, kind: FaultKind) -> list[Fault]:
+        """Return the faults of a kind that the router has."""
+        of_kind = (fault for fault in self._of_router if fault.kind is kind)
+        return [one for one in of_kind if one.at_s <= now < one.at_s + one.for_s]
+
+    def _share(self, now: float) -> None:
         """Have the members guarantee what they are to guarantee from now on."""
-        told = [member.told() for member in self.members]
+        there = [member for member in self.members if member.is_there]
+        if not there:
+            return
+        told = [member.told() for member in there]
         sizes = sizes_of([metrics for *_, metrics in told])
         before = [tree for tree, *_ in told]
         wanted = (wanted_of(report, metrics.capacity) for _, report, metrics in told)
         after = shared(list(map(Share, before, wanted, sizes)))
-        for member, old, new in zip(self.members, before, after, strict=True):
-            if new != old:
-                member.set_queues(new, digest_of(old))
+        for member, old, new in zip(there, before, after, strict=True):
+            if new != old and not self._during(now, FaultKind.LOSE_SHARES):
+                self._tell(now, member, SetQueues(new, base=digest_of(old)))
+
+    def _tell(self, now: float, member: Member, request: SetQueues) -> None:
+        late = self._during(now, FaultKind.DELAY_SHARES)
+        if not late:
+            member.ask(request)
+        for fault in (*late, *self._during(now, FaultKind.REPEAT_SHARES)):
+            member.later(fault.for_s, request)
 
     def _route(self, row: JobRow, standings: list[Standing]) -> None:
         chosen = least_outstanding(standings, row.job)[0]
         standings[chosen].outstanding_s += work_s(row.job, standings[chosen])
         self.members[chosen].take(row)
+
+
+def own_faults(faults: Faults, number: int, count: int, nodes: Collection[NodeId]) -> Faults:
+    """Return what befalls one member: its nodes, its manager, and what befalls all.
+
+    An operator sets the queues of all members, and a job's master is where the job is.
+    """
+
+    def own(fault: Fault) -> Fault | None:
+        if fault.nodes:
+            mine = tuple(name for name in fault.nodes if name in nodes)
+            return replace(fault, nodes=mine) if mine else None
+        everywhere = fault.kind in (FaultKind.QUEUES, FaultKind.LOSE_MASTER)
+        concerns = everywhere or (fault.member - 1) % count + 1 == number
+        return fault if concerns and fault.kind not in OF_ROUTER else None
+
+    return replace(faults, script=tuple(filter(None, map(own, faults.script))))

@@ -45,6 +45,10 @@ class Pauses:
 
         actor.handle = wait
 
+    def stands(self, actor: Actor) -> bool:
+        """Return whether a process stands still."""
+        return actor in self._waiting
+
     def resume(self, actor: Actor) -> None:
         """Let it run on: its timers are due first, then it hears what came, in order."""
         stood = self._waiting.pop(actor, None)

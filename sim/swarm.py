@@ -12,7 +12,7 @@ import numpy as np
 from am.ask.registry import HoldAsker
 from am.ask.registry import asker as asker_named
 from sim.case_generator import varied
-from sim.faults import Fault, FaultKind, Faults
+from sim.faults import OF_ROUTER, Fault, FaultKind, Faults
 from sim.network import LinkSettings
 from sim.queue_cases import other_queues
 from weft.model.cluster import ClusterSpec, cluster_from_text
@@ -23,6 +23,8 @@ from weft.policies.presets import PRESETS, PROMISING
 
 # All faults begin before.
 HORIZON_S = 45.0
+# The cluster of so many of the seeds has two members.
+MEMBERS_SHARE = 0.1
 # No preset has this asker, so this share of the seeds does.
 ASKER_IN_NO_PRESET, OWN_ASKER_SHARE = "reuse", 0.08
 
@@ -31,7 +33,8 @@ ASKER_IN_NO_PRESET, OWN_ASKER_SHARE = "reuse", 0.08
 class Case:
     """One run of the search: everything follows from it.
 
-    `asker` is another than the preset's, `manager` and `master` are settings of this seed.
+    `asker` is another than the preset's, `manager` and `master` are settings of this seed. The
+    cluster may be divided into `members`.
     """
 
     seed: int
@@ -43,6 +46,7 @@ class Case:
     asker: str = ""
     manager: Table = field(default_factory=dict)
     master: Table = field(default_factory=dict)
+    members: int = 1
 
 
 def case(
@@ -53,11 +57,13 @@ def case(
     *,
     asker: str = "",
     plain: bool = False,
+    members: int = 0,
 ) -> Case:
     """Return the case of a seed; what is given replaces the seed's own (`pace`: yarn, prompt).
 
     `asker` takes the place of the preset's; the one that no preset has is some seeds' own, where
-    no preset is given. `plain`: without what `sim.case_generator` adds to it.
+    no preset is given. `plain`: without what `sim.case_generator` adds to it. `members` 0: the
+    seed's own number, which is 1 where faults are given.
     """
     rng = np.random.default_rng([seed, 21])
     names = PROMISING
@@ -80,10 +86,26 @@ def case(
         return Case(seed, chosen, prompt, cluster, jobs, faults, asker)
     more = varied(np.random.default_rng([seed, 24]), cluster, jobs)
     own_cluster, own_jobs = more.cluster, more.jobs
+    rng = np.random.default_rng([seed, 28])
+    own_members = 2 if rng.random() < MEMBERS_SHARE else 1
+    members = min(members or (own_members if drawn else 1), len(own_cluster.nodes))
+    if members > 1:
+        own_cluster, own_jobs = _between_members(rng, own_cluster, own_jobs)
     if drawn:
         faults = _changing_queues(np.random.default_rng([seed, 27]), faults, own_cluster.queues)
+    if drawn and members > 1:
+        faults = _of_members(rng, faults, members)
     return Case(
-        seed, chosen, prompt, own_cluster, own_jobs, faults, asker, more.manager, more.master
+        seed,
+        chosen,
+        prompt,
+        own_cluster,
+        own_jobs,
+        faults,
+        asker,
+        more.manager,
+        more.master,
+        members,
     )
 
 
@@ -203,6 +225,32 @@ def _changing_queues(rng: np.random.Generator, faults: Faults, queues: QueueSpec
     ]
     changes.append(Fault(HORIZON_S, FaultKind.QUEUES, queues=queues))
     return replace(faults, script=tuple(sorted((*faults.script, *changes), key=lambda f: f.at_s)))
+
+
+def _between_members(
+    rng: np.random.Generator, cluster: ClusterSpec, jobs: tuple[Job, ...]
+) -> tuple[ClusterSpec, tuple[Job, ...]]:
+    """Return a cluster in which guarantees may move, most often, and jobs with work in it."""
+    leaves = [path for path, _ in cluster.queues.leaves()]
+    if len(leaves) > 1 or rng.random() < 0.2:
+        return cluster, jobs
+    part = float(rng.choice([0.2, 0.5]))
+    queues = QueueSpec("root", children=(QueueSpec("a", part), QueueSpec("b", 1.0 - part)))
+    moved = tuple(replace(job, queue=str(rng.choice(["a", "b"]))) for job in jobs)
+    return replace(cluster, queues=queues), moved
+
+
+def _of_members(rng: np.random.Generator, faults: Faults, members: int) -> Faults:
+    """Return faults with a member for each that befalls a manager, and some of the router."""
+    script = [
+        fault if fault.nodes else replace(fault, member=int(rng.integers(members)) + 1)
+        for fault in faults.script
+    ]
+    for _ in range(int(rng.integers(0, 4))):
+        for_s = round(float(rng.choice([0.1, 5.0, 20.0])) * (0.5 + float(rng.random())), 3)
+        kind = OF_ROUTER[int(rng.integers(len(OF_ROUTER)))]
+        script.append(Fault(round(float(rng.random() * HORIZON_S), 3), kind, for_s=for_s))
+    return replace(faults, script=tuple(sorted(script, key=lambda f: f.at_s)))
 
 
 def _inside(rng: np.random.Generator, nodes: Sequence[str], jobs: int) -> list[Fault]:

@@ -34,6 +34,7 @@ class Given(NamedTuple):
     pace: str = ""
     script: str = ""
     asker: str = ""
+    members: int = 0
 
 
 @click.command()
@@ -43,6 +44,12 @@ class Given(NamedTuple):
 )
 @click.option("--asker", default="", help="Instead of the scheduler's; else some seeds' `reuse`.")
 @click.option("--pace", type=click.Choice(["yarn", "prompt"]), help="Else each seed's own.")
+@click.option(
+    "--members",
+    default=0,
+    type=click.IntRange(min=0, max=100),
+    help="Divide each seed's cluster into so many; 0: a tenth of the seeds', 1: none.",
+)
 @click.option("--faults", default="", metavar="FILE", help="This script instead of the seeds'.")
 @click.option("--workers", default=0, help="Processes; 0: one a core.")
 @click.option("--out", default="", metavar="DIR", help="Where failing scripts are kept.")
@@ -53,6 +60,7 @@ def fuzz(
     preset_: str,
     asker: str,
     pace: str | None,
+    members: int,
     faults: str,
     workers: int,
     out: str,
@@ -71,7 +79,7 @@ def fuzz(
     if asker:
         _check_asker(asker)
     script = Path(faults).read_text(encoding="utf-8") if faults else ""
-    given = Given(preset_, pace or "", script, asker)
+    given = Given(preset_, pace or "", script, asker, members)
     if sys.stderr.isatty():
         click.echo(f"running {last - first:,} seeds ...", err=True)
     began_s = time.perf_counter()
@@ -133,19 +141,22 @@ def _batch(seeds: range, given: Given) -> list[Found]:
     return [(seed, run(case_of(seed, *given))) for seed in seeds]
 
 
-def case_of(seed: int, preset_: str, pace: str, script: str, asker: str = "") -> "Case":
+def case_of(
+    seed: int, preset_: str, pace: str, script: str, asker: str = "", members: int = 0
+) -> "Case":
     """Return the case of a seed; `script`: the text of a faults file in place of its own."""
     from sim.faults import faults_from_dict
     from sim.swarm import case
 
-    own = case(seed, preset_, pace, asker=asker)
+    own = case(seed, preset_, pace, asker=asker, members=members)
     if not script:
         return own
     nodes = [spec.node_id for spec in own.cluster.nodes]
     document = yaml.safe_load(script)
     faults = faults_from_dict(document, nodes, len(own.jobs))
-    plain = not document.get("fuzz", {}).get("varied", False)
-    return case(seed, preset_, pace, faults, asker=asker, plain=plain)
+    head = document.get("fuzz", {})
+    plain, members = not head.get("varied", False), members or head.get("members", 1)
+    return case(seed, preset_, pace, faults, asker=asker, plain=plain, members=members)
 
 
 def _report(seed: int, given: Given, shrinks: bool, out: str, quiet: bool) -> dict[str, Any]:
@@ -178,6 +189,8 @@ def script_of(case: "Case", verdict: "Verdict") -> str:
     how = f"# weft fuzz --seeds {case.seed} {own} --faults THIS\n"
     if asker:
         head["asker"] = case.asker
+    if case.members > 1:
+        head["members"] = case.members
     return how + yaml.safe_dump({"fuzz": head, **faults_to_dict(case.faults)}, sort_keys=False)
 
 

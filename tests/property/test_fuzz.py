@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from am.ask.registry import ASKERS
 from lab.commands.fuzz import Given, case_of, script_of
+from rm import clients, queue_changes
 from rm.nodes import silence
 from sim.faults import Fault, FaultKind, Faults, faults_from_dict, faults_to_dict
 from sim.fuzz import run, shrink
@@ -15,6 +17,7 @@ from sim.network import LinkSettings
 from sim.swarm import case, swarm
 from tools.plant_bugs import FAULTS_MAX, find
 from weft.policies.presets import PRESETS
+from weft.protocol.requests import SetQueues
 
 
 @pytest.mark.slow
@@ -45,6 +48,37 @@ def test_no_seed_breaks_a_promise_with_an_asker_of_no_preset() -> None:
         again = case_of(seed, *given._replace(script=text))
         assert replace(again, faults=one.faults) == one
         assert faults_to_dict(again.faults) == faults_to_dict(one.faults)
+
+
+@pytest.mark.slow
+def test_no_seed_breaks_a_promise_of_members() -> None:
+    for seed in range(8):
+        assert not run(case(seed, members=2)).problem, f"weft fuzz --seeds {seed} --members 2"
+    assert {one.members for one in map(case, range(60))} == {1, 2}
+
+
+@pytest.mark.slow
+def test_a_script_of_members_is_run_as_it_was_found() -> None:
+    for seed in range(6):
+        one = case(seed, members=2)
+        verdict = run(one)
+        again = case_of(seed, one.preset, "", script_of(one, verdict), one.asker)
+        assert replace(again, prompt=one.prompt, faults=one.faults) == one
+        assert faults_to_dict(again.faults) == faults_to_dict(one.faults)
+
+
+@pytest.mark.slow
+def test_a_change_of_guarantees_that_overtakes_an_operators_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The planted bug: a member takes a change whatever tree it was made from."""
+    found = queue_changes.set_queues
+
+    def careless(books: Any, request: SetQueues) -> Any:
+        return found(books, replace(request, base=""))
+
+    monkeypatch.setitem(clients._HANDLERS, SetQueues, careless)
+    assert "other queues than were set" in run(case(28, members=2)).problem
 
 
 KEPT = sorted((Path(__file__).parent / "kept_faults").glob("*.yaml"))

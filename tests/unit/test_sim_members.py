@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from lab.cli import weft
 from sim.cluster import Simulation
+from sim.faults import OF_ROUTER, Fault, FaultKind, Faults
 from sim.members import Members
 from sim.recorder import Recorder
 from sim.settings import SimSettings
@@ -19,7 +20,7 @@ from weft.model.errors import InputError
 from weft.model.job import Job
 from weft.model.queues import QueueSpec
 from weft.policies.presets import choose
-from weft.policies.shares import SHARES_S
+from weft.policies.shares import SHARES_S, whole
 
 CLUSTER = cluster_from_text("8x4vcores,8192memory_mb")
 NEED = {"vcores": 1.0, "memory_mb": 512.0}
@@ -133,3 +134,43 @@ def test_what_is_left_out_of_a_run_is_left_out_where_guarantees_move_too() -> No
         return recorder.digest()
 
     assert digest(skip_idle=True) == digest(skip_idle=False)
+
+
+def broken(*script: Fault, jobs: list[Job]) -> tuple[Members, Recorder]:
+    recorder = Recorder()
+    settings = SimSettings(choose("capacity"), seed=3, checks=True, faults=Faults(script))
+    members = Members(TWO_QUEUES, jobs, settings, recorder, 2)
+    members.run()
+    assert {row.end for row in recorder.jobs} == {"SUCCEEDED"}
+    return members, recorder
+
+
+def test_jobs_of_a_member_that_is_gone_wait_and_others_and_new_ones_do_not() -> None:
+    jobs = [replace(large(f"j{at}", "a", 60), arrival_s=float(at)) for at in range(6)]
+    gone = Fault(3.5, FaultKind.RESTART_MANAGER, for_s=60.0, member=2)
+    _, recorder = broken(gone, jobs=jobs)
+    rows = recorder.jobs
+    other = [row for row in rows if row.app % 2 == 1]
+    assert {row.job.name for row in other} >= {"j4", "j5"}, "new ones go elsewhere"
+    assert all(row.finish_s < 60 for row in other)
+    assert all(row.finish_s > 60 for row in rows if row.app % 2 == 0 and row.job.name != "j1")
+
+
+def test_jobs_wait_for_a_router_that_is_gone_and_what_runs_goes_on() -> None:
+    jobs = [large("early", "a", 50), replace(large("late", "a", 50), arrival_s=12.0)]
+    _, recorder = broken(Fault(10.0, FaultKind.LOSE_ROUTER, for_s=30.0), jobs=jobs)
+    early, late = recorder.jobs
+    assert early.finish_s < 15
+    assert recorder.columns().start_s[recorder.columns().app == late.app].min() > 40
+
+
+@pytest.mark.parametrize("kind", OF_ROUTER)
+def test_guarantees_end_where_they_belong_whatever_befell_a_change(kind: FaultKind) -> None:
+    jobs = [large("b1", "b"), large("b2", "b"), large("a1", "a")]
+    members, _ = broken(Fault(0.0, kind, for_s=21.0), jobs=jobs)
+    assert max(one.queues_set for one in members.members) > 0
+    for one in members.members:
+        assert whole(one.manager.books.queues.root) == TWO_QUEUES.queues
+    told = [one.told()[1] for one in members.members]
+    for place in range(2):
+        assert sum(one.children[place].capacity for one in told) / 2 == pytest.approx(0.5)
