@@ -25,7 +25,7 @@ from rm.state.records import App
 from weft.model.dag import Floats, Ints
 from weft.model.errors import InputError
 from weft.model.ids import format_app
-from weft.model.queues import STOPPED, QueueSpec, digest_of, queues_to_dict
+from weft.model.queues import STOPPED, QueueSpec, as_set, digest_of, queues_to_dict
 from weft.protocol.facts import QueueChanged
 from weft.protocol.requests import NeverHeld, QueueChange, QueuesSet, Refused, SetQueues
 
@@ -45,8 +45,10 @@ def set_queues(books: Books, request: SetQueues) -> Refused | QueuesSet:
         backfill.check_queues(books.matcher, after)
     except InputError as error:
         return Refused("failed_precondition", "queues", str(error))
+    # An operator is told what is new to him, not where a router moved what he set.
+    said = before if request.base else QueueTree(as_set(before.root))
     answer = QueuesSet(
-        tuple(_changes(before, after)), tuple(_never_held(books, after)), books.cluster_ts
+        tuple(_changes(said, after)), tuple(_never_held(books, after)), books.cluster_ts
     )
     if request.dry_run or after.root == before.root:
         return answer

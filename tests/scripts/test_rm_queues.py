@@ -114,6 +114,11 @@ def test_a_change_made_from_another_tree_than_the_one_that_holds_is_refused() ->
     rig.ask_manager(SetQueues(moved, base=digest_of(LATER)))
     again = restarted(rig, EVEN)
     assert again.ask_manager(GetQueues()).queues == moved, "the journal has both guarantees"
+    as_before = replace(
+        LATER, children=tuple(replace(one, capacity=0.25) for one in LATER.children)
+    )
+    assert again.ask_manager(SetQueues(as_before)).changes == (), "that is what was set"
+    assert again.manager.books.queues.root == as_before
 
 
 def test_a_queue_tells_what_it_asks() -> None:

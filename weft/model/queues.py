@@ -9,7 +9,8 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from operator import is_
 
 from weft.model.errors import InputError
 from weft.model.json_types import Json, Table
@@ -233,6 +234,17 @@ def read_queue_name(name: str, place: str) -> str:
 def queues_to_dict(root: QueueSpec) -> Json:
     """Return the data that `queues_from_dict` reads as this tree."""
     return {root.name: _queue_to_dict(root)}
+
+
+def as_set(queue: QueueSpec) -> QueueSpec:
+    """Return a queue, and those below it, with their guarantees over all members."""
+    said = queue.whole_capacity
+    below = tuple(map(as_set, queue.children))
+    if said < 0 and all(map(is_, below, queue.children)):
+        return queue
+    return replace(
+        queue, capacity=queue.capacity if said < 0 else said, whole_capacity=-1.0, children=below
+    )
 
 
 def digest_of(root: QueueSpec) -> str:

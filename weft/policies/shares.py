@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.model.dag import Floats
-from weft.model.queues import QueueSpec
+from weft.model.queues import QueueSpec, as_set
 from weft.protocol.requests import ClusterMetrics, QueueReport
 
 # The guarantees are looked at so often, s.
@@ -108,13 +108,12 @@ def whole(tree: QueueSpec) -> QueueSpec:
 
     Queues that a member made at a submission (`Creates`) are its own, and are left out.
     """
-    said = tree.whole_capacity
-    return replace(
-        tree,
-        capacity=tree.capacity if said < 0 else said,
-        whole_capacity=-1.0,
-        children=tuple(whole(child) for child in tree.children if child.expires_s < 0),
-    )
+    return _kept(as_set(tree))
+
+
+def _kept(queue: QueueSpec) -> QueueSpec:
+    below = tuple(_kept(child) for child in queue.children if child.expires_s < 0)
+    return queue if below == queue.children else replace(queue, children=below)
 
 
 def moves(tree: QueueSpec) -> bool:
