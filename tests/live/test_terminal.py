@@ -142,9 +142,10 @@ def test_a_detached_command_that_was_killed_said_nothing(
         assert told_of_end(f"no Resource Manager at {other}: connection refused") == ""
 
 
-@pytest.mark.parametrize("role", ["rm", "am", "nm0"])
+@pytest.mark.parametrize("role", ["rm", "am", "nm0", "hadoop"])
 def test_what_dies_is_started_again_where_the_state_is_kept(folder: Path, role: str) -> None:
-    up = ("up", "--detach", "--any-ports", "--no-web", "--nodes", "1", "--dir", "kept")
+    up = ["up", "--detach", "--any-ports", "--no-web", "--nodes", "1", "--dir", "kept"]
+    up += ["--mode", "process", "--hadoop"] if role == "hadoop" else []
     started = weft(folder, *up)
     assert started.returncode == 0, started.stderr
     [address] = re.findall(r"weft down --rm (\S+)", started.stdout)
