@@ -25,6 +25,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from lab.report.comparing import SUCCEEDED
 from lab.report.dag import draw_dag
 from lab.report.gantt import lanes
+from weft.client.text import natural
 from weft.model.errors import InputError
 
 mpl.use("Agg")
@@ -33,6 +34,10 @@ FAIRNESS_WINDOW_S = 240.0
 GANTT_TASKS_MAX = 60_000
 GANTT_NODES_MAX = 60
 GANTT_STAGES_MAX = 24
+# So many nodes are named beside their bands; of more, some are.
+GANTT_NAMES_MAX = 24
+# A second picture is drawn so wide, in inches, for a phone: letters keep their size.
+NARROW_IN = 4.2
 # With more boxes they are drawn as one image.
 BOXES_MAX = 4_000
 STEPS_MAX = 4_000
@@ -50,6 +55,8 @@ table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{padding:.25rem .8rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
 th:first-child,td:first-child{text-align:left}
 figure svg{display:block;min-width:38rem;max-width:100%;height:auto;fill:currentColor}
+figure.narrow{display:none}figure.narrow svg{min-width:0;width:100%}
+@media(max-width:40rem){figure.narrow{display:block}figure.narrow+figure{display:none}}
 """
 # Colours that matplotlib writes, and what follows the reader's theme instead; text has no colour of
 # its own.
@@ -172,13 +179,16 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
         coloured = "job" if len(run.jobs) > 1 else "stage"
         parts += _section(
             f"Machines over time: {run.name}",
-            f"One row a node, one box a task, one colour a {coloured}.",
+            "A band a node; tasks that ran there at once lie below each other. One box a task, "
+            f"one colour a {coloured}.",
             _gantt(run),
+            plain=False,
         )
     parts += _section(
         "The slowest job's DAG",
         "Stages with tasks and duration; the critical path is drawn in red.",
         draw_dag(*_slowest(runs[0])),
+        plain=False,
     )
     path.write_text("\n".join(parts), encoding="utf-8")
     return path
@@ -189,7 +199,21 @@ def _rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _section(title: str, text: str, figure: Figure) -> list[str]:
+def _section(title: str, text: str, figure: Figure, *, plain: bool = True) -> list[str]:
+    """Return a section's parts; a figure that is not `plain` is large, and scrolls on a phone."""
+    words = f"<p>{html.escape(text)}</p>" if text else ""
+    label = html.escape(title, quote=True)
+    found = [f"<h2>{html.escape(title)}</h2>{words}"]
+    svg = _drawn(figure)
+    if plain:
+        figure.set_size_inches(NARROW_IN, figure.get_figheight())
+        narrow = _drawn(figure)
+        found.append(f'<figure class=narrow role=group aria-label="{label}">{narrow}</figure>')
+    return [*found, f'<figure role=group aria-label="{label}">{svg}</figure>']
+
+
+def _drawn(figure: Figure) -> str:
+    """Return a figure as SVG in the reader's theme."""
     buffer = io.StringIO()
     figure.savefig(
         buffer, format="svg", bbox_inches="tight", transparent=True, metadata={"Date": None}
@@ -198,12 +222,7 @@ def _section(title: str, text: str, figure: Figure) -> list[str]:
     svg = svg[svg.index("<svg") :]
     for colour, themed in THEMED.items():
         svg = svg.replace(f": {colour}", f": {themed}")
-    words = f"<p>{html.escape(text)}</p>" if text else ""
-    label = html.escape(title, quote=True)
-    return [
-        f"<h2>{html.escape(title)}</h2>{words}",
-        f'<figure role=group aria-label="{label}">{svg}</figure>',
-    ]
+    return svg
 
 
 def _table(runs: Sequence[LoadedRun]) -> str:
@@ -323,7 +342,8 @@ def _utilisation(runs: Sequence[LoadedRun]) -> Figure:
     for i, (run, colour) in enumerate(zip(runs, _colours(len(runs)), strict=True)):
         values = [run.summary["utilisation"].get(name, 0.0) for name in names]
         axes.bar(np.arange(len(names)) + i * width, values, width, color=colour, label=run.name)
-    axes.set_xticks(np.arange(len(names)) + 0.4 - width / 2, names)
+    units_below = [name.replace("_", "\n") for name in names]
+    axes.set_xticks(np.arange(len(names)) + 0.4 - width / 2, units_below)
     axes.set(ylabel="share of capacity", ylim=(0, 1))
     return _finish(figure)
 
@@ -363,9 +383,11 @@ def jain_over_time(
 
 
 def _gantt(run: LoadedRun) -> Figure:
-    """Return one row a node and one box a task, beside those that ran at once."""
-    shown = (run.task_node < GANTT_NODES_MAX).nonzero()[0][:GANTT_TASKS_MAX]
-    node, start_s, end_s = run.task_node[shown], run.start_s[shown], run.end_s[shown]
+    """Return a band a node, by name, and one box a task, below those that ran at once."""
+    order = sorted(range(len(run.nodes)), key=lambda at: natural(run.nodes[at]))
+    band = np.argsort(order)
+    shown = (band[run.task_node] < GANTT_NODES_MAX).nonzero()[0][:GANTT_TASKS_MAX]
+    node, start_s, end_s = band[run.task_node[shown]], run.start_s[shown], run.end_s[shown]
     lane, width = lanes(node, start_s, end_s)
     tall = 0.9 / np.maximum(width, 1)
     low = node - 0.45 + lane * tall
@@ -399,7 +421,11 @@ def _gantt(run: LoadedRun) -> Figure:
     part = f" (first {rows})" if rows < len(run.nodes) else ""
     axes.set(xlabel="time, s", ylabel=f"node{part}")
     axes.set(xlim=(0, 1.02 * end_s.max(initial=1e-9)), ylim=(rows - 0.5, -0.5))
-    axes.set_yticks([])
+    named_rows = range(0, rows, -(-rows // GANTT_NAMES_MAX))
+    axes.set_yticks(named_rows, [run.nodes[order[row]] for row in named_rows], fontsize=8)
+    axes.tick_params("y", length=0)
+    for row in range(1, rows):
+        axes.axhline(row - 0.5, color="#cccccc", lw=0.5, zorder=0)
     if named:
         axes.legend(
             handles=named,

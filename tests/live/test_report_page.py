@@ -41,10 +41,21 @@ def test_a_report_fits_its_window_and_follows_the_theme(
         page.goto(report.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         letters = page.evaluate(
-            """() => { const svg = document.querySelector("figure svg");
+            """() => { const all = [...document.querySelectorAll("figure svg")];
+              const svg = all.find((one) => one.getBoundingClientRect().width > 0);
               return 10 * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width; }"""
         )
         assert letters >= 8, "letters of 10 points are drawn so large, px"
+        wide = page.evaluate(
+            """() => [...document.querySelectorAll("figure")]
+              .filter((one) => one.scrollWidth > one.clientWidth)
+              .map((one) => one.getAttribute("aria-label"))"""
+        )
+        assert all(name.startswith(("Machines", "The slowest")) for name in wide), wide
+        names = page.evaluate(
+            """() => document.querySelector("figure[aria-label^=Machines] svg").innerHTML"""
+        )
+        assert "<!-- n1 -->" in names, "nodes are named"
         back = page.evaluate("getComputedStyle(document.body).backgroundColor")
         ink = page.evaluate(
             "getComputedStyle(document.querySelector('figure svg g text, figure svg g use')).fill"
