@@ -48,6 +48,8 @@ MEMORY_INTERVAL_S = 0.02
 REST_S = 4.0
 CALLERS = 8
 APPLICATIONS = 300
+# As many facts are kept as a manager keeps, and a job is as large as one may nearly be.
+FACT_TASKS, LARGE_STAGES, LARGE_WORD = 20_000, 8_000, "x" * 1_200
 TIMEOUT_S = 60.0
 MANAGER = "/weft.ResourceManagerClient"
 
@@ -789,7 +791,14 @@ def run(names: list[str], seconds: float, nodes: int) -> int:
             with Client(cluster.address) as client:
                 job = Job("small", (Stage("s", 2, 0.1, {"vcores": 1.0}),))
                 client.wait([client.submit(job) for _ in range(APPLICATIONS)])
-            at = _addresses(cluster)
+                client.wait([client.submit(Job("facts", (Stage("s", FACT_TASKS, 0.1, {}),)))])
+                stages = [
+                    Stage(f"{number}", 1, 0.1, {"vcores": 1.0}, command=("sleep", LARGE_WORD))
+                    for number in range(LARGE_STAGES)
+                ]
+                large = client.submit(Job("large", tuple(stages)))
+                client.wait([large])
+            at = _addresses(cluster) | {"large": str(large)}
             time.sleep(REST_S)
             return sum(not _judge(cluster, name, at, seconds) for name in names)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import operator
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from nm.process.metrics import NodeMetrics
 from rm.process.metrics import ManagerMetrics
 from rm.process.rate import Rate
-from rm.process.watching import KEPT_FACTS_MAX, WAITING_FACTS_MAX, Watcher, Watching
+from rm.process.watching import BATCH_MAX, KEPT_FACTS_MAX, Watching
 from rm.settings import ManagerSettings
 from rm.state.lifecycle import AppState, AttemptState, RmNodeState
 from testkit.builders import ask, job
@@ -224,13 +225,36 @@ def test_submissions_beyond_the_rate_are_told_when_to_come_back() -> None:
     assert Rate(0.0, 0.0, lambda: now[0]).wait_s() == 0.0
 
 
-def test_a_slow_watcher_is_dropped_with_a_word_and_keeps_nothing() -> None:
-    watcher = Watcher(0, [])
-    for _ in range(WAITING_FACTS_MAX + 10):
-        watcher.put("{}")
-    with pytest.raises(InputError, match="reads too slowly"):
-        asyncio.run(watcher.take())
-    assert not watcher._lines
+def test_a_slow_watcher_is_dropped_with_a_word() -> None:
+    watching, run = Watching(), ClosedRun(5, "n1", Outcome.SUCCEEDED, 0, (7, 8, 9), 0, 0, 1.0, "")
+
+    async def read_slowly() -> None:
+        watching.note(run, 1.0)
+        stream = watching.watch(1)
+        assert len((await anext(stream))[1]) == 3
+        for _ in range(KEPT_FACTS_MAX // 3 + 1):
+            watching.note(run, 2.0)
+        with pytest.raises(InputError, match="reads too slowly"):
+            await anext(stream)
+
+    asyncio.run(read_slowly())
+    assert not watching._watchers
+
+
+def test_facts_are_kept_once_for_all_who_watch() -> None:
+    """Any number of watchers may ask for all that is kept, and take nothing of it."""
+    watching, run = Watching(), ClosedRun(5, "n1", Outcome.SUCCEEDED, 0, (7, 8, 9), 0, 0, 1.0, "")
+    for _ in range(1_000):
+        watching.note(run, 1.0)
+
+    async def all_that_is_kept() -> list[list[str]]:
+        streams = [watching.watch(1) for _ in range(3)]
+        return [(await anext(stream))[1] for stream in streams for _ in range(3)]
+
+    told = asyncio.run(all_that_is_kept())
+    assert [len(lines) for lines in told] == [BATCH_MAX] * 9
+    for batch in range(3):
+        assert all(map(operator.is_, told[batch], told[batch + 3]))
 
 
 def test_who_watches_is_told_of_each_container_of_a_run_by_its_number() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from rm.match.protocol import BaseMatcher, Match, Matcher, Placement, Scores
 from rm.match.registry import MATCHERS, make_matcher
+from rm.match.yarn.books import Request
 from rm.report.turns import RANKED_MAX
 from rm.settings import ManagerSettings
 from testkit.builders import FakeMaster, ask, job, noted, stage, succeeded
@@ -271,6 +272,33 @@ def test_whose_master_goes_first_is_named_to_those_who_may_know() -> None:
     }
     assert told[""][0].endswith("outscored by the master of first"), told
     assert told["ann"] == ["would fit: outscored by another user's application"]
+
+
+def test_each_ask_is_put_in_its_place_among_those_of_its_application(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A master may ask for thousands of stages, and none of them is a reason to sort the others."""
+    slot: Any = vars(Request)["key"]
+    reads = [0]
+
+    def read(one: Request) -> Any:
+        reads[0] += 1
+        return slot.__get__(one)
+
+    counted = property(read, slot.__set__)
+    monkeypatch.setattr(Request, "key", counted)
+    rig = Rig("yarn", ManagerSettings(master_demand={}))
+    rig.add_node("n1", vcores=1.0)
+    master = rig.start(job("wide", stage(tasks=300)))
+    rig.allocate(master, *(ask(number, 1) for number in range(300, 0, -1)))
+    (app,) = rig.manager.books.matcher._state.apps.values()
+    assert [request.key[1] for request in app.requests] == list(range(1, 301))
+    assert reads[0] < 300 * 20
+    rig.allocate(master, ask(7, 1, pri_score=2.0), ask(8, 0))
+    rig.allocate(master, ask(301, 1))
+    keys = [request.key for request in app.requests]
+    assert keys == sorted(keys)
+    assert keys[0] == (-2.0, 7)
 
 
 def test_asks_of_one_stage_are_one_row() -> None:

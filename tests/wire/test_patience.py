@@ -8,6 +8,7 @@ import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -262,6 +263,40 @@ def test_answers_that_nobody_takes_make_room_for_others(monkeypatch: pytest.Monk
         assert until_hung_up([connection])
         assert is_served(address)
         connection.close()
+
+
+def test_large_answers_are_made_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else all that were asked for would be in memory before the first can make room."""
+    monkeypatch.setattr(patience, "LARGE_BYTES", 100)
+    monkeypatch.setattr(patience, "MADE_ALONE", 2)
+    making, most = 0, 0
+
+    async def make(size: int, context: Any) -> int:
+        nonlocal making, most
+        making += 1
+        most = max(most, making)
+        await asyncio.sleep(0)
+        making -= 1
+        if size < 0:
+            raise PermissionError
+        return size
+
+    class Context:
+        async def write(self, answer: bytes) -> None:
+            pass
+
+    async def main() -> list[int]:
+        nonlocal most
+        handler = SimpleNamespace(unary_unary=make, response_serializer=bytes)
+        serve, found = patience.Patience()._one(handler), []
+        for sizes in ([1_000] * 5, [10], [-1], [10] * 5):
+            most = 0
+            calls = [serve(size, Context()) for size in sizes]
+            await asyncio.gather(*calls, return_exceptions=True)
+            found.append(most)
+        return found
+
+    assert asyncio.run(main()) == [1, 1, 1, 5]
 
 
 def test_an_answer_that_nobody_takes_is_not_kept_for_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,11 @@ import pytest
 
 from testkit.builders import job, report, stage
 from weft.client.calls import AsyncClient, RefusedError
+from weft.model.errors import InputError
 from weft.protocol.access import Caller
 from weft.protocol.requests import (
     ApplicationAccepted,
+    ApplicationJob,
     ApplicationReport,
     ClusterMetrics,
     DecommissionNode,
@@ -24,7 +26,9 @@ from weft.protocol.requests import (
     Refused,
     SubmitApplication,
 )
+from weft.router import routing
 from weft.router.routing import READS_MAX, Router
+from weft.wire import codec_client
 from weft.wire.server import Server
 from weft.wire.services import add_client_service
 
@@ -169,6 +173,33 @@ async def test_few_large_answers_are_taken_in_at_a_time() -> None:
         await router.close()
         await door.stop()
         await member.stop()
+
+
+@run
+async def test_a_job_passes_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have megabytes, of which a router would make objects for each who asks."""
+    decoded: list[int] = []
+    usual = codec_client.decode_job
+    monkeypatch.setattr(codec_client, "decode_job", lambda data: decoded.append(1) or usual(data))
+    async with routed(lambda request: ApplicationJob(JOB)) as client:
+        assert await client.job(1) == JOB
+    # By the client alone.
+    assert len(decoded) == 1
+
+
+@run
+async def test_watchers_of_all_members_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "WATCHERS_MAX", 1)
+    router = Router([])
+    first, second = router.watch(), router.watch()
+    waiting = asyncio.ensure_future(anext(first))
+    await asyncio.sleep(0)
+    with pytest.raises(InputError, match="1 watchers are the most"):
+        await anext(second)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    await first.aclose()
+    assert router._watchers == 0
 
 
 @run

@@ -58,8 +58,8 @@ PATIENCE_S = 2.0
 REPORTS_S = 1.0
 # A member that does not answer for so long is taken for gone, s.
 REPORT_DEADLINE_S = 5.0
-# So many facts wait for one watcher of all members; a slower one is dropped.
-WAITING_BATCHES_MAX = 1_000
+# So many may watch all members at a time; for a slow one a batch waits, and then its members do.
+WATCHERS_MAX, WAITING_BATCHES_MAX = 20, 1
 # A watch that a member ended is tried again after so long, s.
 WATCH_AGAIN_S = 1.0
 # One page has so many applications or nodes where the client names no number.
@@ -95,7 +95,9 @@ class Member:
         user = "" if caller.everything else caller.user
         try:
             async with self._reads if isinstance(request, _LARGE) else nullcontext():
-                answer = await self.connection.ask(request, patience_s, user)
+                # A job is megabytes, which nobody reads here.
+                passed_on = isinstance(request, GetJob)
+                answer = await self.connection.ask(request, patience_s, user, passed_on=passed_on)
         except UnreachableError as error:
             text = f"{MEMBER_GONE}{self.number} ({error})"
             raise UnreachableError(text, sent=error.sent) from None
@@ -153,6 +155,7 @@ class Router:
         self._since_s = time.time()
         self._lists = asyncio.Semaphore(READS_MAX)
         self.address = ""
+        self._watchers = 0
 
     async def close(self) -> None:
         """Close the connections."""
@@ -456,6 +459,8 @@ class Router:
         `after` 1: those first that the members still keep. What another number names is not known
         any more, so the first batch is then a jump, which is a loss.
         """
+        if self._watchers >= WATCHERS_MAX:
+            raise InputError("", f"{WATCHERS_MAX} watchers are the most at a time")
         batches: asyncio.Queue[list[str]] = asyncio.Queue(WAITING_BATCHES_MAX)
 
         async def follow(member: Member) -> None:
@@ -471,6 +476,7 @@ class Router:
                     _log.warning("a member is not watched", member=member.number, reason=str(error))
                 await asyncio.sleep(WATCH_AGAIN_S)
 
+        self._watchers += 1
         number = int(time.time() * 1e6)
         tasks = [asyncio.create_task(follow(member)) for member in self.members]
         try:
@@ -479,6 +485,7 @@ class Router:
                 yield number + 1, lines
                 number += len(lines)
         finally:
+            self._watchers -= 1
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -56,11 +56,17 @@ class ManagerConnection:
         await self._dialled.close()
 
     async def ask(
-        self, request: ClientRequest, patience_s: float = 0.0, user: str = ""
+        self,
+        request: ClientRequest,
+        patience_s: float = 0.0,
+        user: str = "",
+        *,
+        passed_on: bool = False,
     ) -> ClientAnswer:
         """Ask and wait for the answer; raises WeftError if there is none in time.
 
-        `patience_s` is of this call, where it is more than usual, and so is the `user`.
+        `patience_s` is of this call, where it is more than usual, and so is the `user`. What is
+        only `passed_on` to another caller stays a message.
         """
         row = CALLS[type(request)]
         message = row.encode_request(request)
@@ -96,6 +102,8 @@ class ManagerConnection:
             self._log_tokens[numbered(token)[1]] = token
         while len(self._log_tokens) > LOG_TOKENS_MAX:
             del self._log_tokens[next(iter(self._log_tokens))]
+        if passed_on:
+            return answer  # type: ignore[no-any-return]
         return row.decode_answer(answer)  # type: ignore[no-any-return]
 
     def log_token(self, container: int) -> bytes:

@@ -51,6 +51,10 @@ TOO_LARGE_OF_STRANGER = "too large a report of whom nobody knows"
 HELD_BYTES_MAX = 20 << 20
 # The same of answers that nobody took yet: the oldest makes room.
 ANSWER_BYTES_MAX = 16 << 20
+# A connection that was shut is given so long until what it held is free.
+GOING_S = 0.05
+# After a large answer so many of the same call are made one after the other.
+MADE_ALONE = 100
 
 # It is told whose message of how many bytes was read.
 OnRead = Callable[[str, int], None]
@@ -278,14 +282,35 @@ class Patience(Interceptor):
         return served
 
     def _one(self, handler: Any) -> Serve:
-        """Return what serves a call and has its one answer taken."""
+        """Return what serves a call and has its one answer taken.
+
+        After one that was large some are made alone, each once what made room for it is gone.
+        """
+        making, alone = asyncio.Lock(), 1
+
+        async def made(request: Any, context: Any) -> Any:
+            nonlocal alone
+            async with making if alone else contextlib.nullcontext():
+                answer = b""
+                try:
+                    got = await handler.unary_unary(request, context)
+                    answer = handler.response_serializer(got)
+                    del got
+                finally:
+                    large = len(answer) > LARGE_BYTES
+                    alone = MADE_ALONE if large else max(0, alone - 1)
+                waiting, full = self._answers, False
+                while waiting.all and waiting.bytes + len(answer) > ANSWER_BYTES_MAX:
+                    waiting.give_way()
+                    full = True
+                if large and full:
+                    await asyncio.sleep(GOING_S)
+            return answer
 
         async def served(request: Any, context: Any) -> None:
-            answer = handler.response_serializer(await handler.unary_unary(request, context))
+            answer = await made(request, context)
             del request
             waiting = self._answers
-            while waiting.all and waiting.bytes + len(answer) > ANSWER_BYTES_MAX:
-                waiting.give_way()
             try:
                 async with asyncio.timeout(ANSWER_S) as limit:
                     waiting.add(limit, len(answer))

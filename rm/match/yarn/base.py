@@ -428,7 +428,10 @@ class BooksMatcher(BaseMatcher):
         if request.count and (amount != request.amount or label != request.partition):
             state.set_count(request, 0)
         request.amount, request.partition, request.written = amount, label, ask
-        request.key = (-ask.pri_score, ask.ask_id)
+        key = (-ask.pri_score, ask.ask_id)
+        if request.count and key != request.key:
+            request.app.rekeyed = True
+        request.key = key
         if ask.counts:
             names = (*ask.nodes, *[f"/{name}" for name in ask.racks])
             request.places = dict(zip(names, ask.counts, strict=False))

@@ -181,9 +181,9 @@ class Application:
     """An application; it takes part once its master may start (`active`), until it is `over`.
 
     `banned` are slots of nodes, `partitions` are those ever asked for, `requests` those with
-    something pending, in order. `made` numbers its containers in the order in which they were
-    granted: one that was reserved before has the number of that time. `told` says whether its
-    headroom was ever worked out.
+    something pending, in order until the key of one changes (`rekeyed`). `made` numbers its
+    containers in the order in which they were granted: one that was reserved before has the number
+    of that time. `told` says whether its headroom was ever worked out.
     """
 
     __slots__ = (
@@ -201,6 +201,7 @@ class Application:
         "partitions",
         "pending",
         "priority",
+        "rekeyed",
         "requests",
         "reserved",
         "slot",
@@ -226,6 +227,7 @@ class Application:
         # A fair order goes by this, as it was when its containers last gave reason to look again.
         self.ordered_by = 0.0
         self.unordered = True
+        self.rekeyed = False
         self.partitions: set[int] = set()
         self.told = False
         self.made: list[int] = []

@@ -1,5 +1,6 @@
 """How the walk's books change: nodes and applications come and go, amounts are used and freed."""
 
+from bisect import insort
 from collections.abc import Callable, Sequence
 
 from rm.match.yarn import limits
@@ -21,6 +22,10 @@ from rm.match.yarn.running import Runners
 from weft.model.dag import Ints
 
 WeightOf = Callable[[Leaf, str], float]
+
+
+def _key(request: Request) -> tuple[float, int]:
+    return request.key
 
 
 class State:
@@ -388,8 +393,12 @@ class State:
         if count > 0:
             app.partitions.add(at)
         if count > 0 and before <= 0:
-            app.requests.append(request)
-            app.requests.sort(key=lambda one: one.key)
+            if app.rekeyed:
+                app.requests.append(request)
+                app.requests.sort(key=_key)
+                app.rekeyed = False
+            else:
+                insort(app.requests, request, key=_key)
             self._wants(app)
         elif count <= 0 < before:
             app.requests.remove(request)
