@@ -126,6 +126,22 @@ def test_the_least_served_queue_never_gets_less_than_where_it_stays(seed: int) -
     assert moved == before or least(moved) >= least(before) - FLOOR - STEP
 
 
+def test_no_part_is_rounded_to_more_than_all_of_a_member() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(40):
+        below = tuple(
+            QueueSpec(f"q{at}", part) for at, part in enumerate(rng.dirichlet(np.ones(3)).tolist())
+        )
+        tree = QueueSpec("root", children=(QueueSpec("g", children=below), QueueSpec("h", 0.0)))
+        paths = [path for path, _ in tree.walk()]
+        members = [
+            Member(tree, wants(rng, paths) | {"root": 9.0}, float(rng.random() + 0.1))
+            for _ in range(3)
+        ]
+        for one in after(members):
+            assert queues_from_dict(queues_to_dict(one.tree)) == one.tree
+
+
 def asks(a: float, b: float) -> dict[str, float]:
     return {"root": a + b, "root.a": a, "root.b": b}
 

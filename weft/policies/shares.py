@@ -159,7 +159,9 @@ def _level(
     for child, fraction, amount in zip(below, fractions, amounts, strict=True):
         own = f"{path}.{child.name}"
         if _may_move(queue):
-            yield own, np.divide(amount, room, out=np.full(len(room), fraction), where=room > 0)
+            part = np.divide(amount, room, out=np.full(len(room), fraction), where=room > 0)
+            # Rounded up, it would be more than a tree of queues may say.
+            yield own, np.minimum(part, 1.0)
         yield from _level(child, own, amount, wanted)
 
 
