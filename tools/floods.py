@@ -150,6 +150,26 @@ def whole_requests(at: dict[str, str]) -> None:
 
 
 @attack
+def large_jobs(at: dict[str, str]) -> None:
+    """Flood with jobs of 10 MB for a queue that is not there."""
+    stage = {"tasks": 1, "duration_s": 1.0, "demand": {"vcores": 1.0}, "command": [LARGE_WORD]}
+    stages = [{"name": f"{number}", **stage} for number in range(LARGE_STAGES)]
+
+    def submitted(number: int) -> None:
+        job = {"name": f"{number}", "queue": "root.nowhere", "stages": stages}
+        request = client_pb2.SubmitApplicationRequest(job_json=json.dumps(job).encode())
+        body = b"".join(map(message, split(request.SerializeToString())))
+        connection = Connection(at["rm"])
+        while True:
+            stream = connection.call(f"{MANAGER}/SubmitApplication")
+            connection.send(stream, body, end=True)
+            while stream not in connection.ended:
+                connection.hear()
+
+    _threads(submitted)
+
+
+@attack
 def unread_answers(at: dict[str, str]) -> None:
     """Flood with lists that nobody takes, hundreds of calls a connection."""
     body = message(client_pb2.ListApplicationsRequest(limit=10_000).SerializeToString())

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from collections import OrderedDict
 from dataclasses import is_dataclass
 from typing import Any, get_args
 
@@ -192,6 +193,18 @@ def test_a_job_that_grows_beyond_the_limit_on_its_way_is_refused_where_it_comes_
     fits = stage.replace("1e15", "2")
     job = codec_job.decode_job(f'{{"name":"j","stages":[{fits}]}}'.encode())
     assert codec_job.decode_job(codec_job.encode_job(job)) == job
+
+
+def test_of_large_jobs_that_came_the_newest_is_kept_encoded(monkeypatch):
+    """Also of those that were refused after: whoever sends them would else fill the memory."""
+    monkeypatch.setattr(codec_job, "_ENCODED_BYTES_MAX", 5_000)
+    monkeypatch.setattr(codec_job, "_encoded", OrderedDict())
+    stage = '{{"name":"{}","tasks":1,"duration_s":1,"command":["{}"]}}'
+    for size in (10, 3_000, 3_000, 9_000):
+        data = f'{{"name":"j","stages":[{stage.format("s", "x" * size)}]}}'.encode()
+        codec_job.encode_job(codec_job.decode_job(data))
+        assert sum(len(one) for _, one in codec_job._encoded.values()) < 10_000
+    assert len(codec_job._encoded) == 1
 
 
 def test_a_job_has_so_many_tasks_over_all_its_stages():

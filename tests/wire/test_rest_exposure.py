@@ -18,6 +18,7 @@ from weft.runtime import http_server
 from weft.runtime.bind_check import check, is_loopback
 from weft.runtime.http_server import PatientRunner
 from weft.runtime.role_settings import WebSettings
+from weft.web import source
 from weft.web.server import make_app
 from weft.yarn.web import read_name
 
@@ -104,6 +105,24 @@ def test_a_number_that_no_id_has_is_the_callers_fault() -> None:
     for name in (f"container_1_1_1_{digits}", "container_²_²_²_²"):
         with pytest.raises(InputError, match="no container id"):
             read_name(name)
+
+
+def test_what_was_read_for_a_page_is_not_kept_for_all_that_is_read_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A report or a job may have megabytes, and anybody opens any number of pages."""
+    monkeypatch.setattr(source, "FRESH_S", -1.0)
+    monkeypatch.setattr(source, "JOBS_BYTES_MAX", 1)
+
+    async def main() -> None:
+        read = source.Source(FakeClient(nodes=3, apps=50))  # type: ignore[arg-type]
+        for number in range(1, 40):
+            assert (await read.app(number)).app_id == number
+            assert await read.job(number) is await read.job(number)
+        assert len(read._kept) == 1
+        assert len(read._jobs) == 1
+
+    asyncio.run(main())
 
 
 def test_an_application_whose_address_leads_back_here_is_asked_once() -> None:

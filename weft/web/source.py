@@ -1,6 +1,7 @@
 """What the pages and the REST API read: one client, asked once however many are looking."""
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -8,6 +9,7 @@ from typing import Any, TypeVar
 from weft.client.api import AsyncClient
 from weft.model.ids import AppId
 from weft.model.job import Job
+from weft.model.jobfile import job_to_dict
 from weft.protocol.requests import (
     ApplicationReport,
     ClusterMetrics,
@@ -23,8 +25,9 @@ FRESH_S = 0.5
 # The epoch of live clocks is longer ago.
 _VIRTUAL_S_MAX = 1e9
 KEPT_MAX = 500
-# Jobs never change, but they are large.
-JOBS_MAX = 100
+# Jobs never change, but they are large: so many are kept, of so many bytes of JSON but for the
+# newest.
+JOBS_MAX, JOBS_BYTES_MAX = 100, 4 << 20
 
 T = TypeVar("T")
 
@@ -37,7 +40,8 @@ class Source:
         self.epoch_s = epoch_s
         self.time_scale = time_scale
         self._kept: dict[tuple[Any, ...], tuple[float, asyncio.Task[Any]]] = {}
-        self._jobs: dict[AppId, Job] = {}
+        self._swept = 0.0
+        self._jobs: dict[AppId, tuple[Job, int]] = {}
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -75,8 +79,10 @@ class Source:
         return await asyncio.shield(known[1])
 
     def _sweep(self, now: float) -> None:
-        if len(self._kept) < KEPT_MAX:
+        """Forget what nobody would be answered with again; it may be megabytes each."""
+        if now < self._swept + FRESH_S and len(self._kept) < KEPT_MAX:
             return
+        self._swept = now
         for key, (at, task) in list(self._kept.items()):
             if task.done() and now - at > FRESH_S:
                 _failed(task)
@@ -130,10 +136,16 @@ class Source:
         """Return the job of an application."""
         if app not in self._jobs:
             job = await self._read(("job", app), lambda: self.client.job(app))
-            if len(self._jobs) >= JOBS_MAX:
-                self._jobs.pop(next(iter(self._jobs)))
-            self._jobs[app] = job
-        return self._jobs[app]
+            kept, size = self._jobs, len(json.dumps(job_to_dict(job)))
+            while kept and (len(kept) >= JOBS_MAX or size + _bytes_of(kept) > JOBS_BYTES_MAX):
+                del kept[next(iter(kept))]
+            kept[app] = job, size
+            return job
+        return self._jobs[app][0]
+
+
+def _bytes_of(kept: dict[AppId, tuple[Job, int]]) -> int:
+    return sum(size for _, size in kept.values())
 
 
 def _failed(task: asyncio.Task[Any]) -> bool:

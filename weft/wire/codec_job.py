@@ -15,8 +15,9 @@ QUEUES_BYTES_MAX = 8 * 1024 * 1024
 OBJECTS_MAX = 400_000
 # Our JSON of a job may be so many times as long as a client's: 1e15 becomes 18 characters.
 _JSON_GROWTH_MAX = 8
-# Encoded jobs are kept for attempts that get the same job again.
-_ENCODED_JOBS_MAX = 8
+# Encoded jobs are kept for attempts that get the same job again: so many, of so many bytes but for
+# the newest, as each keeps its job, which is a few times as large.
+_ENCODED_JOBS_MAX, _ENCODED_BYTES_MAX = 8, 4 << 20
 _encoded: OrderedDict[int, tuple[Job, bytes]] = OrderedDict()
 
 
@@ -28,8 +29,9 @@ def encode_job(job: Job) -> bytes:
     text = json.dumps(job_to_dict(job), separators=(",", ":"), ensure_ascii=False)
     data = text.encode("utf-8", "surrogatepass")
     _encoded[id(job)] = (job, data)
-    if len(_encoded) > _ENCODED_JOBS_MAX:
-        _encoded.popitem(last=False)
+    size = sum(len(one) for _, one in _encoded.values())
+    while len(_encoded) > _ENCODED_JOBS_MAX or (size > _ENCODED_BYTES_MAX and len(_encoded) > 1):
+        size -= len(_encoded.popitem(last=False)[1][1])
     return data
 
 
