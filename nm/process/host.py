@@ -56,6 +56,7 @@ from weft.protocol.messages import (
     TaskLaunch,
     started_by,
 )
+from weft.protocol.record import changed
 from weft.runtime.role_settings import ENV_WHITELIST
 
 # It keeps files for all containers of an application.
@@ -67,6 +68,7 @@ UNKNOWN_EXIT_CODE = -1000
 # Another node manager's spawner may take a moment to write down how its process ended.
 END_POLL_S, END_POLLS_MAX = 0.01, 500
 NO_COMMAND = "weft: this stage has no command; the task only sleeps for its {:g} s"
+SPAWNER_GONE = "the process that starts and watches tasks was ended"
 # Tasks find an interpreter here that can import weft.
 _PYTHON = {"WEFT_PYTHON": sys.executable}
 # Containers, each with the task that is to run there.
@@ -496,7 +498,12 @@ class ProcessHost:
             code = UNKNOWN_EXIT_CODE if code is None else code
             if process.written and self._records is not None:
                 self._records.ended(process.written, code)
-            self._on_ended([self._ended(process, code, None)])
+            end = self._ended(process, code, None)
+            if end.outcome is Outcome.LOST:
+                # One of those that it ran may have ended it: nodes that do so are counted.
+                self._on_fault(SPAWNER_GONE)
+                end = changed(end, exit_code=NODE_FAULT, message=f"its node failed: {SPAWNER_GONE}")
+            self._on_ended([end])
         if folders:
             kill_orphans(self.root, folders=[str(folder) for folder in folders])
 

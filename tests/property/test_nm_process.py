@@ -369,6 +369,8 @@ def test_what_a_spawner_began_and_never_said_is_ended_with_it(
 
     ends = drive(tmp_path, act, 4)
     assert [end.outcome for end in ends] == [Outcome.LOST] * 4
+    # So the job of a task that ends what runs it is not tried again for ever.
+    assert [end.exit_code for end in ends] == [NODE_FAULT] * 4
     until = time.monotonic() + 5
     while any(map(alive, pids)) and time.monotonic() < until:
         time.sleep(0.01)
