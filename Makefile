@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: floods hardships meetings quick yarn-compare first-minute bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures walks format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark spark-study native native-test clean help
+.PHONY: members floods hardships meetings quick yarn-compare first-minute bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures walks format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark spark-study native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -65,6 +65,11 @@ proto: $(VENV)/.dev ## regenerate the stubs
 
 gangs: $(VENV)/.dev ## does every gang start whole? 1,000 random workloads under every preset
 	$(BIN)/python -m sim gangs 0 1000
+
+members: $(VENV)/.dev ## what do five members cost against one manager? completion times, shares (NODES=1000 SEEDS=3)
+	$(BIN)/python -m lab.studies.members completion --nodes $(or $(NODES),1000) --seeds $(or $(SEEDS),3)
+	$(BIN)/python -m lab.studies.members shares --nodes $(or $(NODES),1000) --seeds $(or $(SEEDS),3)
+	$(BIN)/python -m lab.studies.members shares --nodes $(or $(NODES),1000) --seeds $(or $(SEEDS),3) --fixed
 
 meetings: $(VENV)/.dev ## do all promises hold where three features meet? 400 small clusters, faults after
 	$(BIN)/python -m testkit.meetings --triples --processes $(WORKERS)

@@ -114,8 +114,12 @@ class Members:
         settings: SimSettings,
         recorder: Recorder,
         count: int,
+        shares_s: float = SHARES_S,
     ) -> None:
-        """Divide the nodes into `count` parts, in their order."""
+        """Divide the nodes into `count` parts, in their order.
+
+        Guarantees move every `shares_s`; infinite: never.
+        """
         nodes = cluster.nodes
         if not 0 < count <= len(nodes):
             raise InputError("--members", f"expected 1 to {len(nodes)}, as many as nodes")
@@ -130,10 +134,11 @@ class Members:
             own = replace(settings, manager={**settings.manager, **numbers}, faults=faults)
             self.members.append(Member(replace(cluster, nodes=part), jobs, own, recorder))
         self._of_router = [one for one in settings.faults.script if one.kind in OF_ROUTER]
-        self._shares = count > 1 and moves(cluster.queues)
+        self._shares = count > 1 and shares_s < inf and moves(cluster.queues)
+        self._shares_every_s = shares_s
         self._coming = deque(sorted(recorder.jobs, key=lambda row: (row.job.arrival_s, row.number)))
         # When members report next, and when guarantees are looked at next, s.
-        self._reports_s, self._shares_s = 0.0, SHARES_S if self._shares else inf
+        self._reports_s, self._shares_s = 0.0, shares_s if self._shares else inf
         self._now_s = 0.0
         recorder.on_done = self._stop
 
@@ -168,7 +173,8 @@ class Members:
         while self._now_s < until_s and (self._coming or self._busy):
             if not self._busy and self._shares:
                 # Nobody wants anything until a job comes.
-                idle_s = self._coming[0].job.arrival_s // SHARES_S * SHARES_S
+                every_s = self._shares_every_s
+                idle_s = self._coming[0].job.arrival_s // every_s * every_s
                 self._shares_s = max(self._shares_s, idle_s)
             if not self._coming and still_s == inf:
                 still_s = self._now_s + STILL_S
@@ -206,7 +212,7 @@ class Members:
             member.go_on(now)
         gone = any(self._during(now, FaultKind.LOSE_ROUTER))
         if now == self._shares_s:
-            self._shares_s += SHARES_S
+            self._shares_s += self._shares_every_s
             if not gone:
                 self._share(now)
         if now == routes_s:
