@@ -23,6 +23,8 @@ NODE_LOCAL, RACK_LOCAL, REMOTE = 0, 1, 2
 HOLES_MAX = 16
 # No node carries this label.
 NOWHERE = 1 << 62
+# Every labelled node has one of these bits.
+ANY_LABEL = -1
 
 
 class AskEntry:
@@ -33,9 +35,20 @@ class AskEntry:
     message that told about the ask, tells which of two is the newer). A row is held exactly while
     `pending` is above 0; without one, `row` is -1. `app` is the application's slot, `demand` (d,)
     that of one container; `near` are the preferred nodes, and the racks as they are indexed.
+    `any_label`: it may go to any node with a label, and to no other (a master where all have one).
     """
 
-    __slots__ = ("app", "ask", "demand", "granted", "near", "request_id", "row", "serial")
+    __slots__ = (
+        "any_label",
+        "app",
+        "ask",
+        "demand",
+        "granted",
+        "near",
+        "request_id",
+        "row",
+        "serial",
+    )
 
     def __init__(self, ask: Ask, app: int, demand: Floats, serial: int) -> None:
         self.ask = ask
@@ -45,6 +58,7 @@ class AskEntry:
         self.granted = 0
         self.request_id = 0
         self.row = -1
+        self.any_label = False
         self.near: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     @property

@@ -417,6 +417,8 @@ def as_ask(books: Books, attempt: Attempt) -> tuple[AskEntry, Bools]:
     label = "" if spec is None else spec.label
     wanted = Ask(0, 1, attempt.vector, 0.0, 1.0, AskType.DEFAULT, 0, label=label)
     entry = AskEntry(wanted, attempt.app.slot, attempt.demand, kept_for_master(attempt))
+    # Where no node without a label could hold a master, all of its hosts have one.
+    entry.any_label = not label and any(labels for _, labels in hosts(books))
     able = usable(books, entry, entry.serial)
     if not MasterLimits(books).admit(attempt):
         able[:] = False

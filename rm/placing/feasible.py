@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from rm.ledger.asks import AskEntry
+from rm.ledger.asks import ANY_LABEL, AskEntry
 from rm.ledger.columns import Bools
 from rm.ledger.queues import QueueTree
 from rm.match.filter_kernels import (
@@ -79,7 +79,8 @@ def _blocked(
         columns.capacity[some],
     )
     reason, lacks = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    want = Want(books.label_bit(entry.ask.label), serial or entry.serial, entry.demand)
+    label = ANY_LABEL if entry.any_label else books.label_bit(entry.ask.label)
+    want = Want(label, serial or entry.serial, entry.demand)
     _blocked_on.code(want, nodes, reason, lacks)
     return reason, lacks
 

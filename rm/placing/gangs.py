@@ -139,17 +139,29 @@ class _Look:
         if self._books.matcher.reserves:
             return found
         gang, _, placed = found
-        slot = int(placed.sum(axis=0).argmax())
-        while (key := turn_on(self._books, slot, self._kinds)) is not None:
-            kind = line.kind_of(key)
+        slot, elsewhere = _busiest(placed), set[int]()
+        while True:
+            kinds = [kind for kind in self._kinds if id(kind) not in elsewhere]
+            key = turn_on(self._books, slot, kinds)
+            if key is None:
+                return None
             if key == (gang.app, gang.entries[0].ask.stage):
                 return found
+            kind = line.kind_of(key)
             other = self._try(kind, key)
-            if other is not None:
-                return other
-            if kind in self._kinds:
+            if other is None and kind in self._kinds:
                 return None
-        return None
+            if other is not None:
+                # It would start on other nodes, where others may go first.
+                own = _busiest(other[2])
+                if other[2][:, slot].any() or turn_on(self._books, own, kinds) == key:
+                    return other
+                elsewhere.add(id(kind))
+
+
+def _busiest(placed: Ints) -> int:
+    """Return the node slot with most of a gang's containers (k, nodes)."""
+    return int(placed.sum(axis=0).argmax())
 
 
 def is_owed(books: Books, gang: Gang, need: Need) -> bool:

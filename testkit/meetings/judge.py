@@ -6,7 +6,7 @@ the end: gangs whole, and everybody told how it ended.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -24,6 +24,8 @@ from weft.model.resources import Vector
 from weft.protocol.facts import AppChanged, Closed, Placed, PreemptionChosen, TaskStarted
 from weft.protocol.messages import AskType, ContainersAsked
 
+# Leaves, and what each was granted.
+Grants = Sequence[tuple[str, Vector]]
 SAME_S = 1e-6
 # An eligible ask may wait so many heartbeats beside room.
 WAIT_HEARTBEATS_MAX = 2.0
@@ -59,6 +61,8 @@ class Judge(Holdings):
         self.gang_nodes: dict[tuple[AppId, int], list[NodeId]] = {}
         # What masters take that start at this moment and are told after what was granted beside.
         self.starting: dict[ContainerId, tuple[NodeId, Vector]] = {}
+        # What leaves were granted at this moment: masters that start then were placed before it.
+        self.granted_now: list[tuple[str, Vector]] = []
         # Of nodes that are kept, what ran there when that began; none where anything began since.
         self.older: dict[NodeId, list[ContainerId]] = {}
         # When something was granted last.
@@ -92,6 +96,7 @@ class Judge(Holdings):
                 for event in events
                 if isinstance(event, TaskStarted) and event.stage < 0
             }
+            self.granted_now = []
             self.gang_nodes = defaultdict(list)
             for event in events:
                 if isinstance(event, Placed):
@@ -170,6 +175,7 @@ class Judge(Holdings):
                 yield from self._in_turn(now, event, row)
             self._overtakes(now, event, app)
             self._serves(event)
+            self.granted_now.append((event.queue, event.demand))
             self.granted_s = now
             row.granted += 1
             row.beside.clear()
@@ -199,7 +205,7 @@ class Judge(Holdings):
             self.starting.pop(event.container, None)
             if event.container not in self.placed:
                 if app in self.queue:
-                    yield from self._goes_first(now, event.node, self.queue[app])
+                    yield from self._goes_first(now, event.node, self.queue[app], self.granted_now)
                 self.masters[event.container] = (event.node, app, event.demand)
                 for r, amount in enumerate(event.demand):
                     self.free[event.node][r] -= amount
@@ -262,8 +268,13 @@ class Judge(Holdings):
         if all(found):
             yield from found[0]
 
-    def _goes_first(self, now: float, node: NodeId, leaf: str) -> Iterator[str]:
-        """Yield whom a queue goes before on a node, with an ask, a gang or a master."""
+    def _goes_first(
+        self, now: float, node: NodeId, leaf: str, without: Grants = ()
+    ) -> Iterator[str]:
+        """Yield whom a queue goes before on a node, with an ask, a gang or a master.
+
+        What the queue was granted `without` counts for nothing.
+        """
         # Graphene bounds the unfairness by counters, of gangs as of any ask.
         if self.seen.matcher == "graphene" or node in self.kept or node in self.kept_before:
             return
@@ -273,13 +284,16 @@ class Judge(Holdings):
                 continue
             if other.ask.kind is AskType.ALTRUISTIC:
                 continue
+            # The strict order lets nobody pass the head of its own line.
+            if self.seen.matcher == "fifo" and not self._is_head(other):
+                continue
             mine, theirs = parting(leaf, self.leaf(other))
             if not mine or not self._is_open_beside(other, node) or not self.may_hold(other):
                 continue
-            if self._is_owed(mine, theirs, leaf, other):
+            if self._is_owed(mine, theirs, leaf, other, without):
                 yield f"a queue above its guarantee goes before one below [{mine}, {theirs}]"
                 return
-            if self.seen.matcher in BY_TREE and self._leaf_is_owed(mine, leaf, other):
+            if self.seen.matcher in BY_TREE and self._leaf_is_owed(mine, leaf, other, without):
                 yield (
                     "a queue goes before one with a leaf below its guarantee "
                     f"[{leaf}, {self.leaf(other)}]"
@@ -296,14 +310,14 @@ class Judge(Holdings):
             need <= f + SLACK for need, f in zip(row.ask.demand, free, strict=True)
         )
 
-    def _is_owed(self, mine: str, theirs: str, leaf: str, other: Row) -> bool:
+    def _is_owed(self, mine: str, theirs: str, leaf: str, other: Row, without: Grants) -> bool:
         above, below = self.share[mine][0], self.share[theirs][0]
-        if self.dominant(mine) <= above + SLACK:
+        if self._dominant_without(mine, without) <= above + SLACK:
             return False
         # A queue goes first for the sake of one below it, too.
         path = leaf
         while path != mine:
-            if self.dominant(path) <= self.share[path][0] + SLACK:
+            if self._dominant_without(path, without) <= self.share[path][0] + SLACK:
                 return False
             path = path.rpartition(".")[0]
         if self.dominant(theirs, other.ask.demand) > below - SLACK:
@@ -317,13 +331,20 @@ class Judge(Holdings):
             )
         return True
 
-    def _leaf_is_owed(self, mine: str, leaf: str, other: Row) -> bool:
+    def _dominant_without(self, path: str, without: Grants) -> float:
+        less = [0.0] * len(self.total)
+        for leaf, demand in without:
+            if f"{leaf}.".startswith(f"{path}."):
+                less = [amount - d for amount, d in zip(less, demand, strict=True)]
+        return self.dominant(path, tuple(less))
+
+    def _leaf_is_owed(self, mine: str, leaf: str, other: Row, without: Grants) -> bool:
         """Whether a leaf stays below its guarantee, and all beside it that ask are above theirs."""
         if self.used_ratio(self.leaf(other), other.ask.demand) > 1 - SLACK:
             return False
         rivals = {self.leaf(row) for row in self.pending_rows.values()} | {leaf}
         return all(
-            self.dominant(rival) > self.share[rival][0] + SLACK
+            self._dominant_without(rival, without) > self.share[rival][0] + SLACK
             for rival in rivals
             if f"{rival}.".startswith(f"{mine}.")
         )

@@ -489,3 +489,17 @@ def test_requests_are_raised_to_the_least_allocation_in_steps() -> None:
     rig.allocate(master)
     held = [rig.manager.books.holdings[c].vector for c in master.containers]
     assert sorted(held) == [(1.0, 1024.0), (1.0, 1536.0), (2.5, 1024.0)]
+
+
+@pytest.mark.parametrize("label", ["", "all"])
+def test_masters_get_room_where_all_nodes_have_a_label(label: str) -> None:
+    """Preemption makes room for a master on the nodes that hold masters, labelled or not."""
+    nodes = {"count": 2, "vcores": 4, "labels": [label] if label else []}
+    spec = cluster(nodes, a={"capacity": 0.5}, b={"capacity": 0.5})
+    jobs = [
+        job(name, 4, {"vcores": 0.975, "memory_mb": 64}, queue="a", duration_s=400, label=label)
+        for name in ("first", "second")
+    ]
+    jobs.append(job("third", 2, queue="b", arrival_s=20.0, duration_s=5, label=label))
+    result = run(jobs, spec, "capacity", options={"manager.preemption": True})
+    assert result.jobs.to_pylist()[2]["finish_s"] < 120

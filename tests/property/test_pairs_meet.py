@@ -105,6 +105,13 @@ def test_where_a_fault_meets_a_feature_nothing_is_left_over(part: int) -> None:
             "gang=wide label=one tree=deep weights=skewed users=factor preemption=queues "
             "lifetime=near speed=mixed overbook=network",
         ),
+        # A gang whose turn it is on one node does not start on others, where it is not.
+        (
+            364,
+            "matcher=sjf asker=cobra planner=graphene pace=prompt line=backlog sizes=mixed "
+            "masters=foreign gang=wide label=one place=node black=failing tree=two "
+            "weights=skewed maximum=queue preemption=users lifetime=near estimates=wrong",
+        ),
     ],
 )
 def test_rows_of_three_that_were_found_wanting_hold(seed: int, row: str) -> None:
