@@ -156,6 +156,13 @@ class QueueTree:
             path = path.rpartition(".")[0]
         return self._slots.get(path, 0)
 
+    def parting(self, one: int, other: int) -> tuple[int, int]:
+        """Return the queues above (or at) two different leaves at which their ways part."""
+        here, there = self.chains[one], self.chains[other]
+        own = [at for at in here if at not in there]
+        theirs = [at for at in there if at not in here]
+        return own[-1], theirs[-1]
+
     def _chain(self, slot: int) -> tuple[int, ...]:
         chain = [slot]
         while self.parent[chain[-1]] >= 0:

@@ -167,7 +167,8 @@ def _busiest(placed: Ints) -> int:
 def is_owed(books: Books, gang: Gang, need: Need) -> bool:
     """Return whether a gang's queue stays within its guarantee, or no rival has less of its own.
 
-    Rivals are queues that ask for what may run on the nodes that the gang may use.
+    Rivals are queues that ask for what may run on the nodes that the gang may use. They compare
+    where their ways down the tree part.
     """
     ledger, tree = books.ledger, books.queues
     if not tree.several:
@@ -183,8 +184,11 @@ def is_owed(books: Books, gang: Gang, need: Need) -> bool:
     nodes = np.asarray(need.usable.any(axis=0))
     for mask in np.unique(ledger.nodes.labels[: ledger.node_count][nodes]).tolist():
         rival |= (labels & mask != 0) | ((labels == 0) & (mask == 0))
-    rivals = ledger.apps.queue[apps[rival]]
-    return bool((ratio[rivals] >= ratio[leaf] * (1 - TOLERANCE)).all())
+    for other in set(ledger.apps.queue[apps[rival]].tolist()) - {leaf}:
+        mine, theirs = tree.parting(leaf, other)
+        if ratio[theirs] < ratio[mine] * (1 - TOLERANCE):
+            return False
+    return True
 
 
 def _used_ratio(books: Books) -> Floats:

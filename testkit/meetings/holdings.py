@@ -65,6 +65,8 @@ class Holdings:
         self.containers_by_queue: Counter[str] = Counter()
         self.placed: dict[ContainerId, tuple[NodeId, AppId, Vector]] = {}
         self.masters: dict[ContainerId, tuple[NodeId, AppId, Vector]] = {}
+        # Leaves and users that were granted something at this moment: they wanted it until then.
+        self.served_now: set[tuple[str, str]] = set()
         # The states of applications that are not over.
         self.live_app_states: dict[AppId, str] = {}
         # The time of the last round, and what it chose.
@@ -111,6 +113,8 @@ class Holdings:
             for row in self.pending_rows.values()
             if self.leaf(row) == leaf and (at_s is None or row.told_s < at_s)
         }
+        if at_s is None:
+            users |= {user for at, user in self.served_now if at == leaf}
         infinite = [float("inf")] * len(self.total)
         parts = infinite
         if len(users) > 1:
@@ -128,11 +132,11 @@ class Holdings:
             parts = [min(a, b) for a, b in zip(parts, most, strict=True)]
         return parts
 
-    def of_masters(self, leaf: str) -> list[float]:
-        """Return what the masters of a leaf hold."""
+    def of_masters(self, path: str) -> list[float]:
+        """Return what the masters of a queue hold."""
         found = [0.0] * len(self.total)
         for _, app, own in self.masters.values():
-            if self.queue.get(app) == leaf:
+            if f"{self.queue.get(app)}.".startswith(f"{path}."):
                 found = [f + o for f, o in zip(found, own, strict=True)]
         return found
 
@@ -153,11 +157,11 @@ class Holdings:
         extra = more or (0.0,) * len(held)
         return max((h + e) / c for h, e, c in zip(held, extra, self.total, strict=True) if c)
 
-    def used_ratio(self, leaf: str, more: Vector = ()) -> float:
-        """Return the dominant share that a leaf holds, masters and `more`, over its guarantee."""
+    def used_ratio(self, path: str, more: Vector = ()) -> float:
+        """Return the dominant share that a queue holds, masters and `more`, over its guarantee."""
         extra = more or (0.0,) * len(self.total)
-        held = zip(self.held[leaf], self.of_masters(leaf), extra, self.total, strict=True)
-        return max((h + m + e) / c for h, m, e, c in held if c) / max(self.share[leaf][0], 1e-9)
+        held = zip(self.held[path], self.of_masters(path), extra, self.total, strict=True)
+        return max((h + m + e) / c for h, m, e, c in held if c) / max(self.share[path][0], 1e-9)
 
     def able(self, row: Row, name: NodeId) -> bool:
         """Return whether a node may run it once it is empty."""

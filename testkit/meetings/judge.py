@@ -97,6 +97,7 @@ class Judge(Holdings):
                 if isinstance(event, TaskStarted) and event.stage < 0
             }
             self.granted_now = []
+            self.served_now = set()
             self.gang_nodes = defaultdict(list)
             for event in events:
                 if isinstance(event, Placed):
@@ -176,6 +177,7 @@ class Judge(Holdings):
             self._overtakes(now, event, app)
             self._serves(event)
             self.granted_now.append((event.queue, event.demand))
+            self.served_now.add((event.queue, self.job[app].user))
             self.granted_s = now
             row.granted += 1
             row.beside.clear()
@@ -415,10 +417,10 @@ class Judge(Holdings):
         held = zip(self.held[leaf], self.of_masters(leaf), rest, self.total, strict=True)
         if all(h + m + r <= guarantee * c for h, m, r, c in held):
             return True
-        mine = self.used_ratio(leaf)
+        rivals = (o for o in self.pending_rows.values() if o.ask.label == row.ask.label)
+        ways = (parting(leaf, self.leaf(other)) for other in rivals)
         return all(
-            self.used_ratio(self.leaf(other)) >= mine or other.ask.label != row.ask.label
-            for other in self.pending_rows.values()
+            not mine or self.used_ratio(theirs) >= self.used_ratio(mine) for mine, theirs in ways
         )
 
     def _is_head(self, row: Row) -> bool:

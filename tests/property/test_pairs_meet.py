@@ -112,6 +112,13 @@ def test_where_a_fault_meets_a_feature_nothing_is_left_over(part: int) -> None:
             "masters=foreign gang=wide label=one place=node black=failing tree=two "
             "weights=skewed maximum=queue preemption=users lifetime=near estimates=wrong",
         ),
+        # Who is owed a gang's nodes is compared where two queues' ways down the tree part.
+        (
+            190,
+            "matcher=carbyne asker=disposable planner=optimal line=crowd masters=foreign gang=few "
+            "label=one tree=deep weights=skewed maximum=queue lifetime=far speed=mixed "
+            "overbook=network estimates=wrong",
+        ),
     ],
 )
 def test_rows_of_three_that_were_found_wanting_hold(seed: int, row: str) -> None:
