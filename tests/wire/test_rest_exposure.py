@@ -18,7 +18,7 @@ from weft.runtime import http_server
 from weft.runtime.bind_check import check, is_loopback
 from weft.runtime.http_server import PatientRunner
 from weft.runtime.role_settings import WebSettings
-from weft.web import source
+from weft.web import proxy_routes, source
 from weft.web.server import make_app
 from weft.yarn.web import read_name
 
@@ -105,6 +105,51 @@ def test_a_number_that_no_id_has_is_the_callers_fault() -> None:
     for name in (f"container_1_1_1_{digits}", "container_²_²_²_²"):
         with pytest.raises(InputError, match="no container id"):
             read_name(name)
+
+
+def test_pages_of_an_application_that_do_not_end_make_room_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever serves an endless page may also be who asks for it, a thousand times."""
+    monkeypatch.setattr(proxy_routes, "PAGES_OF_APP_MAX", 2)
+
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n")
+            while True:
+                writer.write(b"x" * 1_000)
+                await writer.drain()
+
+    async def main() -> None:
+        master = await asyncio.start_server(endless, "127.0.0.1", 0)
+        own = f"127.0.0.1:{master.sockets[0].getsockname()[1]}"
+        async with pages() as (place, port, fake):
+            usual = fake.application
+
+            async def application(app: int) -> Any:
+                return replace(await usual(app), tracking_url=own)
+
+            fake.application = application  # type: ignore[method-assign]
+            asked = []
+            for app in (1, 2, 2, 2):
+                reader, writer = await asyncio.open_connection(place, port)
+                path = f"/proxy/application_{CLUSTER_TS}_000{app}/"
+                writer.write(f"GET {path} HTTP/1.1\r\nHost: {place}\r\n\r\n".encode())
+                assert b" 200 " in await reader.readline()
+                asked.append((reader, writer))
+            with contextlib.suppress(ConnectionError):
+                while await asked[1][0].read(1 << 16):
+                    pass
+            # The others are passed on: also of the application that has most.
+            for place_of in (0, 2, 3):
+                for _ in range(200):
+                    assert await asked[place_of][0].read(1 << 16)
+            for _, writer in asked:
+                writer.close()
+        master.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
 
 
 def test_what_was_read_for_a_page_is_not_kept_for_all_that_is_read_after(

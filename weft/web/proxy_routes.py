@@ -10,14 +10,17 @@ pass (`weft.web.passes`). Where visitors are known, whoever is not
 the application's user is warned first, as YARN's WebAppProxyServlet does.
 """
 
+import asyncio
+import contextlib
 import html
 import os
+from collections.abc import AsyncIterator
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import aiohttp
 from aiohttp import web
 
-from weft.model.ids import format_app
+from weft.model.ids import AppId, format_app
 from weft.web.answers import RestError
 from weft.web.context import USER, WHO, app_of, source
 from weft.web.passes import PASSES
@@ -27,7 +30,11 @@ TIMEOUT_S = 30.0
 # Each request that is passed on says by whom (RFC 9110, section 7.6.3): one that comes back has
 # gone round, and would do so until no connection is left.
 VIA = f"1.1 weft-{os.urandom(8).hex()}"
-CHUNK = 1 << 16
+CHUNK = 1 << 14
+# So many pages are passed on at a time, and so many of one application: the oldest makes room.
+PAGES_MAX, PAGES_OF_APP_MAX = 100, 20
+# A request has this when its answer has begun.
+BEGUN = "begun"
 _PASSED = (
     "Content-Type",
     "Content-Encoding",
@@ -65,6 +72,39 @@ password for example, is of that user's making.</p>
 here</a>.</p></html>
 """
 routes = web.RouteTableDef()
+
+
+class UnderWay:
+    """Pages that are passed on: whoever serves or asks for them may have it last for long."""
+
+    def __init__(self) -> None:
+        self._of: dict[AppId, dict[asyncio.Timeout, None]] = {}
+
+    @contextlib.asynccontextmanager
+    async def page(self, app: AppId) -> AsyncIterator[None]:
+        """Pass a page on; raises TimeoutError when that took too long, or made room for others."""
+        async with asyncio.timeout(TIMEOUT_S) as limit:
+            own = self._of.setdefault(app, {})
+            own[limit] = None
+            if len(own) > PAGES_OF_APP_MAX:
+                _give_way(own)
+            elif sum(map(len, self._of.values())) > PAGES_MAX:
+                _give_way(max(self._of.values(), key=len))
+            try:
+                yield
+            finally:
+                own.pop(limit, None)
+                if not own and self._of.get(app) is own:
+                    del self._of[app]
+
+
+def _give_way(pages: dict[asyncio.Timeout, None]) -> None:
+    oldest = next(iter(pages))
+    del pages[oldest]
+    oldest.reschedule(asyncio.get_running_loop().time())
+
+
+UNDER_WAY: "web.AppKey[UnderWay]" = web.AppKey("pages under way", UnderWay)
 
 
 @routes.get("/proxy/{app}")
@@ -123,11 +163,11 @@ async def page(request: web.Request) -> web.StreamResponse:
         "Accept": request.headers.get("Accept", "*/*"),
         "Accept-Encoding": request.headers.get("Accept-Encoding", "identity"),
     }
-    timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
     try:
         async with (
+            request.app[UNDER_WAY].page(report.app_id),
             # What is packed is the browser's to unpack: a kilobyte may become a megabyte.
-            aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session,
+            aiohttp.ClientSession(read_bufsize=CHUNK, auto_decompress=False) as session,
             session.get(
                 wanted,
                 params=[pair for pair in request.query.items() if pair[0] != APPROVED],
@@ -137,6 +177,10 @@ async def page(request: web.Request) -> web.StreamResponse:
         ):
             return await _passed_on(request, got, base, here)
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        if BEGUN in request and request.transport is not None:
+            # A second answer in the middle of the first would be taken for a part of it.
+            request.transport.abort()
+            raise ConnectionResetError from None
         raise RestError(503, f"the application's pages do not answer: {error}") from None
 
 
@@ -191,6 +235,7 @@ async def _passed_on(
         inside = urlsplit(to).netloc == urlsplit(base).netloc
         own_part = urlunsplit(urlsplit(to)._replace(scheme="", netloc="")).lstrip("/")
         response.headers["Location"] = here + own_part if inside else to
+    request[BEGUN] = True
     await response.prepare(request)
     async for data in got.content.iter_chunked(CHUNK):
         await response.write(data)

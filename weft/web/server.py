@@ -30,6 +30,7 @@ from weft.web.history import History
 from weft.web.keeping import Keeper
 from weft.web.passes import PASSES, Passes
 from weft.web.plans import Plans
+from weft.web.proxy_routes import UNDER_WAY, UnderWay
 from weft.web.source import Source
 from weft.wire import tls
 
@@ -63,6 +64,7 @@ def make_app(
     app[BODIES] = Bodies()
     app[LISTING] = asyncio.Lock()
     app[PASSES] = Passes()
+    app[UNDER_WAY] = UnderWay()
     app.on_cleanup.append(visitors.close)
     app[SETTINGS] = settings
     app[SOURCE] = Source(client, settings.epoch_s, settings.time_scale)
