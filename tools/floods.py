@@ -169,49 +169,38 @@ def large_jobs(at: dict[str, str]) -> None:
     _threads(submitted)
 
 
-@attack
-def unread_answers(at: dict[str, str]) -> None:
-    """Flood with lists that nobody takes, hundreds of calls a connection."""
-    body = message(client_pb2.ListApplicationsRequest(limit=10_000).SerializeToString())
+def _unread(at: dict[str, str], method: str, request: bytes) -> None:
+    """Make hundreds of calls a connection, whose answers nobody takes."""
+    body = message(request)
 
     def unread(_: int) -> None:
         connection = Connection(at["rm"], window=0)
         for _ in range(400):
-            connection.send(connection.call(f"{MANAGER}/ListApplications"), body, end=True)
+            connection.send(connection.call(f"{MANAGER}/{method}"), body, end=True)
         while not connection.gone:
             connection.hear()
 
     _threads(unread)
+
+
+@attack
+def unread_answers(at: dict[str, str]) -> None:
+    """Flood with lists that nobody takes, hundreds of calls a connection."""
+    _unread(
+        at, "ListApplications", client_pb2.ListApplicationsRequest(limit=10_000).SerializeToString()
+    )
 
 
 @attack
 def unread_jobs(at: dict[str, str]) -> None:
     """Flood with questions for a job of 10 MB, whose answers nobody takes."""
-    body = message(client_pb2.GetJobRequest(app_id=int(at["large"])).SerializeToString())
-
-    def unread(_: int) -> None:
-        connection = Connection(at["rm"], window=0)
-        for _ in range(400):
-            connection.send(connection.call(f"{MANAGER}/GetJob"), body, end=True)
-        while not connection.gone:
-            connection.hear()
-
-    _threads(unread)
+    _unread(at, "GetJob", client_pb2.GetJobRequest(app_id=int(at["large"])).SerializeToString())
 
 
 @attack
 def unread_events(at: dict[str, str]) -> None:
     """Flood with watches of all events from the first on, which nobody takes."""
-    body = message(client_pb2.WatchEventsRequest(after=1).SerializeToString())
-
-    def unread(_: int) -> None:
-        connection = Connection(at["rm"], window=0)
-        for _ in range(400):
-            connection.send(connection.call(f"{MANAGER}/WatchEvents"), body, end=True)
-        while not connection.gone:
-            connection.hear()
-
-    _threads(unread)
+    _unread(at, "WatchEvents", client_pb2.WatchEventsRequest(after=1).SerializeToString())
 
 
 @attack
