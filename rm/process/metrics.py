@@ -105,7 +105,9 @@ class ManagerMetrics:
             labels = (("state", fact.state),)
             self._out.count("weft_apps_ended", APPS_ENDED, 1, labels)
             if before and fact.state == AppState.FINISHED.name:
-                text = "Time from submission to end of applications that finished, s"
+                text = (
+                    "Time from submission to end of applications that finished, s of cluster time"
+                )
                 self._out.histogram(
                     "weft_app_completion_seconds",
                     text,
