@@ -156,12 +156,11 @@ class QueueTree:
             path = path.rpartition(".")[0]
         return self._slots.get(path, 0)
 
-    def parting(self, one: int, other: int) -> tuple[int, int]:
-        """Return the queues above (or at) two different leaves at which their ways part."""
+    def apart(self, one: int, other: int) -> tuple[list[int], list[int]]:
+        """Return the queues of each of two ways that are not on the other, from the leaf up."""
         here, there = self.chains[one], self.chains[other]
         own = [at for at in here if at not in there]
-        theirs = [at for at in there if at not in here]
-        return own[-1], theirs[-1]
+        return own, [at for at in there if at not in here]
 
     def _chain(self, slot: int) -> tuple[int, ...]:
         chain = [slot]

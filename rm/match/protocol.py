@@ -251,9 +251,8 @@ class BaseMatcher:
 
     If it is `in_line`, applications of a leaf queue are served by priority, then submission. Where
     those that a grant puts behind others are leaf queues, or applications in them as well, `turns`
-    says so: the order of now does not last then. To so
-    many applications of the line as it `promises`, starts are promised by a `planner`, which the
-    core gives it.
+    says so: the order of now does not last then. To so many applications of the line as it
+    `promises`, starts are promised by a `planner`, which the core gives it.
     """
 
     name = ""

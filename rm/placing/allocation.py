@@ -307,10 +307,8 @@ def _gives_way(books: Books, attempt: Attempt, served: Set[int]) -> bool:
     That is one that is below its guarantee, or has a queue above it that is, where the master's is
     not, below the queue that both are in. The master is placed after the match in what that leaves.
     """
-    chains, mine = books.queues.chains, attempt.app.queue
     for leaf in served:
-        theirs = [at for at in chains[leaf] if at not in chains[mine]]
-        own = [at for at in chains[mine] if at not in chains[leaf]]
+        own, theirs = books.queues.apart(attempt.app.queue, leaf)
         if any(_is_below(books, at) for at in theirs) and not any(
             _is_below(books, at) for at in own
         ):

@@ -185,8 +185,8 @@ def is_owed(books: Books, gang: Gang, need: Need) -> bool:
     for mask in np.unique(ledger.nodes.labels[: ledger.node_count][nodes]).tolist():
         rival |= (labels & mask != 0) | ((labels == 0) & (mask == 0))
     for other in set(ledger.apps.queue[apps[rival]].tolist()) - {leaf}:
-        mine, theirs = tree.parting(leaf, other)
-        if ratio[theirs] < ratio[mine] * (1 - TOLERANCE):
+        mine, theirs = tree.apart(leaf, other)
+        if ratio[theirs[-1]] < ratio[mine[-1]] * (1 - TOLERANCE):
             return False
     return True
 
