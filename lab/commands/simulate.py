@@ -50,7 +50,10 @@ def simulate(
         _show([(summary["scheduler"], summary)])
         say(f"pace {request.pace}: {PACES[request.pace]}", dim=True)
         if told := _unfinished(summary["states"]):
-            click.echo(f"jobs that did not succeed: {told}", err=True)
+            from lab.report.comparing import why_failed
+
+            hint = why_failed(request.estimate_error)
+            click.echo(f"jobs that did not succeed: {told}{hint}", err=True)
     if played:
         from lab.play.server import serve_runs
 
@@ -141,13 +144,15 @@ def _short(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show(runs: list[tuple[str, dict[str, Any]]], notes: Sequence[str] = ()) -> None:
+    from lab.report.comparing import ranked
+    from weft.results.ends import succeeded
+
     rows: list[tuple[object, ...]] = []
     for name, s in runs:
         jct, jain = s["jct_s"], s["jain"]
         busiest = max(s["utilisation"], key=s["utilisation"].get, default="")
         used = f"{busiest} {s['utilisation'].get(busiest, 0.0):.0%}"
-        states = s.get("states", {})
-        good = states.get("SUCCEEDED", 0) + states.get("FINISHED", 0) if states else s["jobs"]
+        good = succeeded(s)
         windows = [jain.get(window) for window in ("10", "60", "240")]
         # no job that succeeded has no completion time: 0.0 would look like the fastest run
         times = [jct[key] if good else "-" for key in ("mean", "p50", "p95")]
@@ -181,9 +186,7 @@ def _show(runs: list[tuple[str, dict[str, Any]]], notes: Sequence[str] = ()) -> 
     ]
     if any(notes):
         columns.append(Column("ranked", 1, kind="words"))
-        rows = [
-            (*row, f"no: {note}" if note else "yes") for row, note in zip(rows, notes, strict=True)
-        ]
+        rows = [(*row, ranked(note)) for row, note in zip(rows, notes, strict=True)]
     table(columns, rows)
 
 

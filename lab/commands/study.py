@@ -1,5 +1,6 @@
 """`weft study`: a grid of runs, resumable, on this machine or on a Dask cluster."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import click
 from weft.client.show import Column, echo_json, table
 from weft.model.extras import require
 from weft.policies.presets import short_labels
+from weft.results.ends import succeeded
 
 
 @click.command()
@@ -33,13 +35,15 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
 
     GRID is YAML or JSON with lists: workloads, clusters, schedulers, and optionally seeds, loads,
     arrivals, estimate_errors, options (docs/formats.md). Files are found in the grid's folder, else
-    in this one. A scheduler is a preset or, say, {matcher: "my_policies:Mine"}.
+    in this one. A scheduler is a preset or, say, {matcher: "my_policies:Mine", options:
+    {matcher.power: 2}}. Rows that finished less of the work than others are not ranked: a run whose
+    jobs died looks fast.
     """
     if plot is not None:
         require("matplotlib", "plot", "--plot")
     from rich.console import Console
 
-    from lab.report.comparing import varied
+    from lab.report.comparing import unranked
     from lab.studies.grid import read_grid, run_study
     from weft.client.progress import bars
 
@@ -59,6 +63,9 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
                 click.echo(f"{done}/{total} {text}", err=True)
 
         rows = run_study(read_grid(grid), out, workers, dask, told)
+    notes = unranked(rows)
+    if any(notes):
+        click.echo(_warned(rows, notes), err=True)
     if plot is not None:
         from lab.report.plots import plot_study
 
@@ -66,6 +73,8 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
     if as_json:
         echo_json(rows)
         return
+    from lab.report.comparing import ranked, varied
+
     # What a grid varies beside these is what tells its rows apart.
     more = [
         key
@@ -79,6 +88,7 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
             Column("scheduler", kind="name", short=short.__getitem__),
             *(Column(key, kind="name") for key in more),
             "seed",
+            "succeeded",
             Column("load", 3),
             "JCT mean s",
             Column("p50 s", 5),
@@ -86,6 +96,7 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
             Column("makespan s", 1),
             Column("Jain 240 s", 4),
             Column("digest", 6),
+            *([Column("ranked", 1, kind="words")] if any(notes) else []),
         ),
         [
             (
@@ -93,17 +104,26 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
                 row["scheduler"],
                 *(varied(row[key]) for key in more),
                 row["seed"],
+                f"{succeeded(row):,}/{row['jobs']:,}",
                 row["load"],
-                row["jct_s"]["mean"],
-                row["jct_s"]["p50"],
-                row["jct_s"]["p95"],
+                *(row["jct_s"][key] if succeeded(row) else "-" for key in ("mean", "p50", "p95")),
                 row["makespan_s"],
                 _index(row["jain"]["240"]),
                 row["digest"][:10],
+                *([ranked(note)] if any(notes) else []),
             )
-            for row in rows
+            for row, note in zip(rows, notes, strict=True)
         ],
     )
+
+
+def _warned(rows: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> str:
+    """Return what is wrong with rows that are not ranked."""
+    from lab.report.comparing import why_failed
+
+    bad = [row for row, note in zip(rows, notes, strict=True) if note]
+    hint = next(filter(None, (why_failed(row["estimate_error"]) for row in bad)), "")
+    return f"note: {len(bad)} of {len(rows)} rows finished less work and are not ranked{hint}"
 
 
 def _index(value: float | None) -> object:

@@ -5,6 +5,7 @@ Runs that finished different work are not ranked: a run whose jobs died early lo
 
 import csv
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from weft.model.errors import InputError
+from weft.results.ends import SUCCEEDED, succeeded
 
 PERCENTILES = (10, 25, 50, 75, 90)
-# Runs of version 0.1.0 and before say FINISHED.
-SUCCEEDED = frozenset({"SUCCEEDED", "FINISHED"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +93,48 @@ def differs(first: Compared, other: Compared) -> str:
         return ""
     only_first = len(first.jct_s.keys() - other.jct_s.keys())
     only_other = len(other.jct_s.keys() - first.jct_s.keys())
-    return (
-        f"other work: {len(other.jct_s):,} of {other.jobs:,} jobs succeeded against "
-        f"{len(first.jct_s):,} ({only_first:,} only there, {only_other:,} only here)"
-    )
+    told = _other_work(len(other.jct_s), other.jobs, len(first.jct_s))
+    return f"{told} ({only_first:,} only there, {only_other:,} only here)"
+
+
+def _other_work(own: int, jobs: int, first: int) -> str:
+    return f"other work: {own:,} of {jobs:,} jobs succeeded against {first:,}"
+
+
+def ranked(why: str) -> str:
+    """Return whether a run is ranked, in the words of a table."""
+    return f"no: {why}" if why else "yes"
+
+
+def why_failed(estimate_error: str) -> str:
+    """Return what may have ended jobs of a run with wrong estimates, as the end of a sentence."""
+    if not estimate_error.startswith("-"):
+        return ""
+    return ": tasks whose memory is estimated too low end OUT_OF_MEMORY where a node has no more"
+
+
+def unranked(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return by row of a study why it cannot be ranked among the others; empty: it can.
+
+    Those of one workload can where the very jobs succeeded that did where most did.
+    """
+    most: dict[str, Mapping[str, Any]] = {}
+    for row in rows:
+        known = most.setdefault(row["workload"], row)
+        if succeeded(row) > succeeded(known):
+            most[row["workload"]] = row
+    firsts = [most[row["workload"]] for row in rows]
+    return [
+        ""
+        if _work(row) == _work(first)
+        else _other_work(succeeded(row), row["jobs"], succeeded(first))
+        for row, first in zip(rows, firsts, strict=True)
+    ]
+
+
+def _work(row: Mapping[str, Any]) -> object:
+    """Return what stands for the jobs that succeeded; of some, earlier rows do not tell which."""
+    return True if succeeded(row) == row["jobs"] else row.get("work", row)
 
 
 def gains(first: Compared, other: Compared, common: bool = False) -> dict[str, Any]:

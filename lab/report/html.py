@@ -22,11 +22,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from lab.report.comparing import SUCCEEDED
+from lab.report.comparing import differs, ranked, read_run
 from lab.report.dag import draw_dag
 from lab.report.gantt import lanes
 from weft.client.text import natural
 from weft.model.errors import InputError
+from weft.results.ends import SUCCEEDED
 
 mpl.use("Agg")
 COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f")
@@ -145,11 +146,11 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
         '<meta name=viewport content="width=device-width, initial-scale=1">',
         f"<title>Weft: {html.escape(names)}</title><style>{STYLE}</style>",
         f"<h1>Weft runs: {html.escape(names)}</h1>",
-        _table(runs),
+        _table(runs, _unranked(folders)),
     ]
     several = any(len(run.jobs) > 1 for run in runs)
     if several:
-        text = "Share of jobs that ended within a time."
+        text = "Of the jobs that succeeded, the share that ended within a time."
         parts += _section("Job completion times", text, _jct(runs))
     parts += _section(
         "Tasks over time",
@@ -225,7 +226,14 @@ def _drawn(figure: Figure) -> str:
     return svg
 
 
-def _table(runs: Sequence[LoadedRun]) -> str:
+def _unranked(folders: Sequence[Path]) -> list[str]:
+    """Return by run why it cannot be ranked against the first, or nothing where all can."""
+    first, *others = [read_run(folder) for folder in folders]
+    found = ["", *(differs(first, other) for other in others)]
+    return found if any(found) else []
+
+
+def _table(runs: Sequence[LoadedRun], notes: Sequence[str]) -> str:
     head = (
         "run",
         "scheduler",
@@ -239,11 +247,12 @@ def _table(runs: Sequence[LoadedRun]) -> str:
         "Jain 240 s",
         "seed",
         "digest",
+        *(["ranked"] if notes else []),
     )
     rows = []
-    for run in runs:
+    for run, note in zip(runs, notes or [""] * len(runs), strict=True):
         s = run.summary
-        jct = s["jct_s"]
+        jct = s["jct_s"] if len(run.jct_s) else dict.fromkeys(s["jct_s"])
         cells = (
             run.name,
             s["scheduler"],
@@ -251,12 +260,11 @@ def _table(runs: Sequence[LoadedRun]) -> str:
             run.ends,
             s["tasks"],
             f"{s['makespan_s']:,.0f}",
-            f"{jct['mean']:,.1f}",
-            f"{jct['p50']:,.1f}",
-            f"{jct['p95']:,.1f}",
+            *("-" if jct[key] is None else f"{jct[key]:,.1f}" for key in ("mean", "p50", "p95")),
             "-" if s["jain"]["240"] is None else f"{s['jain']['240']:.3f}",
             s["seed"],
             s["digest"][:12],
+            *([ranked(note)] if notes else []),
         )
         rows.append("<tr>" + "".join(f"<td>{html.escape(str(c))}</td>" for c in cells) + "</tr>")
     heads = "".join(f"<th>{name}</th>" for name in head)
@@ -270,8 +278,9 @@ def _jct(runs: Sequence[LoadedRun]) -> Figure:
         times = run.jct_s
         if len(times):
             shares = np.arange(1, len(times) + 1) / len(times)
-            axes.step(times, shares, where="post", color=colour, label=run.name)
-    axes.set(xlabel="completion time, s", ylabel="share of jobs", ylim=(0, 1))
+            label = f"{run.name} ({len(times):,} of {len(run.jobs):,} jobs)"
+            axes.step(times, shares, where="post", color=colour, label=label)
+    axes.set(xlabel="completion time, s", ylabel="share of jobs that succeeded", ylim=(0, 1))
     _time_axis(axes, np.concatenate([run.jct_s for run in runs]))
     return _finish(figure)
 

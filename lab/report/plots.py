@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from lab.report.comparing import Compared, differs, varied
+from lab.report.comparing import Compared, differs, unranked, varied
 from weft.model.errors import InputError, WeftError
+from weft.results.ends import succeeded
 
 COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f")
 CONFIDENCE_LEVEL = 0.95
@@ -46,27 +47,38 @@ def plot_compare(runs: Sequence[Compared], path: Path) -> None:
 
 
 def plot_study(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw mean completion time and makespan by scheduler, with an interval over the seeds."""
+    """Draw mean completion time and makespan by scheduler, with an interval over the seeds.
+
+    Without a bar are those of which some row is not ranked.
+    """
     groups: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(_label(row, rows), []).append(row)
-    # Beyond some bars, their names are only read beside them.
-    lying = len(groups) > STANDING_MAX
+    less: set[str] = set()
+    for row, why in zip(rows, unranked(rows), strict=True):
+        label = _label(row, rows)
+        groups.setdefault(label, []).append(row)
+        if why:
+            less.add(label)
+    names = [_not_ranked(g, groups[g]) if g in less else g for g in groups]
+    # Beyond some bars, and some words, their names are only read beside them.
+    lying = len(groups) > STANDING_MAX or bool(less)
     figure, axes = _figure(2, max(4.2, 0.3 * len(groups) + 1) if lying else 4.2)
     places = np.arange(len(groups))
     for axis, name in ((axes[0], "mean completion time, s"), (axes[1], "makespan, s")):
-        values = [np.array([_of(row, name) for row in group]) for group in groups.values()]
+        values = [
+            np.array([np.nan if group in less else _of(row, name) for row in own])
+            for group, own in groups.items()
+        ]
         means = np.array([value.mean() for value in values])
         spans = np.array([interval(value) for value in values])
         colours = _colours(len(groups))
         if lying:
             axis.barh(places, means, 0.6, xerr=spans, capsize=3, color=colours)
-            axis.set_yticks(places, list(groups) if axis is axes[0] else [])
+            axis.set_yticks(places, names if axis is axes[0] else [])
             axis.invert_yaxis()
             axis.set(xlabel=name, xlim=(0, None))
             continue
         axis.bar(places, means, 0.6, yerr=spans, capsize=4, color=colours)
-        axis.set_xticks(places, list(groups), rotation=30, ha="right")
+        axis.set_xticks(places, names, rotation=30, ha="right")
         axis.set(ylabel=name, ylim=(0, None))
     seeds = max(len(group) for group in groups.values())
     if seeds > 1:
@@ -74,6 +86,11 @@ def plot_study(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             f"{CONFIDENCE_LEVEL:.0%} intervals over up to {seeds} runs each", loc="left"
         )
     _save(figure, axes, path)
+
+
+def _not_ranked(label: str, group: Sequence[Mapping[str, Any]]) -> str:
+    good, jobs = sum(map(succeeded, group)), sum(row["jobs"] for row in group)
+    return f"{label}\nnot ranked: {good:,} of {jobs:,} jobs succeeded"
 
 
 def _of(row: Mapping[str, Any], name: str) -> float:

@@ -9,6 +9,7 @@ import concurrent.futures
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -28,7 +29,9 @@ from weft.policies.presets import PARTS
 from weft.workloads.documents import load_document
 
 AXES = ("workload", "cluster", "scheduler", "seed")
-_PARTS = {"scheduler", *PARTS}
+_PARTS = {"scheduler", *PARTS, "options"}
+# One of these beside another, unquoted between brackets, was a cluster in short form.
+_AMOUNT = re.compile(r"(\d+x)?\d+(\.\d+)?[a-z_]+")
 _KEYS = {*(f"{axis}s" for axis in AXES), "options", "estimate_errors", "loads", "arrivals"}
 
 
@@ -38,7 +41,7 @@ class Grid:
 
     workloads: tuple[str, ...]
     clusters: tuple[str, ...]
-    schedulers: tuple[str | Mapping[str, str], ...]
+    schedulers: tuple[str | Mapping[str, Any], ...]
     seeds: tuple[int, ...] = (0,)
     options: tuple[Mapping[str, str], ...] = field(default=({},))
     estimate_errors: tuple[str, ...] = ("",)
@@ -57,14 +60,14 @@ class Grid:
             self.schedulers,
             self.seeds,
         ):
-            parts: Mapping[str, Any] = (
-                {"scheduler": scheduler} if isinstance(scheduler, str) else scheduler
+            parts: dict[str, Any] = (
+                {"scheduler": scheduler} if isinstance(scheduler, str) else {**scheduler}
             )
             yield Request(
                 (workload,),
                 cluster,
+                options={**options, **parts.pop("options", {})},
                 **parts,
-                options=dict(options),
                 seed=seed,
                 estimate_error=error,
                 load=load,
@@ -82,6 +85,7 @@ def read_grid(path: Path) -> Grid:
             raise InputError(f"{path}: {key}", f"unknown key; known: {', '.join(sorted(_KEYS))}")
         if not isinstance(values, list) or not values:
             raise InputError(f"{path}: {key}", "expected a list of at least one value")
+        _check_kinds(f"{path}: {key}", key, values)
     for key in ("workloads", "clusters", "schedulers"):
         if key not in data:
             raise InputError(f"{path}: {key}", "is needed")
@@ -97,10 +101,24 @@ def read_grid(path: Path) -> Grid:
                 raise InputError(f"{path}: {key}", f"expected {expected}, got {value!r}")
     read["loads"] = tuple(float(v) for v in read.get("loads", (1.0,)))
     read["seeds"] = tuple(int(v) for v in read.get("seeds", (0,)))
-    read["options"] = tuple(
-        {str(k): str(v) for k, v in table.items()} for table in read.get("options", ({},))
-    )
+    read["options"] = tuple(map(_texts, read.get("options", ({},))))
     return Grid(**read)
+
+
+def _texts(table: Mapping[Any, Any]) -> dict[str, str]:
+    return {str(key): str(value) for key, value in table.items()}
+
+
+def _check_kinds(place: str, key: str, values: Sequence[Any]) -> None:
+    """Raise InputError where a value is not of its list's kind; others look at the rest."""
+    if key in ("schedulers", "seeds", "loads"):
+        return
+    for value in values:
+        if not isinstance(value, Mapping if key == "options" else str):
+            expected = "tables of parameters" if key == "options" else "texts"
+            raise InputError(place, f"expected {expected}, got {value!r}")
+    if key == "clusters" and len(values) > 1 and all(map(_AMOUNT.fullmatch, values)):
+        raise InputError(place, f'are these one cluster? Quote it: ["{",".join(values)}"]')
 
 
 def _scheduler(grid: Path, value: Any) -> Any:
@@ -115,7 +133,11 @@ def _scheduler(grid: Path, value: Any) -> Any:
     if not isinstance(value, Mapping) or not set(value) <= _PARTS:
         known = ", ".join(sorted(_PARTS))
         raise InputError(place, f"expected a preset or a table of {known}, got {value!r}")
-    return {key: str(name) for key, name in value.items()}
+    options = value.get("options", {})
+    if not isinstance(options, Mapping):
+        raise InputError(place, f"expected options as a table of parameters, got {options!r}")
+    parts = {key: str(name) for key, name in value.items() if key != "options"}
+    return {**parts, "options": _texts(options)} if options else parts
 
 
 def _beside(grid: Path, value: Any) -> Any:
@@ -186,7 +208,24 @@ def run_study(
     except KeyboardInterrupt:
         kept = f"{len(known)} of {len(requests)} rows are kept in {folder}"
         raise Interrupted(f"{kept}; the same command goes on") from None
-    return [known[key] for key in requests]
+    return _told_apart({key: (request, known[key]) for key, request in requests.items()})
+
+
+def _told_apart(found: Mapping[str, tuple[Request, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the rows: schedulers that share a name, as one with a preset's parts, as given."""
+    given: dict[tuple[str, str], set[str]] = {}
+    names = {
+        key: "+".join(filter(None, (r.scheduler, r.matcher, r.planner, r.asker)))
+        for key, (r, _) in found.items()
+    }
+    for key, (_, row) in found.items():
+        given.setdefault((row["scheduler"], str(row["options"])), set()).add(names[key])
+    return [
+        row | {"scheduler": names[key]}
+        if len(given[row["scheduler"], str(row["options"])]) > 1
+        else row
+        for key, (_, row) in found.items()
+    ]
 
 
 def load_kernels(requests: Iterable[Request]) -> None:

@@ -1,6 +1,7 @@
 """A run's files: summary.json, jobs.csv, tasks.csv, nodes.csv, as the contract names them."""
 
 import csv
+import hashlib
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -81,8 +82,9 @@ def summarise(
 ) -> dict[str, Any]:
     """Return what a run measured: a part of summary.json.
 
-    Completion times are of the jobs that succeeded; `states` counts how all of them ended, or where
-    they stood. Jain's index is null where no window says anything. `master` is what one holds.
+    Completion times are of the jobs that succeeded, which `work` stands for; `states` counts how
+    all of them ended, or where they stood. Jain's index is null where no window says anything.
+    `master` is what one holds.
     """
     good = [row for row in run.jobs if row.end == "SUCCEEDED"]
     shares = dominant_shares(run)
@@ -107,11 +109,17 @@ def summarise(
         "wall_s": wall_s,
         "digest": recorder.digest(),
         "states": states,
+        "work": _work(sorted(row.job.name for row in good)),
         "nodes": len(run.cluster.nodes),
         "decisions": recorder.decisions,
         "running": {"time_s": times, "tasks": running},
         **extra,
     }
+
+
+def _work(names: Sequence[str]) -> str:
+    """Return what stands for the jobs that succeeded: equal where they were the same ones."""
+    return hashlib.sha256("\0".join(names).encode()).hexdigest()[:16]
 
 
 def _masters(run: Run, recorder: Recorder, master: Vector) -> dict[str, float]:

@@ -127,8 +127,15 @@ def test_a_dask_cluster_gives_the_same_rows(tmp_path: Path) -> None:
         ("workload: [a]\n", "unknown key"),
         ("workloads: a\n", "list"),
         (f"{HEAD}schedulers: ['a:B']\n", r"a matcher of your own is \{matcher: \"a:B\"\}"),
-        (f"{HEAD}schedulers: [{{match: a}}]\n", "a table of asker, matcher, planner, scheduler"),
+        (
+            f"{HEAD}schedulers: [{{match: a}}]\n",
+            "a table of asker, matcher, options, planner, scheduler",
+        ),
         (f"{HEAD}schedulers: [7]\n", "a preset or a table"),
+        (f"{HEAD}schedulers: [{{matcher: a, options: 7}}]\n", "options as a table"),
+        ("clusters: [2x4vcores,4096memory_mb]\n", r"\[\"2x4vcores,4096memory_mb\"\]"),
+        ("workloads: [7]\n", "expected texts, got 7"),
+        ("options: [a]\n", "expected tables of parameters, got 'a'"),
     ],
 )
 def test_a_bad_grid_names_its_key(tmp_path: Path, text: str, words: str) -> None:

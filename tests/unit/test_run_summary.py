@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from lab.cli import weft
-from lab.report.comparing import gains, read_run
+from lab.report.comparing import gains, read_run, unranked
 from lab.report.html import write_report
 from lab.report.plots import STANDING_MAX, interval, plot_study
 from sim.process.command import main_simulate, quiet_collector
@@ -281,7 +281,7 @@ def test_the_bars_of_a_study_have_whole_names(tmp_path: Path, bars: int) -> None
     rows = [
         same
         | {"scheduler": "tez", "estimate_error": None, "options": {"matcher.slack": str(number)}}
-        | {"jct_s": {"mean": 9.0}, "makespan_s": 20.0}
+        | {"jct_s": {"mean": 9.0}, "makespan_s": 20.0, "jobs": 1}
         for number in range(bars)
     ]
     plot_study(rows, tmp_path / "s.svg")
@@ -320,3 +320,91 @@ def test_a_run_in_which_no_job_succeeded_has_no_completion_time(
     row = capsys.readouterr().out.splitlines()[1].split()
     assert row[1] == "0/1"
     assert row[4:7] == ["-", "-", "-"]
+
+
+def study_row(scheduler: str, states: dict[str, int], work: str | None = "") -> dict[str, Any]:
+    known = {} if work is None else {"work": work}
+    return {
+        "workload": "w.jsonl",
+        "cluster": CLUSTER,
+        "scheduler": scheduler,
+        "load": 1.0,
+        "arrivals": "file",
+        "estimate_error": "-0.25:0.25",
+        "options": {},
+        "jobs": 12,
+        "states": states,
+        "jct_s": {"mean": 9.0},
+        "makespan_s": 20.0,
+        **known,
+    }
+
+
+def test_rows_of_a_study_that_finished_less_are_not_ranked(tmp_path: Path) -> None:
+    rows = [
+        study_row("tez", {"FAILED": 3, "SUCCEEDED": 9}),
+        study_row("graphene", {"SUCCEEDED": 12}),
+        study_row("fifo", {"SUCCEEDED": 12}, None),
+    ]
+    assert unranked(rows) == ["other work: 9 of 12 jobs succeeded against 12", "", ""]
+    plot_study(rows, tmp_path / "s.svg")
+    text = (tmp_path / "s.svg").read_text()
+    assert "not ranked: 9 of 12 jobs succeeded" in text
+    assert text.count("succeeded -->") == 1
+
+
+def test_rows_of_a_study_are_ranked_where_the_same_jobs_could_not_run() -> None:
+    ends = {"FAILED": 1, "SUCCEEDED": 11}
+    same = [study_row("tez", ends, "a"), study_row("fifo", ends, "a")]
+    assert unranked(same) == ["", ""]
+    assert unranked([*same, study_row("drf", ends, "b")])[2]
+    assert unranked([*same, study_row("drf", ends, None)])[2], "nobody knows which"
+
+
+@pytest.mark.slow
+def test_a_study_says_how_many_jobs_succeeded_and_why_others_may_not(tmp_path: Path) -> None:
+    jobs = workload(tmp_path, *(job(f"j{i}", memory_mb=600) for i in range(4)))
+    grid = tmp_path / "grid.yaml"
+    grid.write_text(
+        f'workloads: ["{jobs}"]\nclusters: ["{CLUSTER}"]\nschedulers: [fifo]\n'
+        'estimate_errors: ["0:0", "-0.9:-0.9"]\n'
+    )
+    told = run("study", grid, "--out", tmp_path / "rows", "--workers", 1)
+    assert re.search(r"fifo +0:0 +0 +4/4 .* yes\n", told.output)
+    assert re.search(r"-0.9:-0.9 +0 .* no: other work: . of 4", told.output)
+    assert "OUT_OF_MEMORY" in told.stderr
+    low = ("simulate", jobs, "--cluster", CLUSTER, "--estimate-error", "-0.9:-0.9")
+    assert " FAILED: tasks whose memory is estimated too low" in run(*low).stderr
+
+
+@pytest.mark.slow
+def test_a_report_of_runs_that_finished_different_work_ranks_none(tmp_path: Path) -> None:
+    out = [tmp_path / name for name in "ab"]
+    for folder, truth_mb in zip(out, (100, 2000), strict=True):
+        jobs = workload(tmp_path, job("j0"), job("j1", truth_mb=truth_mb))
+        run("simulate", jobs, "--cluster", CLUSTER, "--out", folder)
+    page = write_report(out, tmp_path / "r.html").read_text()
+    assert "<th>ranked</th>" in page
+    assert "<td>no: other work: 1 of 2 jobs succeeded against 2" in page
+    assert "ranked" not in write_report(out[:1]).read_text()
+
+
+@pytest.mark.slow
+def test_a_schedulers_own_options_and_two_of_one_name_stay_apart(tmp_path: Path) -> None:
+    jobs = workload(tmp_path, job("j"))
+    schedulers = [
+        "tez_cp",
+        {"scheduler": "tez_p90", "planner": "critical_path"},
+        {"matcher": "tetris"},
+        {"matcher": "tetris", "options": {"matcher.fairness": 1}},
+    ]
+    grid = {"workloads": [str(jobs)], "clusters": [CLUSTER], "schedulers": schedulers}
+    (tmp_path / "grid.json").write_text(json.dumps(grid))
+    told = run("study", tmp_path / "grid.json", "--out", tmp_path / "rows", "--workers", 1)
+    names = [line.split()[1:3] for line in told.stdout.splitlines()[1:]]
+    assert names == [
+        ["tez_cp", "-"],
+        ["tez_p90+critical_path", "-"],
+        ["tetris", "-"],
+        ["tetris", "matcher.fairness=1"],
+    ]

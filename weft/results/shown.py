@@ -4,6 +4,8 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
+from weft.results.ends import succeeded
+
 WIDTH, HEIGHT = 560, 120
 
 
@@ -11,15 +13,16 @@ def figures_of(summary: Mapping[str, Any]) -> dict[str, str]:
     """Return what is shown of a summary, by name; empty for a run that has none."""
     if not summary:
         return {}
-    jct = summary["jct_s"]
+    good = succeeded(summary)
+    times = summary["jct_s"] if good else dict.fromkeys(summary["jct_s"])
     states = ", ".join(f"{count} {state}" for state, count in summary["states"].items())
     return {
         "scheduler": str(summary["scheduler"]),
         "jobs": f"{summary['jobs']:,} ({states})",
         "tasks": f"{summary['tasks']:,}",
         "makespan": f"{summary['makespan_s']:,.1f} s",
-        "mean completion time": _seconds(jct["mean"]),
-        "median, 95th percentile": f"{_seconds(jct['p50'])}, {_seconds(jct['p95'])}",
+        "mean completion time": _seconds(times["mean"]) + _of(good, summary["jobs"]),
+        "median, 95th percentile": f"{_seconds(times['p50'])}, {_seconds(times['p95'])}",
         "digest": str(summary["digest"])[:12],
     }
 
@@ -44,6 +47,11 @@ def as_html(summary: Mapping[str, Any], rows: Mapping[str, int]) -> str:
         for name, value in shown.items()
     )
     return f"<table>{lines}</table>{_curve(summary.get('running', {}))}"
+
+
+def _of(good: int, jobs: int) -> str:
+    """Return of how many jobs a figure is, where it is not of all."""
+    return "" if good == jobs else f" (of the {good:,} of {jobs:,} jobs that succeeded)"
 
 
 def _seconds(value: float | None) -> str:
