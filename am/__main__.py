@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> None:
         settings = load(AmSettings, arguments, "am")
         if bool(settings.attempt) == settings.hosting:
             raise InputError("am", "say either --attempt ID or --hosting")
-        settings.manager = found(settings, settings.manager)
+        settings.manager = found(settings.manager)
     except WeftError as error:
         fail(error)
     run(lambda: host(settings) if settings.hosting else single(settings))

@@ -74,9 +74,9 @@ def main(arguments: list[str]) -> None:
         if settings.health_script is not None:
             check_script(settings.health_script)
         kept_apart = isolation_of(settings, specs[0].node_id)
-        settings.manager = found(settings, settings.manager)
+        settings.manager = found(settings.manager)
         if settings.launch == "hosted":
-            settings.am_host = found(settings, settings.am_host)
+            settings.am_host = found(settings.am_host)
     except WeftError as error:
         fail(error)
     run(lambda: serve(settings, specs, cluster, kept_apart))

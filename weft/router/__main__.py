@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> None:
         settings = load(RouterSettings, arguments, "weft.router")
         if not settings.member:
             raise InputError("--member", "name each member of the cluster, in order")
-        settings.member = [found(settings, place) for place in settings.member]
+        settings.member = [found(place) for place in settings.member]
     except WeftError as error:
         fail(error)
     run(lambda: serve(settings))

@@ -8,6 +8,7 @@ import os
 import select
 import threading
 import time
+from collections.abc import Callable
 
 _POLL_S = 0.5
 
@@ -51,13 +52,16 @@ class OtherProcess:
             self._pid = 0
 
 
-def end_with(pid: int) -> None:
-    """End this process with another one, even one that was killed before this was asked."""
+def end_with(pid: int, end: Callable[[], object] = lambda: os._exit(1)) -> None:
+    """End this process with another one, even one that was killed before this was asked.
+
+    A thread looks, so it does not matter what this process waits for meanwhile.
+    """
 
     def watch() -> None:
         other = OtherProcess(pid)
         while not other.ended:
             time.sleep(_POLL_S)
-        os._exit(1)
+        end()
 
     threading.Thread(target=watch, daemon=True).start()

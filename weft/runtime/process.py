@@ -22,7 +22,6 @@ from weft.runtime.clock import Clock
 from weft.runtime.descriptors import LOOK_S, Descriptors, in_use
 from weft.runtime.exposition import Exposition
 from weft.runtime.factlines import EventLog
-from weft.runtime.other_process import OtherProcess
 from weft.runtime.settings import ProcessSettings, TapedSettings, fail
 from weft.runtime.tape import Tape
 from weft.wire import tls
@@ -34,7 +33,6 @@ SECURING_OPTIONS = {
 }
 # Services of these roles ask for a certificate, where there are any.
 GRPC_ROLES = ("rm", "nm", "am", "router")
-OTHER_POLL_S = 0.5
 START_TIMEOUT_S, START_POLL_S = 180.0, 0.01
 EVENT_LOG_FLUSH_S = 0.5
 # The first is of objects made and not freed, the others of young and middle-aged collections.
@@ -192,10 +190,8 @@ class Process:
             fresh.replace(self.settings.ready_file)
 
     async def until_end(self) -> None:
-        """Wait for SIGTERM, SIGINT, the parent's end or `end`; raises what a task raised."""
+        """Wait for SIGTERM, SIGINT or `end`; raises what a task raised."""
         self._heed_signals()
-        if self.settings.die_with:
-            self.spawn(self._die_with(OtherProcess(self.settings.die_with)))
         if self._events is not None or self.tape is not None:
             self.spawn(self._flush())
         if tls.current() is not None:
@@ -253,12 +249,6 @@ class Process:
                 for tell in self.on_renewed:
                     tell()
 
-    async def _die_with(self, other: OtherProcess) -> None:
-        while not other.ended:
-            await asyncio.sleep(OTHER_POLL_S)
-        self.log.warning("the process that this is to end with is gone")
-        self.end()
-
     async def _flush(self) -> None:
         while True:
             await asyncio.sleep(EVENT_LOG_FLUSH_S)
@@ -281,18 +271,17 @@ def quiet_collector() -> None:
     gc.enable()
 
 
-def found(settings: ProcessSettings, place: str) -> str:
+def found(place: str) -> str:
     """Return an address as it was told, or from the file that `@FILE` names.
 
     The process at that address writes the file. Of several with commas between, each. Waits for the
     file: processes of one host may start at once. Raises WeftError after `START_TIMEOUT_S`.
     """
     if "," in place:
-        return ",".join(found(settings, one.strip()) for one in place.split(","))
+        return ",".join(found(one.strip()) for one in place.split(","))
     if not place.startswith("@"):
         return place
     path, until = Path(place[1:]), time.monotonic() + START_TIMEOUT_S
-    other = OtherProcess(settings.die_with)
     while True:
         with contextlib.suppress(FileNotFoundError):
             return str(json.loads(path.read_text("utf-8"))["address"])
@@ -300,8 +289,6 @@ def found(settings: ProcessSettings, place: str) -> str:
             raise WeftError(
                 f"{path} does not say within {START_TIMEOUT_S:.0f} s where its process serves"
             )
-        if other.ended:
-            raise WeftError("the process that this is to end with is gone")
         time.sleep(START_POLL_S)
 
 

@@ -8,6 +8,7 @@ once for all roles and commands of a host: `WEFT_TLS_CA`, `WEFT_TLS_CERT`, `WEFT
 import argparse
 import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -25,6 +26,7 @@ from pydantic_settings import (
 )
 
 from weft.model.errors import InputError
+from weft.runtime.other_process import end_with
 
 
 class ProcessSettings(BaseSettings):
@@ -128,7 +130,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def load(model: type[Settings], arguments: Sequence[str], program: str) -> Settings:
-    """Read flags, environment and file; raises InputError naming the setting."""
+    """Read flags, environment and file; raises InputError naming the setting.
+
+    Where they name a process to end with, it is watched from here on: a start may wait for others.
+    """
     parser = _Parser(prog=program, description=model.__doc__, allow_abbrev=False)
     parser.add_argument("--config", metavar="FILE", help="YAML file with settings.")
     for name, field in model.model_fields.items():
@@ -144,7 +149,16 @@ def load(model: type[Settings], arguments: Sequence[str], program: str) -> Setti
     given = vars(parser.parse_args(list(arguments)))
     path = given.pop("config")
     flags = {name: value for name, value in given.items() if value is not None}
-    return _made(model, flags, Path(path) if path else None)
+    settings = _made(model, flags, Path(path) if path else None)
+    if settings.die_with:
+        end_with(settings.die_with, _end)
+    return settings
+
+
+def _end() -> None:
+    """End in order, or at once where this process does not serve yet."""
+    print("the process that this is to end with is gone", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _made(model: type[Settings], flags: dict[str, Any], path: Path | None) -> Settings:

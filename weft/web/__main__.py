@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> None:
     """Read the settings and serve."""
     try:
         settings = load(WebSettings, arguments, "weft.web")
-        settings.manager = found(settings, settings.manager)
+        settings.manager = found(settings.manager)
     except WeftError as error:
         fail(error)
     run(lambda: serve(settings))
