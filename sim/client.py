@@ -5,6 +5,7 @@ from typing import cast
 
 from sim.engine import Effects
 from sim.recorder import JobRow, Recorder
+from weft.model.ids import AppId
 from weft.model.job import Job
 from weft.protocol.effects import ClientRequested, Send, SetTimer, Started, TimerFired
 from weft.protocol.messages import MANAGER, Address, client_address
@@ -17,8 +18,12 @@ RETRY_S = 5.0
 class Client:
     """Told of the answers, it keeps the recorder's table of jobs; `repeat` where messages fail."""
 
-    def __init__(self, jobs: Sequence[Job], recorder: Recorder, *, repeat: bool) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], recorder: Recorder, *, repeat: bool, apps: Sequence[AppId] = ()
+    ) -> None:
+        """`apps`: numbers that the jobs' applications get, which the manager holds for reserved."""
         self._recorder = recorder
+        self._apps = apps
         self._repeat = repeat
         # Submissions of this client begin with it.
         self.token_prefix = "job-"
@@ -34,7 +39,8 @@ class Client:
         row = rows[number]
         if row.app or row.finish_s >= 0:
             return []
-        request = SubmitApplication(row.job, f"{self.token_prefix}{number}")
+        app = self._apps[number] if self._apps else 0
+        request = SubmitApplication(row.job, f"{self.token_prefix}{number}", app)
         effects: Effects = [Send(MANAGER, ClientRequested(str(number), request))]
         if self._repeat:
             effects.append(SetTimer(RETRY_S, number))

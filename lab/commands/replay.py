@@ -365,7 +365,9 @@ def whatif(
     made = [next(filter(None, (what.first_core(t()) for t in read[r])), None) for r in ("am", "nm")]
     assert seen.parts is not None
     same = what.settings_of(seen.parts, made[0], made[1], foreign=seen.all_foreign)
-    nodes = load_cluster(cluster) if cluster else what.cluster_of(seen)
+    nodes = what.instead(seen, load_cluster(cluster)) if cluster else what.cluster_of(seen)
+    if at_s is not None and nodes.queues != what.cluster_of(seen).queues:
+        raise InputError("--cluster", "has queues of its own, which go without --at only")
     changed = _changed(same, what.exchanged(same.scheduler, scheduler, parts), chosen, nodes)
     if at_s is None and pace is not None:
         changed = replace(changed, prompt=pace == "prompt")

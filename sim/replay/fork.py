@@ -1,7 +1,8 @@
 """What follows from a moment: a recorded cluster goes on in the simulator, as it was or changed.
 
 The cores are those of the tapes (`sim.replay.rebuild`), so what runs, is held, pending and planned
-is exactly what it was. Jobs and clients' requests that came later come again, at their times.
+is exactly what it was. Jobs, nodes and what clients changed come again, at their times, as from the
+start (`sim.replay.whatif`).
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from sim.recorder import Recorder
 from sim.replay.rebuild import Cut, Running, Tape, stand
 from sim.replay.recorded_delays import Delays, MeasuredSimulation
 from sim.replay.verify import Core
-from sim.replay.whatif import Jct, became, recorded_s, unended
+from sim.replay.whatif import Jct, compared, jobs_again, rest_of
 from sim.settings import SimSettings, manager_settings
 from weft.model.cluster import ClusterSpec
 from weft.model.errors import InputError
@@ -26,7 +27,6 @@ from weft.model.ids import AppId, ContainerId, app_of_container
 from weft.model.job import Job
 from weft.protocol.effects import Kill, Launch, ProcessEnded, Started, StopRequested
 from weft.protocol.messages import (
-    MANAGER,
     MasterLaunch,
     Outcome,
     TaskLaunch,
@@ -34,7 +34,6 @@ from weft.protocol.messages import (
     master_address,
     node_address,
 )
-from weft.protocol.requests import NewApplication, SubmitApplication
 
 OPEN = (AppState.NEW, AppState.SUBMITTED, AppState.ACCEPTED, AppState.RUNNING)
 # A node whose capacity is changed leaves, and is back after so long.
@@ -66,16 +65,25 @@ class ForkedSimulation(MeasuredSimulation):
         self._usual: dict[tuple[AppId, int], float] = {}
         books = cut.manager.books
         self.open: list[AppId] = [a for a, app in books.apps.items() if app.state in OPEN]
-        later = [
-            replace(event.request.job, arrival_s=max(0.0, now - cut.now))
-            for now, event in cut.requests
-            if isinstance(event.request, SubmitApplication)
-        ]
-        jobs: list[Job] = [*(books.apps[app].job for app in self.open), *later]
+        seen = cut.seen
+        later = [app for app, (_, arrival_s) in seen.jobs.items() if arrival_s > cut.now]
+        again = jobs_again(seen, measured=False)
+        jobs: list[Job] = [books.apps[app].job for app in self.open]
+        jobs += [replace(again[app], arrival_s=seen.jobs[app][1] - cut.now) for app in later]
         if not jobs:
-            raise InputError("--at", "no job was there at that time, and none came later")
-        own = ClusterSpec(books.types, tuple(cut.seen.nodes.values()), books.queues.root)
-        super().__init__(own, jobs, settings, cut.delays if delays is None else delays, Recorder())
+            last_s = max((end_s for _, end_s in seen.ended.values()), default=seen.until_s)
+            last = f"the last ended at {last_s:.1f} s"
+            raise InputError("--at", f"no job was there at that time, and none came later: {last}")
+        own = ClusterSpec(books.types, tuple(seen.nodes.values()), books.queues.root)
+        recorded = rest_of(seen, [*self.open, *later], cut.now, own_nodes=cluster is None)
+        super().__init__(
+            own,
+            jobs,
+            settings,
+            cut.delays if delays is None else delays,
+            Recorder(),
+            recorded=recorded,
+        )
 
     def _start(self) -> None:
         cut, engine = self._cut, self.engine
@@ -83,6 +91,9 @@ class ForkedSimulation(MeasuredSimulation):
         # No earlier submission has this token.
         self._client.token_prefix = f"after-{cut.now!r}-"
         self.manager = cut.manager
+        books = self.manager.books
+        # The numbers of later jobs are reserved.
+        books.next_app = max(books.next_app, books.own_number(max(self.recorded.apps) + 1))
         self._manager_lives = 1
         self._idle.watch(self.manager.books)
         for where, core in cut.cores.items():
@@ -103,10 +114,7 @@ class ForkedSimulation(MeasuredSimulation):
             self._exchange_policy()
         if self._wanted is not None:
             self._exchange_nodes(self._wanted)
-        for now, event in cut.requests:
-            if not isinstance(event.request, SubmitApplication | NewApplication):
-                again = replace(event, token=f"then-{event.token}")
-                engine.at(now, self.actors[MANAGER], again)
+        self.come_again()
         engine.soon(self._outside, Started())
 
     def _take(self, where: str, core: Core) -> None:
@@ -232,23 +240,6 @@ class ForkedSimulation(MeasuredSimulation):
                 self.engine.soon(actor, StopRequested())
 
 
-def endings(forked: ForkedSimulation) -> list[tuple[AppId, str, float, str]]:
-    """Drive a fork to its end: every job with the time when it ended, s; negative: it did not.
-
-    What became of it then comes last. The application's number is 0 where the simulated manager
-    refused it.
-    """
-    return [
-        (
-            row.app,
-            row.job.name,
-            row.finish_s if row.final_status == "SUCCEEDED" else -1.0,
-            became(row),
-        )
-        for row in forked.run().jobs
-    ]
-
-
 def compare(
     surveyed: Cut,
     tapes: Sequence[Tape],
@@ -262,21 +253,18 @@ def compare(
     `changed` None: the policies stay; `cluster` None: the nodes stay; `delays` None: drawn from
     those before the cut. Raises InputError.
     """
-    before = endings(ForkedSimulation(stand(surveyed, tapes), same, delays=delays))
-    after = before
+    forked = ForkedSimulation(stand(surveyed, tapes), same, delays=delays)
+    before = after = forked.run().jobs
     if changed is not None or cluster is not None:
-        forked = ForkedSimulation(
-            stand(surveyed, tapes),
-            changed or same,
-            scheduler_changed=changed is not None,
-            cluster=cluster,
-            delays=delays,
+        after = (
+            ForkedSimulation(
+                stand(surveyed, tapes),
+                changed or same,
+                scheduler_changed=changed is not None,
+                cluster=cluster,
+                delays=delays,
+            )
+            .run()
+            .jobs
         )
-        after = endings(forked)
-    rows, seen = [], surveyed.seen
-    for (app, name, same_s, one), (_, _, changed_s, other) in zip(before, after, strict=True):
-        _, arrival_s = seen.jobs.get(app, (None, surveyed.now))
-        times = [one - arrival_s if one >= 0 else -1.0 for one in (same_s, changed_s)]
-        why = one or other or unended(seen, app)
-        rows.append(Jct(app, name, recorded_s(seen, app, arrival_s), times[0], times[1], why))
-    return rows
+    return compared(surveyed.seen, forked.recorded.apps, before, after)

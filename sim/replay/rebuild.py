@@ -8,6 +8,7 @@ What comes later on the tapes is kept aside: jobs, clients' requests, and how lo
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import ceil, floor
 
 from rm.core import ResourceManager
 from sim.replay.recorded_delays import Delays, Stopwatch
@@ -16,7 +17,6 @@ from sim.replay.whatif import Seen, look, whole
 from weft.model.errors import InputError
 from weft.model.ids import ContainerId, app_of_attempt
 from weft.protocol.effects import (
-    ClientRequested,
     Effect,
     Launch,
     MakePlan,
@@ -59,8 +59,8 @@ class Cut:
     """A cluster at `now`, s on its clock.
 
     `seen` and `delays` are of the whole run. `timers` has when each is due, `plans` since when each
-    is wanted. Cores in `begun` were there at some time. `requests` and `ends`, of processes, come
-    from the rest of the tapes.
+    is wanted. Cores in `begun` were there at some time. `ends`, of processes, come from the rest of
+    the tapes.
     """
 
     now: float
@@ -72,7 +72,6 @@ class Cut:
     plans: dict[Address, tuple[MakePlan, float]] = field(default_factory=dict)
     processes: dict[ContainerId, Running] = field(default_factory=dict)
     begun: set[Address] = field(default_factory=set)
-    requests: list[tuple[float, ClientRequested]] = field(default_factory=list)
     ends: dict[ContainerId, float] = field(default_factory=dict)
 
     @property
@@ -106,15 +105,12 @@ def stand(surveyed: Cut, tapes: Sequence[Tape]) -> Cut:
         surveyed.now,
         surveyed.seen,
         surveyed.delays,
-        requests=surveyed.requests,
         ends=surveyed.ends,
     )
     _Past(cut).feed(tapes)
     at_s = cut.now
     if not isinstance(cut.cores.get(MANAGER), ResourceManager):
-        times = [row.now for tape in tapes for row in tape() if isinstance(row, Handled)]
-        span = f": the tapes are of {min(times):.1f} to {max(times):.1f} s" if times else ""
-        raise InputError("--at", f"no Resource Manager ran at {at_s:g} s{span}")
+        raise InputError("--at", f"no Resource Manager ran at {at_s:g} s{_lives(tapes)}")
     foreign = [
         one.item.attempt_id
         for one in cut.processes.values()
@@ -126,16 +122,25 @@ def stand(surveyed: Cut, tapes: Sequence[Tape]) -> Cut:
     return cut
 
 
+def _lives(tapes: Sequence[Tape]) -> str:
+    """Return when managers ran, as the end of a sentence."""
+    lives = []
+    for tape in tapes:
+        rows = (row for row in tape() if isinstance(row, Handled) and row.address == MANAGER)
+        times = [row.now for row in rows]
+        if times:
+            # Rounded to what lies within.
+            lives.append(f"from {ceil(times[0] * 10) / 10:.1f} to {floor(times[-1] * 10) / 10:.1f}")
+    return f"; one ran {', '.join(lives)} s" if lives else ""
+
+
 def _later(
     cut: Cut, stopwatch: Stopwatch, core: Address, event: object, now: float, orders: list[Effect]
 ) -> None:
     """Follow an event of the whole run; what comes after the cut is kept."""
     stopwatch.listen(core, event, now, orders)
-    if now > cut.now:
-        if isinstance(event, ClientRequested):
-            cut.requests.append((now, event))
-        elif isinstance(event, ProcessEnded):
-            cut.ends.setdefault(event.container_id, now)
+    if now > cut.now and isinstance(event, ProcessEnded):
+        cut.ends.setdefault(event.container_id, now)
 
 
 class _Past:

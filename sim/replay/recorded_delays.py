@@ -8,18 +8,23 @@ delays all that it does at once, and drawn one by one it would delay a little of
 import math
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from nm.core import HEARTBEAT
+from sim.client import Client
 from sim.cluster import Simulation
 from sim.engine import Actor, Engine
 from sim.network import LinkSettings, Network
 from sim.recorder import Recorder
 from sim.settings import SimSettings
-from weft.model.cluster import ClusterSpec
+from weft.model.cluster import ClusterSpec, NodeSpec
+from weft.model.ids import AppId
 from weft.model.job import Job
 from weft.protocol.effects import (
+    ClientRequested,
     Effect,
     Launch,
     MakePlan,
@@ -29,7 +34,13 @@ from weft.protocol.effects import (
     Started,
     TimerFired,
 )
-from weft.protocol.messages import Address, MasterLaunch, master_address
+from weft.protocol.messages import (
+    MANAGER,
+    Address,
+    MasterLaunch,
+    master_address,
+    node_address,
+)
 
 # Delays beyond this quantile, and beyond so many times the median, count as stalls.
 STALL_QUANTILE = 0.95
@@ -43,6 +54,8 @@ NEAR_S = 0.02
 EVENT_SPACING_S = 1e-7
 # Only so many messages, those of the run's beginning, are timed.
 TIMED_MESSAGES_MAX = 200_000
+# A request about a job that is not there yet is made again after so long.
+ASKED_AGAIN_S = 0.01
 _KINDS = {"rm": "rm", "node": "node", "am": "am"}
 BETWEEN = tuple(
     f"{one}-{other}"
@@ -222,6 +235,24 @@ def timer_name(role: str, key: str) -> str:
     return f"{role}.{key}"
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What of a recorded run comes again, at times of the simulation, s.
+
+    `apps` are the numbers of the jobs' applications, `nodes` the processes of nodes that came after
+    the beginning, `requests` those of clients that changed something.
+    """
+
+    apps: Sequence[AppId] = ()
+    nodes: Sequence[tuple[float, NodeSpec]] = ()
+    requests: Sequence[tuple[float, ClientRequested]] = ()
+
+    @property
+    def until_s(self) -> float:
+        """When the last of it comes."""
+        return max((at_s for at_s, _ in (*self.nodes, *self.requests)), default=0.0)
+
+
 class MeasuredSimulation(Simulation):
     """As `Simulation`, with delays."""
 
@@ -236,9 +267,11 @@ class MeasuredSimulation(Simulation):
         delays: Delays,
         recorder: Recorder | None = None,
         first_beats: Mapping[Address, float] | None = None,
+        recorded: "Recorded | None" = None,
     ) -> None:
         """`first_beats`: when nodes beat first, s, by address; else they draw it."""
         self.delays = delays
+        self.recorded = recorded or Recorded()
         self._first_beats = dict(first_beats or {})
         # What was asked for is known.
         self.enough = False
@@ -253,12 +286,51 @@ class MeasuredSimulation(Simulation):
         while recorder.open_jobs and not self.enough and self.engine.now < self.settings.until_s:
             before = (recorder.decisions, recorder.finished_tasks, recorder.open_jobs)
             to_come = any(not row.app and row.finish_s < 0 for row in recorder.jobs)
+            to_come |= self.engine.now < self.recorded.until_s
             until_s = min(self.settings.until_s, self.engine.now + patience_s)
             self.engine.run(self._hand_over, until_s)
             after = (recorder.decisions, recorder.finished_tasks, recorder.open_jobs)
             if before == after and not to_come:
                 break
         return recorder
+
+    def _make_client(self, jobs: Sequence[Job]) -> Client:
+        return Client(jobs, self.recorder, repeat=self._lossy, apps=self.recorded.apps)
+
+    def _start(self) -> None:
+        recorded = self.recorded
+        if recorded.apps:
+            self._records = [{"kind": "next", "app": max(recorded.apps) + 1}]
+        self.start_manager()
+        later = {spec.node_id for _, spec in recorded.nodes}
+        for spec in self.cluster.nodes:
+            if spec.node_id not in later:
+                self.start_node(spec)
+        self.engine.soon(self._outside, Started())
+        self.come_again()
+
+    def come_again(self) -> None:
+        """Let nodes and requests come when they came."""
+        now, recorded = self.engine.now, self.recorded
+        for at_s, spec in recorded.nodes:
+            self._fault_executor.later(max(0.0, at_s - now), partial(self._comes, spec))
+        for number, (at_s, event) in enumerate(recorded.requests):
+            again = replace(event, token=f"then-{number}")
+            self._fault_executor.later(max(0.0, at_s - now), partial(self._ask, again))
+
+    def _comes(self, spec: NodeSpec) -> None:
+        if node_address(spec.node_id) not in self.actors:
+            self.start_node(spec)
+
+    def _ask(self, event: ClientRequested) -> None:
+        app = getattr(event.request, "app_id", 0)
+        if not app or app in self.manager.books.apps:
+            self.engine.soon(self.actors[MANAGER], event)
+        elif app in self.recorded.apps:
+            row = self.recorder.jobs[self.recorded.apps.index(app)]
+            if row.finish_s < 0:
+                # Its submission is on its way.
+                self._fault_executor.later(ASKED_AGAIN_S, partial(self._ask, event))
 
     def _make_engine(self) -> Engine:
         return LateEngine(self.draws, self._first_beats)

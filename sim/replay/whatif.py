@@ -1,12 +1,14 @@
 """What if: the jobs of a recorded run, at the times when they came, under other settings.
 
-A closed loop: masters and nodes are simulated, and the tape gives the inputs only. So times are
-those of the simulator (no delay on the way, plans at once), which is why the recorded settings are
-simulated as well: what a change does is the difference between two simulations.
+A closed loop: masters and nodes are simulated, and the tape gives the inputs only: jobs, what
+clients changed, and when nodes came. So times are those of the simulator (no delay on the way,
+plans at once), which is why the recorded settings are simulated as well: what a change does is the
+difference between two simulations.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from math import inf
 from statistics import median
 
 from am.making import MasterParts
@@ -16,18 +18,19 @@ from nm.settings import Mode, NodeSettings
 from rm.core import ResourceManager
 from rm.making import ManagerParts
 from rm.settings import ManagerSettings
+from rm.state.books import Books
 from sim.recorder import ENDED, JobRow
 from sim.replay.client_view import AskedManager
 from sim.replay.foreign import Foreign, is_foreign, played
-from sim.replay.recorded_delays import Delays, MeasuredSimulation
+from sim.replay.recorded_delays import Delays, MeasuredSimulation, Recorded
 from sim.replay.verify import Replay
 from sim.settings import SimSettings
 from weft.model.cluster import ClusterSpec, NodeSpec
 from weft.model.errors import InputError, WeftError
-from weft.model.ids import AppId, app_of_container
+from weft.model.ids import AppId, NodeId, app_of_container
 from weft.model.job import Job, Stage
 from weft.model.json_types import Json, Table
-from weft.model.queues import QueueSpec, queues_from_dict
+from weft.model.queues import DEFAULT_QUEUES, QueueSpec, queues_from_dict
 from weft.model.recording import Recording
 from weft.policies.presets import PARTS, Preset, preset
 from weft.protocol.effects import ClientRequested, Effect, Note, Recovered, Send
@@ -40,12 +43,25 @@ from weft.protocol.messages import (
     Outcome,
     node_address,
 )
-from weft.protocol.requests import ApplicationAccepted, SetQueues, SubmitApplication, UpdateNode
+from weft.protocol.requests import (
+    ApplicationAccepted,
+    DecommissionNode,
+    KillApplication,
+    MoveApplication,
+    RecommissionNode,
+    SetExpiry,
+    SetPriority,
+    SetQueues,
+    SubmitApplication,
+    UpdateNode,
+)
 from weft.tape.made import from_data
 from weft.tape.rows import CoreAdded, Row
 
-# The queues and nodes that jobs find are changed by these.
-_CHANGES = (SetQueues, UpdateNode)
+# What clients change about jobs, and what jobs find.
+_OF_JOBS = (KillApplication, MoveApplication, SetPriority, SetExpiry)
+_OF_NODES = (DecommissionNode, RecommissionNode, UpdateNode)
+_CHANGES = (*_OF_JOBS, *_OF_NODES, SetQueues)
 Listener = Callable[[Address, object, float, list[Effect]], None]
 # Nodes are up for so long before the first job comes.
 WARM_S = 5.0
@@ -58,16 +74,19 @@ _PLANNED = frozenset({"planner", "planner_options", "history", "address", "buggi
 class Seen:
     """What tapes of a manager tell of a run; times in s on the cluster's clock.
 
-    `beats` has the last heartbeat of each node before the first job came, `boots` its newest
-    process; `lost` counts nodes whose process ended and was started anew. `jobs` are with their
-    arrivals. `commands`: some job brought commands, so its tasks ran as processes. `run_s` is by
-    (application, stage, task). `foreign` has the masters that are not Weft's. The tapes end at
-    `until_s`. `changes` of queues and nodes are those that clients made and that the first journal
-    tells; `queues` is the tree with which the manager began, where that is not its settings'.
+    `starts` has when each process of a node registered first. `beats` has the last heartbeat of
+    each node before the first job came, `boots` its newest process; `lost` counts nodes whose
+    process ended and was started anew. `jobs` are with their arrivals, those that were open when
+    the tapes began with that time. `commands`: some job brought commands, so its tasks ran as
+    processes. `run_s` is by (application, stage, task). `foreign` has the masters that are not
+    Weft's. The tapes are from `began_s` until `until_s`. `changes` are those that clients made and
+    that the first journal tells; `queues` is the tree with which the manager began, where that is
+    not its settings'.
     """
 
     parts: ManagerParts | None = None
     nodes: dict[str, NodeSpec] = field(default_factory=dict)
+    starts: list[tuple[float, NodeId]] = field(default_factory=list)
     beats: dict[str, float] = field(default_factory=dict)
     boots: dict[str, int] = field(default_factory=dict)
     lost: int = 0
@@ -78,9 +97,10 @@ class Seen:
     changes: list[tuple[float, ClientRequested]] = field(default_factory=list)
     queues: QueueSpec | None = None
     foreign: Foreign = field(init=False)
+    began_s: float = inf
     until_s: float = 0.0
 
-    _began: bool = False
+    _recovered: bool = False
 
     def __post_init__(self) -> None:
         self.foreign = Foreign(self._is_foreign)
@@ -96,11 +116,14 @@ class Seen:
 
     def listen(self, core: Address, event: object, now: float, orders: list[Effect]) -> None:
         """Follow an event of the manager and its answer."""
-        self.until_s = max(self.until_s, now)
+        self.began_s, self.until_s = min(self.began_s, now), max(self.until_s, now)
         if self.parts is not None:
             self.foreign.listen(event, now, orders, self.parts.types)
         if isinstance(event, NodeRegistered) and self.parts is not None:
-            self.lost += self.boots.get(event.node_id, event.boot) != event.boot
+            before = self.boots.get(event.node_id)
+            self.lost += before not in (None, event.boot)
+            if before != event.boot:
+                self.starts.append((now, event.node_id))
             self.boots[event.node_id] = event.boot
             capacity = self.parts.types.vector(event.capacity)
             self.nodes[event.node_id] = NodeSpec(
@@ -117,8 +140,8 @@ class Seen:
         elif isinstance(event, ClientRequested):
             self._asked(event, now, orders)
         if isinstance(event, Recovered):
-            if not self._began:
-                self._began = True
+            if not self._recovered:
+                self._recovered = True
                 self._remember(event.records, now)
             # A manager that starts anew notes the ends that it knows of, which were earlier.
             return
@@ -150,15 +173,34 @@ class Seen:
                     node, dict(record.get("capacity", {})), tuple(labels or ()), labels is not None
                 )
                 self.changes.append((now, ClientRequested("", replace(asked, own=True))))
+            elif record["kind"] == "node" and record["state"]:
+                timeout_s = max(0.0, float(record["until_s"]) - now)
+                drain = DecommissionNode(str(record["node"]), timeout_s)
+                self.changes.append((now, ClientRequested("", drain)))
+
+    def recovered(self, books: Books, now: float) -> None:
+        """Note the jobs that a manager knows from its journal, and that no tape told of.
+
+        They were open when the first tape began, or came in the last moment of a killed process,
+        which is lost.
+        """
+        for app in books.apps.values():
+            if app.app_id in self.jobs or 0 < app.finished_s <= self.began_s:
+                continue
+            self.jobs[app.app_id] = (app.job, max(app.submitted_s, self.began_s))
+            asked: list[KillApplication | MoveApplication | SetPriority | SetExpiry] = [
+                MoveApplication(app.app_id, books.queue_of(app)),
+                SetPriority(app.app_id, app.priority),
+            ]
+            if app.wished_s:
+                asked.append(SetExpiry(app.app_id, app.wished_s))
+            self.changes += [(now, ClientRequested("", one)) for one in asked]
 
     def close(self, manager: ResourceManager, now: float) -> None:
         """Note how applications ended when the manager's process ends, earlier ones included."""
         asked = AskedManager(manager, now)
         for report in asked.applications():
-            if report.app_id not in self.jobs:
-                # The last moment of a killed process is lost.
-                self.jobs[report.app_id] = (asked.job(report.app_id), report.submitted_s)
-            if report.finished_s > 0:
+            if report.app_id in self.jobs and report.finished_s > 0:
                 # Its master's container may have ended a little later.
                 self.ended.setdefault(report.app_id, (report.final_status, report.finished_s))
 
@@ -183,21 +225,28 @@ def look(tapes: Sequence[Callable[[], Iterable[Row]]], also: Listener = lambda *
 
     `also` is told of every event as well.
     """
-    seen = Seen()
+    seen, run = Seen(), Replay()
 
     def listen(core: Address, event: object, now: float, orders: list[Effect]) -> None:
         seen.listen(core, event, now, orders)
+        if isinstance(event, Recovered):
+            seen.recovered(_manager_of(run).books, now)
         also(core, event, now, orders)
 
     for tape in tapes:
-        run = Replay(on_answer=listen).run(_noting(tape(), seen))
-        whole(run)
-        manager = run.cores.get(MANAGER)
-        if isinstance(manager, ResourceManager):
-            seen.close(manager, run.now)
+        run = Replay(on_answer=listen)
+        whole(run.run(_noting(tape(), seen)))
+        if MANAGER in run.cores:
+            seen.close(_manager_of(run), run.now)
     if seen.parts is None or not seen.nodes or not seen.jobs:
         raise InputError("TAPE", "tells of no job that ran: nothing to simulate")
     return seen
+
+
+def _manager_of(run: Replay) -> ResourceManager:
+    manager = run.cores[MANAGER]
+    assert isinstance(manager, ResourceManager)
+    return manager
 
 
 def whole(run: Replay) -> None:
@@ -284,46 +333,98 @@ def cluster_of(seen: Seen) -> ClusterSpec:
     return ClusterSpec(seen.parts.types, tuple(seen.nodes.values()), queues)
 
 
+def instead(seen: Seen, wanted: ClusterSpec) -> ClusterSpec:
+    """Return other nodes; where nothing says what queues they have, with those of the run."""
+    if wanted.queues == DEFAULT_QUEUES:
+        return replace(wanted, queues=cluster_of(seen).queues)
+    return wanted
+
+
 def jobs_of(seen: Seen, measured: bool) -> list[Job]:
     """Return the jobs by application, with arrivals from WARM_S on.
 
     `measured`: tasks take what they took, contention of then included; else what their file says.
     Jobs with masters that are not Weft's ask and hold as they did.
     """
-    first_s = min(arrival_s for _, arrival_s in seen.jobs.values())
+    later_s = _later_s(seen)
+    return [
+        replace(job, arrival_s=seen.jobs[app][1] + later_s)
+        for app, job in jobs_again(seen, measured).items()
+    ]
+
+
+def jobs_again(seen: Seen, measured: bool) -> dict[AppId, Job]:
+    """Return the jobs as `jobs_of` does, by application, with arrivals of their own."""
     ends = {app: ended_s for app, (_, ended_s) in seen.ended.items()}
     recordings = seen.foreign.recordings(ends, seen.until_s)
-    jobs = []
-    for app, (job, arrival_s) in seen.jobs.items():
+    jobs = {}
+    for app, (job, _) in seen.jobs.items():
+        jobs[app] = job
         if is_foreign(job):
             # A job without a recording never began.
-            kept = recordings.get(app, Recording(0.0, succeeded=False))
-            jobs.append(replace(played(job, kept), arrival_s=arrival_s - first_s + WARM_S))
-            continue
-        stages = job.stages
-        if measured:
+            jobs[app] = played(job, recordings.get(app, Recording(0.0, succeeded=False)))
+        elif measured:
             stages = tuple(_measured(stage, i, app, seen) for i, stage in enumerate(job.stages))
-        jobs.append(replace(job, stages=stages, arrival_s=arrival_s - first_s + WARM_S))
+            jobs[app] = replace(job, stages=stages)
     return jobs
+
+
+def _first_s(seen: Seen) -> float:
+    return min(arrival_s for _, arrival_s in seen.jobs.values())
+
+
+def _later_s(seen: Seen) -> float:
+    """Return by how much the time of `jobs_of` is ahead of the run's."""
+    return WARM_S - _first_s(seen)
 
 
 def beats_of(seen: Seen) -> dict[Address, float]:
     """Return when nodes beat last before the first job came, in the time of `jobs_of`."""
-    first_s = min(arrival_s for _, arrival_s in seen.jobs.values())
+    first_s = _first_s(seen)
     ago = {node: first_s - beat_s for node, beat_s in seen.beats.items()}
     return {node_address(node): WARM_S - s for node, s in ago.items() if 0 <= s < WARM_S}
 
 
-def changes_of(seen: Seen) -> list[tuple[float, ClientRequested]]:
-    """Return the changes of queues and nodes, in the time of `jobs_of`.
+def recorded_of(seen: Seen, *, own_nodes: bool = True, own_queues: bool = True) -> Recorded:
+    """Return what came beside the jobs, in the time of `jobs_of`.
 
-    Those of before the first job come when the nodes are there.
+    What was changed before the first job came is when the nodes are there. Nodes that came by then
+    are there, too, and stay.
     """
-    first_s = min(arrival_s for _, arrival_s in seen.jobs.values())
-    return [
-        (max(WARM_S / 2, at_s - first_s + WARM_S), replace(event, token=f"then-{number}"))
-        for number, (at_s, event) in enumerate(seen.changes)
+    later_s, first_s = _later_s(seen), _first_s(seen)
+    came = {node: at_s for at_s, node in reversed(seen.starts)}
+    nodes = [(at_s, node) for node, at_s in came.items() if at_s > first_s]
+    again = [
+        (max(WARM_S / 2, at_s + later_s), _moved(event, later_s))
+        for at_s, event in _changes(seen, own_nodes, own_queues)
     ]
+    late = [(at_s + later_s, seen.nodes[node]) for at_s, node in nodes] if own_nodes else []
+    return Recorded(tuple(seen.jobs), late, again)
+
+
+def rest_of(seen: Seen, apps: Sequence[AppId], after_s: float, *, own_nodes: bool) -> Recorded:
+    """Return what came beside these jobs after a time of the run, in the run's time."""
+    nodes = [(at_s, seen.nodes[node]) for at_s, node in seen.starts if at_s > after_s]
+    again = [(at_s, event) for at_s, event in _changes(seen, own_nodes, True) if at_s > after_s]
+    return Recorded(apps, nodes if own_nodes else (), again)
+
+
+def _changes(
+    seen: Seen, own_nodes: bool, own_queues: bool
+) -> Iterable[tuple[float, ClientRequested]]:
+    """Return what clients changed, but for what of the cluster is another one's."""
+    for at_s, event in seen.changes:
+        of_nodes, of_queues = (isinstance(event.request, kind) for kind in (_OF_NODES, SetQueues))
+        if not (of_nodes and not own_nodes) and not (of_queues and not own_queues):
+            yield at_s, event
+
+
+def _moved(event: ClientRequested, later_s: float) -> ClientRequested:
+    """Return a request as it is made so much later."""
+    request = event.request
+    if isinstance(request, SetExpiry) and request.expires_s:
+        return replace(event, request=replace(request, expires_s=request.expires_s + later_s))
+    return event
 
 
 def _measured(stage: Stage, place: int, app: AppId, seen: Seen) -> Stage:
@@ -349,37 +450,39 @@ def completion_times(
     settings: SimSettings,
     delays: Delays,
     first_beats: Mapping[Address, float],
-    changes: Iterable[tuple[float, ClientRequested]] = (),
 ) -> list[float]:
     """Return JCTs of the jobs in virtual time, s; negative: it was refused or did not end."""
-    rows = _rows(cluster, jobs, settings, delays, first_beats, changes)
-    return [_jct_s(row) for row in rows]
+    rows = MeasuredSimulation(cluster, jobs, settings, delays, None, first_beats).run().jobs
+    return [_jct_s(row, row.job.arrival_s) for row in rows]
 
 
-def _rows(
-    cluster: ClusterSpec,
-    jobs: Sequence[Job],
-    settings: SimSettings,
-    delays: Delays,
-    first_beats: Mapping[Address, float],
-    changes: Iterable[tuple[float, ClientRequested]],
-) -> list[JobRow]:
-    run = MeasuredSimulation(cluster, jobs, settings, delays, None, first_beats)
-    for at_s, event in changes:
-        run.engine.at(at_s, run.actors[MANAGER], event)
-    return run.run().jobs
+def _jct_s(row: JobRow, arrival_s: float) -> float:
+    return row.finish_s - arrival_s if row.final_status == "SUCCEEDED" else -1.0
 
 
-def _jct_s(row: JobRow) -> float:
-    return row.finish_s - row.job.arrival_s if row.final_status == "SUCCEEDED" else -1.0
-
-
-def became(row: JobRow) -> str:
-    """Return how a simulated job ended; empty: it succeeded."""
-    if row.final_status == "SUCCEEDED":
+def _became(seen: Seen, app: AppId, row: JobRow) -> str:
+    """Return how a simulated job ended; empty: it succeeded, or as it did live."""
+    if row.final_status in ("SUCCEEDED", seen.ended.get(app, ("it ran", 0.0))[0]):
         return ""
     text = f"simulated, it was {row.end}"
     return f"{text}: {row.diagnostics}" if row.diagnostics else text
+
+
+def compared(
+    seen: Seen,
+    apps: Sequence[AppId],
+    before: Sequence[JobRow],
+    after: Sequence[JobRow],
+    later_s: float = 0.0,
+) -> list[Jct]:
+    """Return these jobs as they were and as two simulations have them, `later_s` ahead in time."""
+    found = []
+    for app, one, other in zip(apps, before, after, strict=True):
+        job, arrival_s = seen.jobs[app]
+        times = [_jct_s(row, arrival_s + later_s) for row in (one, other)]
+        why = _became(seen, app, one) or _became(seen, app, other) or unended(seen, app)
+        found.append(Jct(app, job.name, recorded_s(seen, app, arrival_s), times[0], times[1], why))
+    return found
 
 
 def compare(
@@ -392,25 +495,18 @@ def compare(
 ) -> list[Jct]:
     """Return every job as it was, simulated as it was, and simulated with what is changed.
 
-    Queues and nodes change as they did, but in another `cluster`, which has its own.
+    Clients change what they changed; of another `cluster` its nodes and queues stay as they are.
     """
-    jobs, beats, changes = jobs_of(seen, measured), beats_of(seen), changes_of(seen)
-    own = cluster_of(seen)
-    before = _rows(own, jobs, same, delays, beats, changes)
-    after = _rows(cluster, jobs, changed, delays, beats, changes if cluster == own else ())
-    return [
-        Jct(
-            app,
-            job.name,
-            recorded_s(seen, app, arrival_s),
-            _jct_s(one),
-            _jct_s(other),
-            became(one) or became(other) or unended(seen, app),
+    jobs, beats, own = jobs_of(seen, measured), beats_of(seen), cluster_of(seen)
+
+    def rows(nodes: ClusterSpec, settings: SimSettings) -> list[JobRow]:
+        recorded = recorded_of(
+            seen, own_nodes=nodes.nodes == own.nodes, own_queues=nodes.queues == own.queues
         )
-        for (app, (job, arrival_s)), one, other in zip(
-            seen.jobs.items(), before, after, strict=True
-        )
-    ]
+        return MeasuredSimulation(nodes, jobs, settings, delays, None, beats, recorded).run().jobs
+
+    before, after = rows(own, same), rows(cluster, changed)
+    return compared(seen, tuple(seen.jobs), before, after, _later_s(seen))
 
 
 def seeded(settings: SimSettings, count: int) -> list[SimSettings]:

@@ -7,6 +7,7 @@ import pytest
 from lab.commands.replay import none_began, show_times
 from rm.making import ManagerParts
 from rm.settings import ManagerSettings
+from sim.cluster import Simulation
 from sim.faults import Fault, FaultKind, Faults
 from sim.recorder import Recorder
 from sim.replay import whatif
@@ -19,7 +20,13 @@ from tests.parity.test_tapes import CLUSTER
 from weft.model.queues import queues_from_dict, queues_to_dict
 from weft.protocol.effects import ClientRequested, Recovered, Started
 from weft.protocol.messages import MANAGER
-from weft.protocol.requests import SetQueues, UpdateNode
+from weft.protocol.requests import (
+    DecommissionNode,
+    MoveApplication,
+    SetPriority,
+    SetQueues,
+    UpdateNode,
+)
 from weft.tape.rows import Handled
 
 
@@ -74,7 +81,7 @@ def test_queues_and_nodes_change_in_a_simulation_as_they_did_live() -> None:
         seen, run.settings, run.settings, whatif.cluster_of(seen), False, Delays({})
     )
     assert [(row.why, row.changed_s > 0) for row in rows] == [("", True)] * 2
-    changes = whatif.changes_of(seen)
+    changes = whatif.recorded_of(seen).requests
     first_s = min(arrival_s for _, arrival_s in seen.jobs.values())
     assert [at_s - whatif.WARM_S + first_s for at_s, _ in changes] == [20.0, 30.0]
     assert [event.request for _, event in changes] == [SetQueues(grown), smaller]
@@ -88,12 +95,17 @@ def test_what_clients_had_changed_before_the_tape_began_is_taken_from_its_journa
     journal = (
         {"kind": "queues", "queues": queues_to_dict(grown)},
         {"kind": "update", "node": "n1", "capacity": {"vcores": 1.0}, "labels": ["big"]},
+        {"kind": "node", "node": "n2", "state": "DECOMMISSIONING", "until_s": 7.0},
     )
     seen.listen(MANAGER, Recovered(journal), 3.0, [])
     assert whatif.cluster_of(seen).queues == grown
-    ((at_s, event),) = whatif.changes_of(seen)
-    assert at_s == whatif.WARM_S / 2
-    assert event.request == UpdateNode("n1", {"vcores": 1.0}, ("big",), relabel=True, own=True)
+    requests = whatif.recorded_of(seen).requests
+    assert {at_s for at_s, _ in requests} == {whatif.WARM_S / 2}
+    assert [event.request for _, event in requests] == [
+        UpdateNode("n1", {"vcores": 1.0}, ("big",), relabel=True, own=True),
+        DecommissionNode("n2", 4.0),
+    ]
+    assert not whatif.recorded_of(seen, own_nodes=False).requests, "other nodes are as they are"
     seen.listen(MANAGER, Recovered(()), 30.0, [])
     assert whatif.cluster_of(seen).queues == grown, "a manager that starts anew is no beginning"
 
@@ -132,3 +144,24 @@ def test_a_time_before_a_manager_is_refused_with_when_one_began() -> None:
     assert none_began(15.0, [tape]) == (
         "no Resource Manager had begun by 15 s; the first began at 18.2 s"
     )
+
+
+def test_a_journal_that_was_restored_tells_of_the_jobs_that_were_open() -> None:
+    """Those that had ended are of another run; the others are where clients had moved them."""
+    cluster = replace(CLUSTER, queues=queues_from_dict({"root": {"a": {}, "b": {}}}))
+    jobs = [chain("ended", queue="a"), chain("open", queue="a", arrival_s=4.0)]
+    restart = Fault(900.0, FaultKind.RESTART_MANAGER, for_s=1.0)
+    run = Simulation(cluster, jobs, SimSettings(prompt=True, faults=Faults((restart,))))
+    for request in (MoveApplication(2, "root.b"), SetPriority(2, 7)):
+        run.engine.at(5.0, run.actors[MANAGER], ClientRequested("by", request))
+    run.run()
+    journal = [one for one in run._records if (one["kind"], one.get("app")) != ("final", 2)]
+    manager = run.make_manager(2)
+    seen = whatif.Seen(began_s=500.0)
+    manager.handle(Recovered(tuple(journal)), 500.0)
+    seen.recovered(manager.books, 500.0)
+    assert {app: (job.name, at_s) for app, (job, at_s) in seen.jobs.items()} == {2: ("open", 500.0)}
+    assert [event.request for _, event in whatif.recorded_of(seen).requests] == [
+        MoveApplication(2, "root.b"),
+        SetPriority(2, 7),
+    ]
