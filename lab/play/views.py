@@ -10,6 +10,7 @@ from sim.replay.candidate_scores import Weighed, Weighings
 from sim.replay.client_view import AskedManager
 from sim.replay.recorded_run import RecordedRun, Rerun, until
 from sim.replay.timeline import Timeline, timeline_of
+from sim.replay.unheard_ends import UnheardEnds
 from weft.client.api import RefusedError
 from weft.client.terms import put_first
 from weft.model.errors import WeftError
@@ -132,6 +133,7 @@ class PlayedClient:
         self.runs = runs
         self.chosen = 0
         self._history = history
+        self._unheard = UnheardEnds(history.running)
         self._rerun = Rerun(runs[0].played.steps)
         self._sampled_s = 0.0
         self._busy = asyncio.Lock()
@@ -162,6 +164,8 @@ class PlayedClient:
         for order in orders:
             for fact in facts_of(order.fact) if type(order) is Note else ():
                 self._history.learn(fact_to_dict(fact, now))
+        for closed, ended_s in self._unheard.answered(event, now, manager):
+            self._history.learn(fact_to_dict(closed, ended_s))
         if now >= self._sampled_s:
             self._sampled_s = now - now % SAMPLE_S + SAMPLE_S
             asked = AskedManager(manager, now)

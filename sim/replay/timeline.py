@@ -11,6 +11,7 @@ from typing import Any
 from rm.core import ResourceManager
 from rm.state.records import App, Attempt
 from sim.replay.recorded_run import RecordedRun, Rerun
+from sim.replay.unheard_ends import UnheardEnds
 from weft.model.ids import AppId, ContainerId, NodeId, app_of_attempt, app_of_container
 from weft.model.json_types import Json
 from weft.model.resources import Vector
@@ -93,6 +94,7 @@ class _Maker:
         self._rows: dict[ContainerId, int] = {}
         self._pending: dict[tuple[int, int], int] = {}
         self._finished: dict[int, int] = {}
+        self._unheard = UnheardEnds(self._runs)
         self._step = self._turn = 0
 
     def answered(
@@ -113,7 +115,17 @@ class _Maker:
         elif type(event) is NodeHeartbeated:
             for number in {app_of_container(end.container_id) for end in event.ended}:
                 self._progress(manager.books.apps.get(number), now)
+        for closed, ended_s in self._unheard.answered(event, now, manager):
+            self._closed(closed, ended_s, manager)
         self._step += 1
+
+    def _runs(self) -> dict[ContainerId, NodeId]:
+        timeline = self.timeline
+        return {
+            number: timeline.nodes[timeline.node[row]]["name"]
+            for number, row in self._rows.items()
+            if timeline.end[row] < 0
+        }
 
     def _job(self, number: AppId, now: float, manager: ResourceManager) -> int:
         place = self._jobs.get(number)
@@ -213,8 +225,9 @@ class _Maker:
         timeline, row = self.timeline, self._rows.get(fact.container)
         if row is None:
             return
-        timeline.end[row], timeline.outcome[row] = _s(now), int(fact.outcome)
-        timeline.end_step[row] = self._step
+        if timeline.end[row] < 0:
+            timeline.end[row], timeline.end_step[row] = _s(now), self._step
+        timeline.outcome[row] = int(fact.outcome)
         timeline.task[row], timeline.attempt[row] = fact.task, fact.attempt
         if fact.run_s > 0:
             timeline.ran[row] = _s(fact.run_s)

@@ -19,6 +19,7 @@ from lab.play.runs import read_run, simulate_run
 from lab.play.views import PlayedClient, Run, put_first_by
 from lab.simulate_options import request_of
 from rm.match.protocol import Placement
+from sim.faults import NO_FAULTS, Fault, FaultKind, Faults
 from sim.recorder import Recorder
 from sim.replay.candidate_scores import RANKED_CANDIDATES_MAX, Candidate, Weighed, Weighings
 from sim.replay.recorded_run import RecordedRun, Rerun, Watched, of_simulation, until
@@ -50,10 +51,12 @@ class Heard(Recorder):
             self.placed.append((now, fact.container, fact.node, fact.stage))
 
 
-def simulated(scheduler: str, pace: str = "prompt") -> tuple[RecordedRun, Heard]:
+def simulated(
+    scheduler: str, pace: str = "prompt", faults: Faults = NO_FAULTS
+) -> tuple[RecordedRun, Heard]:
     jobs = synthetic(np.random.default_rng(7), jobs=9, interarrival_s=0.5, smaller=16)
     heard = Heard()
-    settings = SimSettings(preset(scheduler), prompt=pace == "prompt")
+    settings = SimSettings(preset(scheduler), prompt=pace == "prompt", faults=faults)
     run = Watched(cluster_of(CLUSTER), jobs, settings, heard)
     run.watchers.append(heard.watch)
     run.run()
@@ -177,6 +180,39 @@ def test_any_moment_is_reached_from_before_and_from_after() -> None:
         forward.seek(number)
         assert stands(forward) == known[number]
         assert until(played.steps, forward.now) >= number
+
+
+AWAY = Fault(20.0, FaultKind.RESTART_MANAGER, for_s=20.0)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        (Fault(25.0, FaultKind.CRASH, ("n1",), for_s=5.0),),
+        (Fault(25.0, FaultKind.CRASH, ("n1",)),),
+    ],
+    ids=["nothing", "a node comes back", "a node is lost"],
+)
+def test_what_ended_while_the_manager_was_away_has_ended(more: tuple[Fault, ...]) -> None:
+    """And is no longer counted as in use."""
+    played, _ = simulated("capacity", faults=Faults((AWAY, *more)))
+    run = Run(played)
+    timeline, history = run.timeline, History()
+    assert min(timeline.end) >= 0
+    assert any(AWAY.at_s < end_s <= AWAY.at_s + AWAY.for_s + 2.0 for end_s in timeline.end)
+    moments = [*timeline.start, *timeline.end]
+    most = cluster_of(CLUSTER).nodes[0].capacity[0]
+    for at_s in sorted(set(moments))[::7]:
+        held = [0.0] * len(timeline.nodes)
+        for row, node in enumerate(timeline.node):
+            if timeline.start[row] <= at_s < timeline.end[row]:
+                held[node] += timeline.demands[timeline.demand[row]][0]
+        assert max(held) <= most + 1e-9, at_s
+    client = PlayedClient([run], history)
+    asyncio.run(client.look(0, timeline.last_s))
+    assert history.tracks
+    assert not history.running()
 
 
 def test_the_cluster_is_read_at_any_moment_and_cannot_be_changed() -> None:

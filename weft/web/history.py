@@ -194,6 +194,11 @@ class History:
 
     # -- what the manager reports ------------------------------------------------------------------
 
+    def running(self) -> dict[ContainerId, str]:
+        """Return the containers whose ends were not heard, with their nodes."""
+        spans = [span for track in self.tracks.values() for span in track.spans.values()]
+        return {span.container: span.node for span in spans if not span.end_s}
+
     def in_doubt(self) -> list[AppId]:
         """Return applications with containers that may have ended while facts were missed."""
         return [
