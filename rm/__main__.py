@@ -79,6 +79,7 @@ def parts_of(settings: RmSettings, cluster_ts: int) -> ManagerParts:
             max_attempts=settings.max_attempts,
             queue_apps_max=settings.queue_apps_max,
             user_apps_max=settings.user_apps_max,
+            jobs_mb_max=settings.jobs_mb_max,
             master_demand={
                 "vcores": settings.master_vcores,
                 "memory_mb": settings.master_memory_mb,

@@ -12,6 +12,7 @@ from rm.placing.gang_room import check_gangs
 from rm.state.books import Books
 from weft.model.errors import InputError
 from weft.model.job import Job, Stage
+from weft.model.job_size import job_bytes, live_bytes
 from weft.model.recording import Recording
 from weft.model.resources import TOLERANCE, Vector
 from weft.protocol.requests import Refused
@@ -46,6 +47,16 @@ def _full(books: Books, tree: QueueTree, queue: int, user: str, left: int) -> st
     if 0 <= own <= there_now or 0 < settings.user_apps_max <= there_now:
         return f"user {user!r} has {there_now} applications in {path}, the most"
     return ""
+
+
+def no_memory(books: Books, job: Job) -> Refused | None:
+    """Return why there is no room for a job beside the applications that have not ended."""
+    most, wanted = books.settings.jobs_mb_max * 1e6, live_bytes(job, job_bytes(job))
+    if not most or books.live_bytes + wanted <= most:
+        return None
+    text = f"it takes {wanted / 1e6:,.1f} MB, and applications that have not ended "
+    text += f"{books.live_bytes / 1e6:,.1f} MB of the {most / 1e6:,.1f} MB that they may take"
+    return Refused("resource_exhausted", "job", f"{text} in all (jobs_mb_max)")
 
 
 def check_fits(books: Books, job: Job) -> None:

@@ -20,6 +20,7 @@ from rm.state.lifecycle import (
 from rm.state.records import App, ApplicationOver, Attempt, Holding, Holdings
 from weft.model.ids import NodeId, attempt_id, attempt_of_container, container_id, number_in_life
 from weft.model.job import Job
+from weft.model.job_size import live_bytes
 from weft.model.json_types import Json
 from weft.model.resources import ResourceTypes, Vector
 from weft.protocol.effects import Send, SetTimer
@@ -62,6 +63,7 @@ def open_app(books: Books, app: App) -> None:
     while len(books.app_at) < books.ledger.app_slots:
         books.app_at.append(None)
     books.app_at[app.slot] = app
+    books.live_bytes += live_bytes(app.job, app.job_bytes)
     books.matching.changed()
     books.matcher.app_joined(books.view, app.slot, books.now)
 
@@ -291,6 +293,7 @@ def settle(books: Books, app: App) -> None:
     books.matcher.app_left(books.view, app.slot, books.now)
     books.ledger.close_app(app.slot)
     books.app_at[app.slot] = None
+    books.live_bytes -= live_bytes(app.job, app.job_bytes)
     app.slot = -1
     app.finished = []
     books.matching.changed()

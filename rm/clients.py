@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import isfinite
 
 from rm import access, queue_changes
-from rm.admission import check_fits, check_limits, refusal
+from rm.admission import check_fits, check_limits, no_memory, refusal
 from rm.applications import OVER, kill_app, move_app, open_app, schedule_attempt
 from rm.containers import move_masters
 from rm.dynamic_queues import grown
@@ -70,6 +70,10 @@ from weft.protocol.requests import (
     SubmitApplication,
     UpdateNode,
 )
+
+# What a job takes is told in its record from so many bytes on: how many of those that ended are
+# kept goes by that.
+RECORDED_BYTES_MIN = 100_000
 
 
 class NotFoundError(Exception):
@@ -133,7 +137,7 @@ def _submit(books: Books, request: SubmitApplication) -> Refused | ApplicationAc
     path = queue_of(books.queues, job)
     tree = grown(books.queues, path)
     queue = tree.slot_of(path)
-    if refused := refusal(books, tree, queue, job.user):
+    if refused := refusal(books, tree, queue, job.user) or no_memory(books, job):
         return refused
     check_fits(books, job)
     if job.master is None:
@@ -161,6 +165,7 @@ def _submit(books: Books, request: SubmitApplication) -> Refused | ApplicationAc
                 "queue": books.queues.paths[queue],
                 "priority": app.priority,
                 "submitted_s": books.now,
+                **({"bytes": app.job_bytes} if app.job_bytes > RECORDED_BYTES_MIN else {}),
             }
         )
     open_app(books, app)

@@ -19,8 +19,10 @@ from weft.protocol.messages import ContainerEnd
 
 # With so many racks, the places of those without nodes are used again.
 RACKS_BEFORE_REUSE: Final = 100
-# So many ended applications are kept with all that is known of them.
+# So many ended applications are kept with all that is known of them, and of large ones as many as
+# take so many bytes; the newest always is.
 ENDED_WHOLE_MAX = 200
+ENDED_WHOLE_BYTES_MAX = 100_000_000
 # Those before them keep so many characters.
 DIAGNOSTICS_CHARS_MAX = 300
 # Ended applications share it, as they get no more.
@@ -96,13 +98,19 @@ def rack_of(books: Books, name: str) -> int:
 def remember(books: Books, app: App) -> None:
     """Keep a bounded number of ended applications for reports, the newest; few of them whole."""
     books.ended.append(app.app_id)
-    if len(books.ended) > ENDED_WHOLE_MAX:
+    books.ended_bytes += app.job_bytes
+    while len(books.ended) > ENDED_WHOLE_MAX or (
+        books.ended_bytes > ENDED_WHOLE_BYTES_MAX and len(books.ended) > 1
+    ):
         number = books.ended.popleft()
+        books.ended_bytes -= books.apps[number].job_bytes
         shorten(books.apps[number])
         books.ended_small.append(number)
     while len(books.apps) > books.settings.completed_apps_max:
         if not books.ended_small and not books.ended:
             return
+        if not books.ended_small:
+            books.ended_bytes -= books.apps[books.ended[0]].job_bytes
         number = (books.ended_small or books.ended).popleft()
         books.submissions.pop(books.apps.pop(number).submission_id, None)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from rm.applications import move_app, move_attempt, new_attempt, open_app, schedule_attempt
 from rm.dynamic_queues import with_made
-from rm.forgetting import ENDED_WHOLE_MAX, remember
+from rm.forgetting import ENDED_WHOLE_BYTES_MAX, ENDED_WHOLE_MAX, remember
 from rm.ledger.queues import QueueTree
 from rm.lifetime import limit
 from rm.nodes.registering import recover_leaving
@@ -145,11 +145,23 @@ def compact(records: Iterable[Record], apps_max: int = 10_000) -> list[Record]:
     ended = [number for number, known in apps.items() if "final" in known]
     for number in ended[: max(0, len(ended) - apps_max)]:
         del apps[number]
-    small = set(ended[:-ENDED_WHOLE_MAX])
+    small = set(ended) - set(
+        _whole((number, apps[number].get("app", {})) for number in reversed(ended))
+    )
     for number, known in apps.items():
         if "app" in known:
             out.extend(_records_of(number, known, number in small))
     return out
+
+
+def _whole(newest_first: Iterable[tuple[int, Table]]) -> Iterable[int]:
+    """Yield the ended applications that are kept whole, as `rm.forgetting.remember` keeps them."""
+    total = 0
+    for place, (number, record) in enumerate(newest_first):
+        total += int(record.get("bytes", 0))
+        if place >= ENDED_WHOLE_MAX or (place and total > ENDED_WHOLE_BYTES_MAX):
+            return
+        yield number
 
 
 _FIELD = {

@@ -88,6 +88,9 @@ class ManagerSettings:
     queue_apps_max: int = 0
     # A user has at most so many applications in a leaf queue that have not ended; 0 is any number.
     user_apps_max: int = 0
+    # Jobs of applications that have not ended take at most so many MB (`weft.model.job_size`) in
+    # all; 0 is any number.
+    jobs_mb_max: float = 0.0
     # At most so many nodes that are LOST or left are kept for reports.
     gone_nodes_max: int = 1000
     # At most so many ended applications are kept for reports.

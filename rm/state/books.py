@@ -91,6 +91,7 @@ class Books:
         "dirty_nodes",
         "early",
         "ended",
+        "ended_bytes",
         "ended_small",
         "epoch",
         "hears_ends",
@@ -102,6 +103,7 @@ class Books:
         "least_asked",
         "least_master",
         "ledger",
+        "live_bytes",
         "marks",
         "master_demand",
         "master_usage",
@@ -169,6 +171,9 @@ class Books:
         # Ended applications are kept whole, and of those before only a little, the oldest first.
         self.ended: deque[AppId] = deque()
         self.ended_small: deque[AppId] = deque()
+        # Jobs of the whole ones take so much memory, and those of applications in the ledger.
+        self.ended_bytes = 0
+        self.live_bytes = 0
         self.submissions: dict[str, AppId] = {}
         self.nodes: dict[NodeId, Node] = {}
         # What an operator said of nodes: `capacity` by resource, `labels`.

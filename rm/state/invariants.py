@@ -9,6 +9,7 @@ from rm.state.lifecycle import LEAVING, AttemptState, RmNodeState
 from rm.state.records import Node
 from weft.model.dag import Ints
 from weft.model.errors import InvariantError
+from weft.model.job_size import live_bytes
 
 
 def check(books: Books) -> None:
@@ -114,7 +115,7 @@ def _check_queues(books: Books) -> None:
 
 
 def _check_apps(books: Books) -> None:
-    pending = 0
+    pending = taken = 0
     for slot, app in enumerate(books.app_at):
         if app is None:
             continue
@@ -125,11 +126,16 @@ def _check_apps(books: Books) -> None:
         if books.ledger.apps.pending[slot] != wanted:
             raise InvariantError(f"application {app.app_id} has {wanted} containers pending")
         pending += wanted
+        taken += live_bytes(app.job, app.job_bytes)
         held = sum(len(a.holdings) for a in app.attempts)
         if books.ledger.apps.containers[slot] != held:
             raise InvariantError(f"application {app.app_id} holds {held} containers")
     if books.ledger.by_queue.pending[0] != pending:
         raise InvariantError(f"{pending} containers are pending in all")
+    if books.live_bytes != taken:
+        raise InvariantError(f"jobs that have not ended take {taken} bytes in all")
+    if books.ended_bytes != sum(books.apps[number].job_bytes for number in books.ended):
+        raise InvariantError("the bytes of ended applications are not those of their jobs")
     books.waiting.check()
     for attempt in books.waiting:
         if attempt.state is not AttemptState.SCHEDULED:

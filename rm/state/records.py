@@ -18,6 +18,7 @@ from rm.state.lifecycle import AppState, AttemptState, RmContainerState, RmNodeS
 from weft.model.dag import Floats
 from weft.model.ids import AppId, AttemptId, ContainerId, NodeId
 from weft.model.job import Job
+from weft.model.job_size import job_bytes
 from weft.model.resources import Vector
 from weft.protocol.messages import (
     AsksRefused,
@@ -330,6 +331,7 @@ class App:
         "held_on",
         "held_s",
         "job",
+        "job_bytes",
         "last_number",
         "left_queue",
         "nodes",
@@ -356,6 +358,7 @@ class App:
         stages = len(job.stages)
         self.app_id = app_id
         self.job = job
+        self.job_bytes = job_bytes(job)
         self.submission_id = submission_id
         self.queue = queue
         # The queue that it was in when it ended, where that is gone; `queue` is one above it then.

@@ -1,15 +1,17 @@
 """Ended applications: the newest are kept whole, of those before only what a list says."""
 
 import sys
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
+from rm import forgetting, recovery
 from rm.forgetting import ENDED_WHOLE_MAX
 from rm.recovery import compact
 from rm.settings import ManagerSettings
 from testkit.builders import job, stage
 from testkit.manager import Rig
-from weft.model.job import TaskOverride
+from weft.model.job import Job, TaskOverride
 from weft.protocol.requests import (
     ApplicationJob,
     GetApplication,
@@ -17,6 +19,7 @@ from weft.protocol.requests import (
     KillApplication,
     ListApplications,
     Refused,
+    SubmitApplication,
 )
 
 MANY = ENDED_WHOLE_MAX + 5
@@ -94,3 +97,47 @@ def test_an_accepted_job_that_breaks_a_rule_of_today_ends_and_the_others_come_ba
     assert "name" in bad.diagnostics
     assert again.ask_manager(GetApplication(1)).state == "ACCEPTED"
     assert Rig(settings=SETTINGS, records=again.records).ask_manager(GetApplication(2)) is not None
+
+
+def large(name: str) -> Job:
+    """Return a job that takes about 4 MB."""
+    return job(name, *(stage(f"stage {n}", tasks=1) for n in range(1_300)))
+
+
+def test_large_jobs_that_have_not_ended_are_bounded_in_all_and_after_a_restart() -> None:
+    settings = replace(SETTINGS, jobs_mb_max=10.0)
+    rig = Rig(settings=settings)
+    first, second = rig.submit(large("a")), rig.submit(large("b"))
+    small = job("c", stage("tasks", tasks=10))
+    for one, taken in ((large("c"), "4.0"), (job("d", stage("many", tasks=10**5)), "10.0")):
+        refused = rig.ask_manager(SubmitApplication(one, ""))
+        assert isinstance(refused, Refused)
+        assert (refused.code, refused.place) == ("resource_exhausted", "job")
+        assert refused.problem.startswith(f"it takes {taken} MB")
+        assert refused.problem.endswith("of the 10.0 MB that they may take in all (jobs_mb_max)")
+    rig.submit(small)
+    again = Rig(settings=settings, records=compact(rig.records))
+    assert isinstance(again.ask_manager(SubmitApplication(large("c"), "")), Refused)
+    for one in (rig, again):
+        one.ask_manager(KillApplication(first))
+        one.submit(large("c"))
+    lower = Rig(settings=replace(settings, jobs_mb_max=1.0), records=compact(rig.records))
+    assert lower.ask_manager(GetApplication(second)).state == "ACCEPTED", "what is there stays"
+
+
+def test_of_large_jobs_that_ended_as_many_are_whole_as_take_little_memory(monkeypatch) -> None:
+    for module in (forgetting, recovery):
+        monkeypatch.setattr(module, "ENDED_WHOLE_BYTES_MAX", 10_000_000)
+    rig = Rig(settings=SETTINGS)
+    apps = [rig.submit(large(f"{n}")) for n in range(5)]
+    for app in apps:
+        rig.ask_manager(KillApplication(app))
+    again = Rig(settings=SETTINGS, records=compact(rig.records))
+    for one in (rig, again):
+        answers = [one.ask_manager(GetJob(app)) for app in apps]
+        assert [isinstance(got, ApplicationJob) for got in answers] == [False] * 3 + [True] * 2
+        assert len(one.ask_manager(ListApplications()).items) == len(apps)
+    assert (
+        sum(len(record["job"]["stages"]) > 1 for record in compact(rig.records) if "job" in record)
+        == 2
+    )

@@ -71,6 +71,11 @@ class RmSettings(TapedSettings, StoreSettings):
     user_apps_max: int = Field(
         10_000, ge=0, description="Those of a user in a leaf queue; 0: any number."
     )
+    jobs_mb_max: float = Field(
+        2000.0,
+        ge=0,
+        description="Memory for jobs that have not ended: 100 bytes a task, 3 kB a stage; 0: any.",
+    )
     takeover: bool = Field(
         True, description="What a lost master left running goes on under the next one."
     )
