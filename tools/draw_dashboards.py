@@ -25,14 +25,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 import yaml
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from screenshots import CLUSTER, keep_busy, shrink
 
@@ -167,7 +165,7 @@ def draw(board: dict[str, Any], prometheus: Prometheus, end_s: float, name: str)
     """Return a picture of one dashboard, PNG."""
     panels = board["panels"]
     high = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
-    figure = plt.figure(figsize=(WIDTH_INCHES, CELL_INCHES * (high + 3)), facecolor="white")
+    figure = Figure(figsize=(WIDTH_INCHES, CELL_INCHES * (high + 3)), facecolor="white")
     top, bottom = 1 - 2 / (high + 3), 1 / (high + 3)
     grid = GridSpec(
         high, 24, figure=figure, left=0.012, right=0.988, top=top, bottom=bottom, hspace=0, wspace=0
@@ -197,7 +195,6 @@ def draw(board: dict[str, Any], prometheus: Prometheus, end_s: float, name: str)
         draw_panel(figure, box, panel, prometheus, end_s, place["h"])
     with tempfile.NamedTemporaryFile(suffix=".png") as file:
         figure.savefig(file.name, dpi=100)
-        plt.close(figure)
         return Path(file.name).read_bytes()
 
 
@@ -292,10 +289,10 @@ def draw_lines(
     columns = max(1, min(4, LEGEND_CHARACTERS // (max(map(len, names)) + 7)))
     # Two lines, with one entry for what is left out.
     shown = min(LEGENDS_MAX, 2 * columns - 1)
-    handles = [plt.Line2D([], [], color=c, lw=2.2) for c in colours[:shown]]
+    handles = [Line2D([], [], color=c, lw=2.2) for c in colours[:shown]]
     labels = names[:shown]
     if len(found) > shown:
-        handles.append(plt.Line2D([], [], lw=0))
+        handles.append(Line2D([], [], lw=0))
         labels.append(f"and {len(found) - shown} more")
     frame.legend(
         handles,

@@ -7,7 +7,7 @@ import numpy as np
 from am.ask.registry import HoldAsker
 from am.ask.view import HoldView, HoldWish
 from weft.model.ids import AttemptId
-from weft.protocol.facts import Fact, Gauge, JobProgressed, MasterPlanned, Remark, RunFact
+from weft.protocol.facts import Fact, JobProgressed, MasterPlanned, Remark, RunFact
 from weft.runtime.exposition import DURATION_BUCKETS_S, Exposition
 
 REMARKS = "Unusual events"
@@ -35,8 +35,6 @@ class MasterMetrics:
             planner = (("planner", fact.planner),)
             took = out.histogram("weft_planning_seconds", text, planner, DURATION_BUCKETS_S)
             took.observe(fact.planning_time_s)
-        elif isinstance(fact, Gauge):
-            out.gauge(fact.name, fact.name.replace("_", " "), fact.value, fact.labels)
         elif isinstance(fact, Remark):
             out.count("weft_remarks", REMARKS, 1, (("level", fact.level),))
 

@@ -13,6 +13,7 @@ import yaml
 
 from lab.worker_pool import WorkerPool
 from weft.client.show import echo_json
+from weft.client.text import plural
 from weft.model.errors import InputError, WeftError
 from weft.policies.presets import preset
 
@@ -81,7 +82,7 @@ def fuzz(
     script = Path(faults).read_text(encoding="utf-8") if faults else ""
     given = Given(preset_, pace or "", script, asker, members)
     if sys.stderr.isatty():
-        click.echo(f"running {last - first:,} seeds ...", err=True)
+        click.echo(f"running {plural(last - first, 'seed')} ...", err=True)
     began_s = time.perf_counter()
     totals: Counter[str] = Counter()
     failed: list[dict[str, Any]] = []
@@ -95,7 +96,8 @@ def fuzz(
         echo_json({**totals, "seeds_per_minute": round(rate), "failed": failed})
     else:
         click.echo(
-            f"{totals['runs']} seeds, {len(failed)} with a violation; {totals['tasks']:,} tasks, "
+            f"{plural(totals['runs'], 'seed')}, {len(failed)} with a violation; "
+            f"{plural(totals['tasks'], 'task')}, "
             f"{totals['repeated']:,} repeated, {totals['events']:,} events; {rate:,.0f} seeds/min"
         )
     if failed:

@@ -8,6 +8,7 @@ from rm.process.journal_copies import Condition, backup, check, restore
 from weft.client.commands_apps import json_option
 from weft.client.show import echo_json
 from weft.client.tables import say
+from weft.client.text import plural
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -56,7 +57,7 @@ def _tell(folder: Path, found: Condition, as_json: bool) -> None:
         return
     apps = ", ".join(f"{count:,} {state}" for state, count in found.applications.items())
     queues = "queues were set while it ran" if found.queues_set else "queues as its cluster file"
-    say(f"{folder}: sound, {found.records:,} records in {found.size_bytes:,} bytes")
+    say(f"{folder}: sound, {plural(found.records, 'record')} in {found.size_bytes:,} bytes")
     say(f"applications: {apps or 'none'}; the newest has number {found.newest_app}")
     say(f"life {found.lives} of the manager; {queues}")
     if found.dropped:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from sim.process.compile_time import compiling
+from weft.client.text import plural
 from weft.model.errors import InputError, WeftError
 from weft.model.extras import require
 
@@ -139,7 +140,10 @@ def bounds(job_file: str, cluster: str, name: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(data))
         return
-    click.echo(f"{job.name}: {dag.tasks} tasks in {dag.stages} stages, {found.parts} parts")
+    click.echo(
+        f"{job.name}: {plural(dag.tasks, 'task')} in {plural(dag.stages, 'stage')}, "
+        f"{plural(found.parts, 'part')}"
+    )
     _print_bounds(found.as_dict())
 
 
@@ -160,7 +164,7 @@ def validate(job_file: str, cluster: str, name: str, plan_file: Path, as_json: b
     if as_json:
         click.echo(json.dumps({"valid": not found, "violations": found}))
     elif not found:
-        click.echo(f"valid: {dag.tasks} tasks")
+        click.echo(f"valid: {plural(dag.tasks, 'task')}")
     else:
         for line in found:
             click.echo(line)
@@ -319,10 +323,14 @@ def _summary(data: dict[str, Any], explain: bool) -> None:
     makespan, least = data["makespan_s"], data["bounds"]["strong_lb_s"]
     over = f"{makespan / least:.3f} x the strong bound" if least > 0 else "no time at all"
     tasks = len(data["tasks"])
-    click.echo(f"{data['job']}: {tasks} tasks by {data['planner']}")
+    click.echo(f"{data['job']}: {plural(tasks, 'task')} by {data['planner']}")
     say(f"  {'makespan':<28} {makespan:>10,.6g} s, {over}")
     _print_bounds(data["bounds"])
-    how = "a plan kept from before" if data["reused"] else f"{data['candidates']} schedules built"
+    how = (
+        "a plan kept from before"
+        if data["reused"]
+        else f"{plural(data['candidates'], 'schedule')} built"
+    )
     say(f"  {'planned in':<28} {data['planning_time_s']:>10,.3f} s, {how}")
     if explain:
         names = [f"{task['stage']}[{task['index']}]" for task in data["tasks"]]

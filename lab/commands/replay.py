@@ -20,7 +20,7 @@ from sim.settings import SimSettings
 from weft.client import show
 from weft.client.naming import find_app
 from weft.client.tables import table
-from weft.client.text import safe
+from weft.client.text import plural, safe
 from weft.model.cluster import ClusterSpec
 from weft.model.errors import InputError, WeftError
 from weft.policies.parameters import split_settings
@@ -178,7 +178,7 @@ def _show(told: list[dict[str, Any]]) -> None:
             )
             for row in told
         ],
-        title=f"{len(told)} tapes, {sum(row['bytes'] for row in told):,} bytes",
+        title=f"{plural(len(told), 'tape')}, {sum(row['bytes'] for row in told):,} bytes",
     )
     for row in told:
         name = Path(row["tape"]).name
@@ -260,7 +260,7 @@ def _stand(
     if as_json:
         show.echo_json({"now_s": run.now, **found})
         return
-    click.echo(f"at {run.now:.6f} s, after {run.events:,} events")
+    click.echo(f"at {run.now:.6f} s, after {plural(run.events, 'event')}")
     _show_state(found, run.now)
 
 
@@ -383,7 +383,9 @@ def whatif(
     rows = what.mean_of(runs)
     show_times(rows, as_json)
     if seen.lost:
-        click.echo(f"note: nodes came back {seen.lost} times; simulated ones stay", err=True)
+        click.echo(
+            f"note: nodes came back {plural(seen.lost, 'time')}; simulated ones stay", err=True
+        )
 
 
 def _changed(
@@ -430,7 +432,7 @@ def show_times(rows: list[Jct], as_json: bool) -> None:
             )
             for row in rows
         ],
-        title=f"completion times of {len(rows)} jobs",
+        title=f"completion times of {plural(len(rows), 'job')}",
     )
     reasons: dict[tuple[str, bool], list[str]] = {}
     for row in rows:

@@ -247,21 +247,17 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 def draw(figure: Figure, rows: Rows, path: Path) -> None:
     """Write a figure's picture (SVG), the same bytes for the same rows."""
     import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import figure as pictures
 
     if figure.draw is None:
         return
-    with pyplot.rc_context(_STYLE | {"svg.hashsalt": figure.number}):
-        drawing, axes = pyplot.subplots(figsize=(6.4, 3.6), layout="constrained")
+    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": figure.number}):
+        drawing = pictures.Figure(figsize=(6.4, 3.6), layout="constrained")
+        axes = drawing.subplots()
         figure.draw(rows, axes)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
-        try:
-            write_whole(path, lambda p: drawing.savefig(p, format="svg", metadata={"Date": None}))
-        finally:
-            pyplot.close(drawing)
+        write_whole(path, lambda p: drawing.savefig(p, format="svg", metadata={"Date": None}))
 
 
 def bars(

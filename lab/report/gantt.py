@@ -27,15 +27,15 @@ def draw_plan(title: str, dag: Dag, plan: Plan, bounds: Bounds, path: Path) -> N
     """Write the picture; the suffix says which kind (.svg, .png, .pdf). Raises WeftError."""
     import matplotlib
 
-    matplotlib.use("Agg")
     # Equal plans give equal bytes.
     matplotlib.rcParams["svg.hashsalt"] = "weft"
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     rows = max(int(plan.machine.max(initial=0)) + 1, 1)
     height = float(np.clip(1.8 + 0.42 * rows, 3.2, 14.0))
-    figure, axes = pyplot.subplots(figsize=(11, height), layout="constrained")
+    figure = Figure(figsize=(11, height), layout="constrained")
+    axes = figure.subplots()
     _bars(axes, dag, plan)
     _bounds(axes, bounds)
     axes.set_ylim(rows - 0.5, -0.5)
@@ -53,8 +53,6 @@ def draw_plan(title: str, dag: Dag, plan: Plan, bounds: Bounds, path: Path) -> N
             # The suffix stands for no kind of picture.
             raise InputError(str(path), str(error)) from None
         raise WeftError(f"{path}: {error.strerror or error}") from None
-    finally:
-        pyplot.close(figure)
 
 
 def troublesome(dag: Dag, explain: Mapping[str, Any]) -> Ints:

@@ -29,7 +29,6 @@ from weft.client.text import natural
 from weft.model.errors import InputError
 from weft.results.ends import SUCCEEDED
 
-mpl.use("Agg")
 COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f")
 FAIRNESS_WINDOW_S = 240.0
 GANTT_TASKS_MAX = 60_000

@@ -3,7 +3,6 @@
 from weft.model.ids import NodeId
 from weft.protocol.facts import (
     Fact,
-    Gauge,
     RunFact,
     StartedRun,
     StoppedRun,
@@ -52,9 +51,6 @@ class NodeMetrics:
             count = count_of(fact)
             self._started.add(count)
             self._running.add(count)
-        elif isinstance(fact, Gauge):
-            name = fact.name
-            self._out.gauge(name, name.replace("_", " "), fact.value, fact.labels)
 
     def found(self, processes: int) -> None:
         """Count processes of an earlier run of this node manager that are kept."""

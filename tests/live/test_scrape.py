@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import re
 import socket
 import time
 import urllib.request
@@ -11,9 +12,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rm.__main__ import make_manager
-from rm.core import ResourceManager
+from rm.core import LIVENESS_TIMER, ResourceManager
 from rm.process.instruments import instrument
-from rm.process.metrics import ManagerMetrics
+from rm.process.metrics import GAUGES, ManagerMetrics
 from testkit.live import chain
 from weft.model.errors import WeftError
 from weft.protocol.effects import ClientRequested, Note, Recovered, Send, SetTimer, TimerFired
@@ -163,6 +164,8 @@ def test_a_scrape_of_a_thousand_nodes_is_small_and_quick_and_stays_so_over_an_ho
         assert series["weft_series_refused_total"] == 0
         assert sum(name.startswith("weft_node_containers{") for name in series) == NODES
         assert sum(name.startswith("weft_node_used{") for name in series) == 4 * NODES
+        helps = [line.split(maxsplit=3)[2:] for line in text.splitlines() if "# HELP" in line]
+        assert [name for name, words in helps if words in (name, name.replace("_", " "))] == []
         live = [name for name in series if name.startswith("weft_app_tasks{")]
         assert 0 < len(live) <= 5 * 20, "of the last minutes: ended jobs have no series"
         ended = series['weft_containers_ended_total{outcome="SUCCEEDED"}']
@@ -176,6 +179,13 @@ def test_a_scrape_of_a_thousand_nodes_is_small_and_quick_and_stays_so_over_an_ho
     by_look = [min(took_s[i : i + 3]) for i in range(0, len(took_s), 3)]
     assert max(by_look) < SCRAPE_S_MAX
     assert by_look[-1] < 2 * by_look[0], "no slower after an hour"
+
+
+def test_numbers_that_the_manager_notes_by_name_have_words() -> None:
+    out = Exposition()
+    Churning(out).tell(TimerFired(LIVENESS_TIMER))
+    helps = dict(re.findall(r"# HELP (\S+) (.+)", out.text().decode()))
+    assert {name: helps.get(name) for name in GAUGES} == GAUGES
 
 
 def test_a_scrape_over_http_is_what_prometheus_takes() -> None:

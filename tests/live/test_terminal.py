@@ -82,13 +82,21 @@ def test_help_is_printed_as_help(folder: Path) -> None:
     assert "Did you mean simulate" in asked.stderr
 
 
-def test_a_cluster_that_is_left_on_serves_until_it_is_taken_down(folder: Path) -> None:
+def test_a_cluster_that_is_left_on_serves_until_it_is_taken_down(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
     started = weft(folder, "up", "--detach", "--any-ports", "--no-web", "--nodes", "2")
     assert started.returncode == 0, started.stderr
     [address] = re.findall(r"weft down --rm (\S+)", started.stdout)
     try:
         done = weft(folder, "submit", "jobs.json", "--wait", "--rm", address)
         assert done.returncode == 0, done.stderr
+        [record] = folder.glob(f"weft-*/up-{address}.json")
+        said = Path(json.loads(record.read_text())["log"]).read_text()
+        assert started.stdout.splitlines()[0] in said, "its addresses are found in its log"
+        assert f"weft down --rm {address} ends the cluster\n" in said
+        assert "Ctrl-C" not in said
     finally:
         ended = weft(folder, "down", "--rm", address)
     assert ended.returncode == 0, ended.stderr

@@ -14,6 +14,7 @@ from testkit.browser import Served as Pages
 from testkit.dags import mosaic, pipeline, tangle, wide
 from testkit.live import until
 from testkit.web import CLUSTER_TS, NOW_S, FakeClient
+from weft.client.text import duration
 from weft.model.ids import attempt_id, container_id
 from weft.protocol.requests import ContainerReport
 from weft.runtime.role_settings import WebSettings
@@ -130,6 +131,24 @@ def test_an_application_that_had_a_master_and_waits_for_its_word_is_recovering(
         return appState({ state: "ACCEPTED", final: "UNDEFINED", started_s });
     }"""
     assert [page.evaluate(script, s) for s in (0, 3.5)] == ["ACCEPTED", "RECOVERING"]
+
+
+def test_pages_round_times_as_the_command_line_does(page: Any, served: Served) -> None:
+    open_page(page, served, "/cluster/apps")
+    script = """async (times) => {
+        const { duration } = await import("/static/util.js");
+        return times.map(duration);
+    }"""
+    times = [0.4, 9.94, 9.96, 58.4, 58.6, 59.6, 185.5, 3599.7, 7859.6, 86_399.6, 356_400.0]
+    shown = [re.findall(r"[\d.]+", text) for text in page.evaluate(script, times)]
+    told = [re.findall(r"[\d.]+", duration(each)) for each in times]
+    assert [[float(one) for one in row] for row in shown] == [[float(o) for o in r] for r in told]
+    script = """async (times) => {
+        const { clockText } = await import("/static/play_clock.js");
+        return times.map(clockText);
+    }"""
+    found = page.evaluate(script, [59.999, 83.4, 3599.999, 3659.6])
+    assert found == ["1:00.00", "1:23.40", "1:00:00", "1:01:00"]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

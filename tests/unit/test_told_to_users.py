@@ -103,7 +103,7 @@ def test_a_port_in_use_is_said_before_anything_starts(monkeypatch: pytest.Monkey
 
 def test_long_commands_say_at_once_in_a_terminal_that_they_run(tmp_path: Path) -> None:
     for words, wanted in (
-        (["fuzz", "--seeds", "3:4"], "running 1 seeds ...\n"),
+        (["fuzz", "--seeds", "3:4"], "running 1 seed ...\n"),
         (["bench", "codec", "--psplib", "."], "running the cases of weft bench codec"),
     ):
         _, sent = in_terminal(words, tmp_path)

@@ -108,7 +108,7 @@ def test_import_writes_jobs_and_says_what_it_dropped(tmp_path):
     out = tmp_path / "out.jsonl.gz"
     result = call("import", "auto", tmp_path / "in.txt", "--out", out)
     assert result.exit_code == 0
-    assert "1 jobs, 1 stages, 1 tasks" in result.stdout
+    assert "1 job, 1 stage, 1 task; " in result.stdout
     assert "dropped: 1 x job header without a job" in result.stderr
     assert [job.name for job in load_jobs([out])] == ["q"]
     result = call("import", "carbyne", tmp_path / "in.txt", "--out", out, "--json")

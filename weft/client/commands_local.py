@@ -17,6 +17,7 @@ from weft.client.commands_yarn import take_yarn
 from weft.client.detached import say_ready, start_detached, stop_detached
 from weft.client.local import EMULATED_NODES, LocalCluster, LocalSettings
 from weft.client.scheduling import scheduler_options
+from weft.client.text import plural
 from weft.model.errors import InputError, WeftError
 from weft.policies.parameters import read_parameter, split_settings
 from weft.policies.presets import PARTS
@@ -301,7 +302,7 @@ def up(
         return
     with LocalCluster(settings, folder, _say) as cluster:
         click.echo(_endpoints(cluster))
-        say_ready(
+        ends = say_ready(
             cluster.address,
             _endpoints(cluster),
             str(cluster.folder) if cluster.temporary else "",
@@ -309,7 +310,7 @@ def up(
         if settings.managers > 1:
             with Client(cluster.address) as client:
                 click.echo(f"leader: {client.manager().leader} (weft managers shows them all)")
-        _wait_for_end(cluster)
+        _wait_for_end(cluster, ends)
         _write_trace(cluster, trace)
 
 
@@ -340,7 +341,7 @@ def _write_trace(cluster: LocalCluster, trace: Path | None) -> None:
     if not cluster.temporary:
         tables = {"jobs": jobs_of(reports, tasks), "tasks": tasks, "stages": stages_of(jobs)}
         write_tables(cluster.folder, tables)
-    click.echo(f"{trace}: {count:,} tasks", err=True)
+    click.echo(f"{trace}: {plural(count, 'task')}", err=True)
 
 
 def _say(text: str) -> None:
@@ -400,7 +401,7 @@ def _say_results(client: Client, reports: list[Any]) -> None:
             )
             for r in reports
         ],
-        title=f"{len(reports)} jobs under {metrics.scheduler}",
+        title=f"{plural(len(reports), 'job')} under {metrics.scheduler}",
     )
     first = min(r.submitted_s for r in reports)
     last = max(r.finished_s for r in reports)
@@ -413,8 +414,8 @@ def _end_on_sigterm() -> None:
         signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
 
 
-def _wait_for_end(cluster: LocalCluster) -> None:
-    click.echo("Ctrl-C ends the cluster", err=True)
+def _wait_for_end(cluster: LocalCluster, ends: str = "Ctrl-C") -> None:
+    click.echo(f"{ends} ends the cluster", err=True)
     ended = threading.Event()
     try:
         while not ended.wait(0.5):

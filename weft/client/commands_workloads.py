@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from weft.client.progress import following
+from weft.client.text import plural
 from weft.model.errors import InputError
 from weft.model.job import Job
 from weft.policies import plugins
@@ -111,7 +112,7 @@ def import_command(
     with _metered() as meter:
 
         def told() -> tuple[float, str]:
-            return meter.bytes / 1000, f"kB, {tally.jobs:,} jobs"
+            return meter.bytes / 1000, f"kB, {plural(tally.jobs, 'job')}"
 
         size_kb = sum(_size(path) for path in sources) / 1000
         with following(f"importing {form}", max(size_kb, 1.0), told):
@@ -176,7 +177,8 @@ def _report(out: Path, tally: _Tally, result: Imported, as_json: bool) -> None:
     for reason, count in dropped.items():
         click.echo(f"dropped: {count:,} x {reason}", err=True)
     click.echo(
-        f"{out}: {tally.jobs:,} jobs, {tally.stages:,} stages, {tally.tasks:,} tasks; "
+        f"{out}: {plural(tally.jobs, 'job')}, {plural(tally.stages, 'stage')}, "
+        f"{plural(tally.tasks, 'task')}; "
         f"resources: {', '.join(sorted(tally.resources))}"
     )
 

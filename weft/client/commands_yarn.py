@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from weft.client.local import EMULATED_NODES
+from weft.client.text import plural
 from weft.model.cluster import cluster_from_dict
 from weft.model.errors import InputError
 from weft.runtime.role_settings import RmSettings
@@ -47,7 +48,7 @@ def import_yarn(sources: tuple[Path, ...], out: Path, nodes: int, as_json: bool)
     for name, why in found.left_out.items():
         click.echo(f"left out: {name}: {why}", err=True)
     leaves = ", ".join(path for path, _ in spec.queues.leaves())
-    click.echo(f"{out}: {len(spec.nodes):,} nodes, queues {leaves}")
+    click.echo(f"{out}: {plural(len(spec.nodes), 'node')}, queues {leaves}")
     click.echo(
         f"simulate with: weft simulate JOBS --cluster {shlex.quote(str(out))} {flags}".rstrip()
     )

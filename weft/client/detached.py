@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import click
+
 from weft.client.api import DEFAULT_ADDRESS
 from weft.model.errors import InputError, WeftError
 
@@ -24,13 +26,23 @@ STOP_PATIENCE_S = 30.0
 POLL_S = 0.1
 
 
-def say_ready(address: str, endpoints: str, goes: str) -> None:
+def say_ready(address: str, endpoints: str, goes: str) -> str:
     """Tell the command that started this process that the cluster serves, where there is one.
 
-    `goes` is the folder that goes with the cluster, empty where it is kept.
+    `goes` is the folder that goes with the cluster, empty where it is kept. Returns what ends the
+    cluster.
     """
-    if path := os.environ.pop(READY_VARIABLE, ""):
-        _write(Path(path), {"address": address, "endpoints": endpoints, "goes": goes})
+    path = os.environ.pop(READY_VARIABLE, "")
+    if not path:
+        return "Ctrl-C"
+    # What follows is read in the log, where nobody presses a key.
+    click.echo(endpoints, err=True)
+    _write(Path(path), {"address": address, "endpoints": endpoints, "goes": goes})
+    return _down(address)
+
+
+def _down(address: str) -> str:
+    return "weft down" if address == DEFAULT_ADDRESS else f"weft down --rm {address}"
 
 
 def start_detached(arguments: list[str], folder: Path | None) -> str:
@@ -73,8 +85,7 @@ def start_detached(arguments: list[str], folder: Path | None) -> str:
     record = known | {"pid": process.pid, "created_s": _created_s(process.pid), "log": str(log)}
     record["folder"] = "" if folder is None else str(folder.absolute())
     _write(_record(known["address"]), record)
-    default = "" if known["address"] == DEFAULT_ADDRESS else f" --rm {known['address']}"
-    return f"{known['endpoints']}\nend it with: weft down{default}"
+    return f"{known['endpoints']}\nend it with: {_down(known['address'])}"
 
 
 def stop_detached(address: str) -> str:

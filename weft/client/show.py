@@ -21,6 +21,7 @@ from weft.client.text import (
     number,
     pair,
     percent,
+    plural,
     safe,
     work,
 )
@@ -488,7 +489,7 @@ def _show_turn(
     least = "at least " if turn.beyond else ""
     before = "it is next"
     if turn.asks:
-        stages = f"{turn.asks:,} stages" if turn.asks > 1 else "1 stage"
+        stages = plural(turn.asks, "stage")
         verb = "go" if turn.asks > 1 else "goes"
         containers = "container" if turn.containers == 1 else "containers"
         what = f"{turn.containers:,} {containers}, {work(turn.work, hours)}"

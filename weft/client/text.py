@@ -108,6 +108,11 @@ def _large(name: str) -> float:
     return 1024.0 if name == "memory_mb" else 1.0
 
 
+def plural(count: int, word: str) -> str:
+    """Return `1 job`, `1,200 jobs`."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
 def percent(part: float) -> str:
     """Return a part in whole percent, rounded; only what is whole is `100%`."""
     return f"{100 if part >= 1 else min(99, int(max(0.0, part) * 100 + 0.5))}%"

@@ -28,7 +28,8 @@ const ICONS = {
 
 /** 83.4 s of a run as 1:23.4. */
 export function clockText(seconds) {
-  const s = Math.max(0, seconds);
+  const step = seconds < 3600 ? 100 : 1;
+  const s = Math.round(Math.max(0, seconds) * step) / step; // first: 59.999 s is a minute
   const hours = Math.floor(s / 3600);
   const minutes = Math.floor((s % 3600) / 60);
   const rest = (s % 60).toFixed(hours ? 0 : 2).padStart(hours ? 2 : 5, "0");

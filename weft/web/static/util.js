@@ -42,16 +42,17 @@ export function percent(share, digits = 0) {
   return `${value.toFixed(digits)} %`;
 }
 
-/** 0.4 s, 12 s, 3 min 20 s, 2 h 5 min, 3 d 4 h. */
+/** 0.4 s, 12 s, 3 min 20 s, 2 h 5 min, 3 d 4 h: rounded to seconds as on the command line. */
 export function duration(seconds) {
   if (!(seconds >= 0)) return "–";
   if (seconds > 0 && seconds < 0.095) return `${Math.ceil(seconds * 1000)} ms`;
-  if (seconds < 10) return `${seconds.toFixed(1)} s`;
-  if (seconds < 60) return `${Math.floor(seconds)} s`;
-  const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) return `${minutes} min ${Math.floor(seconds % 60)} s`;
+  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
+  const all = Math.round(seconds);
+  if (all < 60) return `${all} s`;
+  const minutes = Math.floor(all / 60);
+  if (minutes < 60) return `${minutes} min ${all % 60} s`;
   const hours = Math.floor(minutes / 60);
-  if (hours < 48) return `${hours} h ${minutes % 60} min`;
+  if (hours < 24) return `${hours} h ${minutes % 60} min`;
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
