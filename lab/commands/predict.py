@@ -172,7 +172,9 @@ def _of_tape(
     settings = what.settings_of(seen.parts, made[0], None)
     asked = AskedManager(manager, at_s)
     if at_s < (first_s := min(came_s for came_s, _ in seen.starts)):
-        raise InputError("--at", f"no node had come by {at_s:g} s; the first did at {first_s:.1f} s")
+        raise InputError(
+            "--at", f"no node had come by {at_s:g} s; the first did at {first_s:.1f} s"
+        )
     state = read_state(asked, replace(what.cluster_of(seen), queues=manager.books.queues.root))
     state.now_s = at_s
     chosen = [find_app(asked, name) for name in names]

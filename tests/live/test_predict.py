@@ -44,3 +44,19 @@ def test_jobs_of_a_live_cluster_are_predicted(cluster: Cluster, tmp_path: Path) 
         assert later["past"]["predictions"] == 3
         refused = CliRunner().invoke(weft, ["predict", *here, "first"])
         assert "has ended" in str(refused.exception)
+
+
+def test_a_time_before_any_node_came_says_when_one_did(cluster: Cluster, tmp_path: Path) -> None:
+    tape = f"--tape={tmp_path / 'tapes'}"
+    manager = cluster.manager("--scheduler=fifo", tape)
+    host = cluster.host(manager, "--scheduler=fifo", tape)
+    cluster.nodes(manager, f"--am-host={host.address}", "--cluster=1x4.5vcores,8192memory_mb")
+    with Client(manager.address) as client:
+        wait_for_nodes(client, 1)
+        client.wait([client.submit(chain("one", 1, 2, 0.1))])
+    for part in reversed(cluster.parts):
+        part.stop()
+    words = ["predict", "--tape", str(tmp_path / "tapes"), "--at", "+0"]
+    said = CliRunner().invoke(weft, words)
+    assert "no node had come by" in str(said.exception)
+    assert "the first did at" in str(said.exception)
