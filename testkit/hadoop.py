@@ -173,8 +173,12 @@ def foreign_master(
     name: str = "",
     kind: str = "",
     hosts: Mapping[str, tuple[str, ...]] | None = None,
+    states: Mapping[str, str] | None = None,
 ) -> ForeignMaster:
-    """Return a master's face on a cluster of 10 cores and 10,000 MB; `hosts`: the nodes of each."""
+    """Return a master's face on a cluster of 10 cores and 10,000 MB.
+
+    `hosts` has the nodes of each, `states` is that of each node.
+    """
     known = hosts or {}
     site = Site(
         names=lambda: ("vcores", "memory_mb"),
@@ -184,6 +188,8 @@ def foreign_master(
         weft_node=lambda host: known.get(host, ()),
         total=lambda: (10.0, 10_000.0),
         http_address=lambda node: "",
+        node_states=lambda: {} if states is None else states,
+        node_report=lambda node: pb.NodeReport(node=pb.NodeId(host=node, port=1)),
     )
     made = ForeignMaster(attempt_id(3, 1), 7, "ada", TokenKeeper(), site, manager.send, name, kind)
     manager.master = made

@@ -24,6 +24,7 @@ from weft.runtime.role_settings import (
     NmSettings,
     RmSettings,
     RouterSettings,
+    ServicesSettings,
     WebSettings,
 )
 
@@ -34,6 +35,7 @@ PROCESSES = {
     "Router of members": ("weft.router", RouterSettings),
     "Pages and REST": ("weft.web", WebSettings),
     "YARN's wire": ("weft.yarn", HadoopSettings),
+    "Services of a host's nodes": ("weft.yarn.services", ServicesSettings),
 }
 CORES = {"manager": ManagerSettings, "master": MasterSettings, "node": NodeSettings}
 HEAD = """# Settings

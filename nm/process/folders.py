@@ -20,7 +20,7 @@ from weft.runtime.removing import Left, acting_as, remove
 
 _WARY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # Folders of an application that serve all of its containers.
-KEPT = ("filecache", "local")
+KEPT = ("filecache", "local", "services")
 # The folder below the node's root with what launchers fetch once for all applications.
 SHARED = "filecache"
 LOGS = (".log", ".out", ".err")

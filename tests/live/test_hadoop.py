@@ -442,7 +442,7 @@ def test_a_masters_own_pages_open_through_ours(cluster: LocalCluster, tmp_path: 
     """/proxy/<application>/ shows what the master registered, links and redirects included."""
     from aiohttp import ClientSession, web
 
-    from weft.yarn.web import serve
+    from weft.runtime.http_server import serve
 
     async def hello(request: web.Request) -> web.Response:
         if request.path == "/moved":

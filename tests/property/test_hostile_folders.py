@@ -22,7 +22,8 @@ from nm.process.keeping import Keeper
 from nm.process.service import NodeService
 from weft.model.ids import attempt_id, container_id
 from weft.runtime.http_door import Door
-from weft.yarn.web import Folder, serve
+from weft.runtime.http_server import serve
+from weft.yarn.web import Folder
 
 TOUCHES = {
     "open",

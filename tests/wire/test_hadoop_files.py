@@ -12,7 +12,8 @@ from aiohttp import ClientSession
 from yarl import URL
 
 from weft.runtime.http_door import Door
-from weft.yarn.web import Folder, serve
+from weft.runtime.http_server import serve
+from weft.yarn.web import Folder
 
 
 def talk(root: Path, conversation: Callable[[ClientSession, str], Awaitable[None]]) -> None:
@@ -197,3 +198,47 @@ def test_names_that_cannot_be_are_refused_as_hdfs_does(tmp_path: Path) -> None:
 
     talk(tmp_path, conversation)
     assert [one.name for one in tmp_path.iterdir()] == [long]
+
+
+def test_a_file_is_there_as_soon_as_it_is_begun_and_its_mode_may_be_changed_meanwhile(
+    tmp_path: Path,
+) -> None:
+    """MapReduce sets the mode of a job's files while it writes them, as HDFS has it."""
+
+    async def conversation(session: ClientSession, base: str) -> None:
+        url = f"{base}/a/f?op=CREATE&overwrite=false&permission=644"
+        async with session.put(url, allow_redirects=False) as got:
+            assert got.status == 307
+            where = got.headers["Location"]
+        async with session.put(url, allow_redirects=False) as got:
+            assert got.status == 403, "it is there already"
+        assert (tmp_path / "a" / "f").read_bytes() == b""
+        async with session.put(f"{base}/a/f?op=SETPERMISSION&permission=640") as got:
+            assert got.status == 200
+        async with session.put(URL(where, encoded=True), data=b"data") as got:
+            assert got.status == 201
+        assert (tmp_path / "a" / "f").read_bytes() == b"data"
+        assert stat.S_IMODE((tmp_path / "a" / "f").stat().st_mode) == 0o640
+
+    talk(tmp_path, conversation)
+
+
+def test_a_file_is_its_callers_own_and_lies_in_one_piece(tmp_path: Path) -> None:
+    """MapReduce wants its user to own the folder of its jobs, and splits files by their blocks."""
+    (tmp_path / "f").write_text("data")
+
+    async def conversation(session: ClientSession, base: str) -> None:
+        for user, owner in (("&user.name=ada", "ada"), ("", "weft")):
+            async with session.get(f"{base}/f?op=GETFILESTATUS{user}") as got:
+                assert (await got.json())["FileStatus"]["owner"] == owner
+            async with session.get(f"{base}/?op=LISTSTATUS{user}") as got:
+                (one,) = (await got.json())["FileStatuses"]["FileStatus"]
+                assert one["owner"] == owner
+        async with session.get(f"{base}/f?op=GETFILEBLOCKLOCATIONS&offset=0&length=4") as got:
+            (one,) = (await got.json())["BlockLocations"]["BlockLocation"]
+            assert (one["offset"], one["length"], one["hosts"]) == (0, 4, [])
+        for name in ("none", ""):
+            async with session.get(f"{base}/{name}?op=GETFILEBLOCKLOCATIONS") as got:
+                assert got.status == 404
+
+    talk(tmp_path, conversation)

@@ -14,10 +14,10 @@ from aiohttp import web
 from testkit.hadoop import FakeManager, foreign_master
 from weft.model.ids import format_app
 from weft.protocol.messages import ContainersAsked
+from weft.runtime.http_server import serve
 from weft.yarn import hadoop_pb2 as pb
 from weft.yarn.asks import UNKNOWN_DURATION_S
 from weft.yarn.graphs import Graphs, History
-from weft.yarn.web import serve
 
 STAGE = {
     "stageId": 0,

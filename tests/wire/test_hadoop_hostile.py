@@ -195,6 +195,7 @@ def test_nothing_is_started_or_stopped_with_a_forged_token(
         lambda: ("vcores", "memory_mb"),
         lambda name: (),
         lambda: 7,
+        {},
     )
     attempt = pb.AttemptId(application=pb.ApplicationId(id=3, cluster_timestamp=7), attempt=1)
     caller = rpc.Caller(peer="here")

@@ -26,6 +26,8 @@ from weft.runtime.http_server import PatientRunner
 from weft.runtime.role_settings import WebSettings
 from weft.web.server import make_app
 from weft.yarn import web as files_web
+from weft.yarn.services import Folders, services_application
+from weft.yarn.shuffle import Shuffle
 from weft.yarn.web import Folder, launch_application
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +58,11 @@ def launches(folder: Path) -> AbstractAsyncContextManager[tuple[str, int]]:
     return run(launch_application(None, Door(["127.0.0.1"])))  # type: ignore[arg-type]
 
 
+def services(folder: Path) -> AbstractAsyncContextManager[tuple[str, int]]:
+    shuffle = Shuffle()
+    return run(services_application(Door(["127.0.0.1"]), shuffle, Folders(folder, shuffle)))
+
+
 @contextlib.asynccontextmanager
 async def metrics(folder: Path) -> AsyncIterator[tuple[str, int]]:
     host, _, port = Exposition().serve("127.0.0.1", 0).rpartition(":")
@@ -67,6 +74,7 @@ SERVERS: dict[str, tuple[str, Serve, str, str]] = {
     "pages": ("weft/web/server.py", pages, "GET", "/ws/v1/cluster/info"),
     "WebHDFS": ("weft/yarn/web.py", files, "GET", "/webhdfs/v1/user?op=GETHOMEDIRECTORY"),
     "launcher": ("weft/yarn/web.py", launches, "GET", "/launch/x"),
+    "services": ("weft/yarn/services.py", services, "GET", "/mapOutput?job=job_1_0001"),
     "metrics": ("weft/runtime/scrape.py", metrics, "GET", "/metrics"),
 }
 KILL = '{"state": "KILLED"}'
@@ -473,7 +481,7 @@ def test_files_whose_bytes_do_not_come_make_room_for_others(
         answers = [asyncio.create_task(reader.readline()) for reader, _ in begun]
         ended, waiting = await asyncio.wait(answers, timeout=10, return_when="FIRST_COMPLETED")
         assert [(await one).split()[1] for one in ended] == [b"500"], "one makes room"
-        monkeypatch.setattr(http_server, "BODY_TIMEOUT_S", 0.2)
+        monkeypatch.setattr(http_server, "UPLOAD_SILENCE_S", 0.2)
         for _, writer in begun:
             writer.write(b"more")
         for one in waiting:

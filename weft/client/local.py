@@ -58,6 +58,7 @@ PORTS = {
     "nm": (8041, 9102),
     "am": (8050, 9103),
     "web": (8088, -1),
+    "services": (13562, -1),
 }
 
 
@@ -238,6 +239,7 @@ class LocalCluster:
             self._await("web")
         self._await_nodes()
         if self.settings.hadoop:
+            self.start_services()
             self.start_hadoop()
 
     def _place(self, role: str) -> str:
@@ -271,6 +273,7 @@ class LocalCluster:
             "router": self.start_router,
             "etcd": self._run_etcd,
             "web": self.start_web,
+            "services": self.start_services,
         }
         if state:
             for name in _numbered("am", self.settings.members):
@@ -293,6 +296,15 @@ class LocalCluster:
         """Start a process again where others know it to be."""
         self._launch(name, module, self._known_port(name, flags()))
         self._await(name)
+
+    def start_services(self) -> None:
+        """Start (or, after a kill, restart) the auxiliary services of the nodes."""
+        flags = ["--work-dir", str(self.folder / "work"), *self._ports("services")]
+        if self.web_address:
+            flags += ["--web", f"http://{self.web_address}"]
+        flags = self._known_port("services", flags) + self._common("services", "services")
+        self._launch("services", "weft.yarn.services", flags)
+        self._await("services")
 
     def start_hadoop(self) -> None:
         """Start (or, after a kill, restart) the gateway of YARN's wire, and write its folder."""
@@ -557,6 +569,7 @@ class LocalCluster:
     def _hadoop_flags(self) -> list[str]:
         flags = ["--manager", self._place("rm"), "--dir", str(self.folder / "hadoop")]
         flags += ["--files", str(self.folder / "hadoop-files")]
+        flags += ["--shuffle-port", self._place_of("services").rpartition(":")[2]]
         queues = self.settings.queues or self.settings.cluster
         if queues and Path(queues).exists():
             flags += ["--queues", str(Path(queues).resolve())]

@@ -33,8 +33,9 @@ BACKLOG = 1_024
 UNREAD_BYTES_MAX = 1 << 14
 # Bodies of all requests together that are not whole yet; each within so long, on the wall clock.
 BODIES_MAX, BODIES_BYTES_MAX, BODY_TIMEOUT_S = 200, 20 << 20, 30.0
-# So many bodies of any size may be on their way; each piece within the same time.
-UPLOADS_MAX = 200
+# So many bodies of any size may be on their way. A master keeps the history of its job open and has
+# nothing to write for as long as its tasks take, so none is given up for silence alone for so long.
+UPLOADS_MAX, UPLOAD_SILENCE_S = 200, 24 * 3600.0
 # Answers of all connections together that were not taken yet; of each something must be taken
 # within so long. They are looked at so often, and before an answer of so many bytes.
 ANSWERS_BYTES_MAX, ANSWER_TIMEOUT_S = 20 << 20, 30.0
@@ -150,7 +151,7 @@ class Uploads:
         data = b"more"
         while data:
             try:
-                async with asyncio.timeout(BODY_TIMEOUT_S) as limit:
+                async with asyncio.timeout(UPLOAD_SILENCE_S) as limit:
                     if len(self._waiting) >= UPLOADS_MAX:
                         silent = next(iter(self._waiting))
                         del self._waiting[silent]
@@ -387,3 +388,15 @@ class PatientRunner(web.AppRunner):
             # Where TLS was not agreed on, nobody says that it is lost.
             self._forget(protocol)
             protocol.force_close()
+
+
+async def serve(
+    app: web.Application, host: str, port: int, most: int = CONNECTIONS_MAX
+) -> tuple[web.AppRunner, int]:
+    """Listen, for at most so many connections; returns what closes it, and the port."""
+    runner = PatientRunner(app, most=most, access_log=None, keepalive_timeout=30)
+    await runner.setup()
+    site = web.TCPSite(runner, host, port, backlog=BACKLOG)
+    await site.start()
+    server: Any = site._server
+    return runner, int(server.sockets[0].getsockname()[1])

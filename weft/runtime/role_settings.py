@@ -425,6 +425,13 @@ class HadoopSettings(ProcessSettings):
     node_port: int = Field(
         8045, ge=0, le=65535, description="First port of the nodes' faces; 0: any free ones."
     )
+    shuffle_port: int = Field(
+        0,
+        ge=0,
+        le=65535,
+        description="Port of mapreduce_shuffle on every node's host (weft.yarn.services), where "
+        "the nodes' pages are then, too; 0: nodes have no such service.",
+    )
     files: Path | None = Field(None, description="Folder to serve as a file system, by WebHDFS.")
     files_port: int = Field(9870, ge=0, le=65535, description="Port of WebHDFS.")
     dir: Path = Field(Path("weft-hadoop"), description="Launch contexts and token keys.")
@@ -452,4 +459,21 @@ class HadoopSettings(ProcessSettings):
     )
     event_logs: Path | None = Field(
         None, description="Folder of Spark's event logs, read where those pages cannot be reached."
+    )
+
+
+class ServicesSettings(ProcessSettings):
+    """The auxiliary services of a host's nodes, for foreign masters."""
+
+    model_config = SettingsConfigDict(env_prefix="WEFT_SERVICES_", extra="forbid")
+    role: ClassVar[str] = "services"
+
+    port: int = Field(
+        13_562, ge=0, le=65535, description="Port of mapreduce_shuffle; 0: any free one."
+    )
+    work_dir: Path = Field(
+        Path("weft-work"), description="Folder of the tasks' files, as the node managers have it."
+    )
+    web: str = Field(
+        "", description="http://host:port of Weft's pages, for who asks a node for its own."
     )

@@ -11,11 +11,12 @@ import sys
 
 from weft.model.errors import WeftError
 from weft.runtime.http_door import Door
+from weft.runtime.http_server import serve
 from weft.runtime.process import Process, run
 from weft.runtime.role_settings import HadoopSettings
 from weft.runtime.settings import fail, load
 from weft.yarn.gateway import Gateway
-from weft.yarn.web import Folder, launch_application, serve
+from weft.yarn.web import Folder, launch_application
 
 
 async def gateway(settings: HadoopSettings) -> None:

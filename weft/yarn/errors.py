@@ -54,6 +54,12 @@ def no_attempt(what: str) -> HadoopError:
     return HadoopError(_YARN + "ApplicationAttemptNotFoundException", what)
 
 
+def no_service(name: str) -> HadoopError:
+    """Return the error for an auxiliary service that a node does not have."""
+    text = f"The auxService:{name[:REPEATED_CHARACTERS_MAX]} does not exist"
+    return HadoopError(_YARN + "InvalidAuxServiceException", text)
+
+
 def no_container(what: str) -> HadoopError:
     """Return the error for a container that the manager does not know."""
     return HadoopError(_YARN + "ContainerNotFoundException", what)

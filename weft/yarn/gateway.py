@@ -176,7 +176,9 @@ class Gateway:
 
     def http_address(self, node: NodeId) -> str:
         """Return host:port where containers' logs are shown."""
-        return self.web.partition("://")[2]
+        port = self._settings.shuffle_port
+        # MapReduce takes the host of a map's output from here.
+        return f"{self._host_of(node)}:{port}" if port else self.web.partition("://")[2]
 
     def ticket_environment(self, container: str) -> tuple[tuple[str, str], ...]:
         """Return what a container's launcher must know."""
@@ -204,6 +206,16 @@ class Gateway:
             nodes_up=lambda: sum(n.state == "RUNNING" for n in self._node_reports.values()),
             total=self.total,
             http_address=self.http_address,
+            node_states=lambda: {n: one.state for n, one in self._node_reports.items()},
+            node_report=self._report_of,
+        )
+
+    def _report_of(self, node: NodeId) -> Any:
+        return translate.node_report(
+            self._node_reports[node],
+            self.address_of(node),
+            self.unix_ms,
+            self.http_address(node),
         )
 
     # -- nodes -------------------------------------------------------------------------------------
@@ -241,6 +253,7 @@ class Gateway:
             lambda: self.names,
             self.ticket_environment,
             lambda: self.cluster_ts,
+            self._services(),
         )
         server = rpc.Server(
             {CONTAINERS: face.protocol()},
@@ -257,6 +270,11 @@ class Gateway:
             self._ports[node] = await server.start(self._settings.host, 0)
         # masters go on calling a node where they were told that it is
         self.store.keep_port(node, self._ports[node])
+
+    def _services(self) -> dict[str, bytes]:
+        """Return the auxiliary services of a node, with what masters are told of each."""
+        port = self._settings.shuffle_port
+        return {launches.SHUFFLE: port.to_bytes(4, "big")} if port else {}
 
     def faces(self) -> dict[str, dict[str, Any]]:
         """Return where each node's face is: the host that the node goes by, and its port."""
@@ -403,7 +421,9 @@ class Gateway:
         data["cache_mb"] = self._settings.cache_mb
         place = self.address_of(node)
         data["host"], data["port"] = place.host, place.port
-        data["http_port"] = int(self.web.rpartition(":")[2] or 0) if self.web else 0
+        services = self._services().items()
+        data["node_services"] = {name: b64encode(told).decode() for name, told in services}
+        data["http_port"] = int(self.http_address(node).rpartition(":")[2] or 0)
         return data
 
     async def _with_master(self, data: dict[str, Any], attempt: AttemptId) -> dict[str, Any]:

@@ -2658,6 +2658,7 @@ class Allocated(_message.Message):
     CONTAINERS_FIELD_NUMBER: _builtins.int
     COMPLETED_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    UPDATED_NODES_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     PREEMPT_FIELD_NUMBER: _builtins.int
     NODE_TOKENS_FIELD_NUMBER: _builtins.int
@@ -2674,6 +2675,8 @@ class Allocated(_message.Message):
     @_builtins.property
     def limit(self) -> Global___Resource: ...
     @_builtins.property
+    def updated_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeReport]: ...
+    @_builtins.property
     def preempt(self) -> Global___PreemptionMessage: ...
     @_builtins.property
     def node_tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeToken]: ...
@@ -2689,6 +2692,7 @@ class Allocated(_message.Message):
         containers: _abc.Iterable[Global___Container] | None = ...,
         completed: _abc.Iterable[Global___ContainerStatus] | None = ...,
         limit: Global___Resource | None = ...,
+        updated_nodes: _abc.Iterable[Global___NodeReport] | None = ...,
         nodes: _builtins.int | None = ...,
         preempt: Global___PreemptionMessage | None = ...,
         node_tokens: _abc.Iterable[Global___NodeToken] | None = ...,
@@ -2697,7 +2701,7 @@ class Allocated(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "limit", b"limit", "nodes", b"nodes", "preempt", b"preempt", "priority", b"priority", "response_id", b"response_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "completed", b"completed", "containers", b"containers", "limit", b"limit", "node_tokens", b"node_tokens", "nodes", b"nodes", "preempt", b"preempt", "priority", b"priority", "response_id", b"response_id", "update_errors", b"update_errors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "completed", b"completed", "containers", b"containers", "limit", b"limit", "node_tokens", b"node_tokens", "nodes", b"nodes", "preempt", b"preempt", "priority", b"priority", "response_id", b"response_id", "update_errors", b"update_errors", "updated_nodes", b"updated_nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2753,8 +2757,11 @@ Global___StartContainers: _TypeAlias = StartContainers  # noqa: Y015
 class Started(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    SERVICES_FIELD_NUMBER: _builtins.int
     SUCCEEDED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def services(self) -> _containers.RepeatedCompositeFieldContainer[Global___Blob]: ...
     @_builtins.property
     def succeeded(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContainerId]: ...
     @_builtins.property
@@ -2762,12 +2769,13 @@ class Started(_message.Message):
     def __init__(
         self,
         *,
+        services: _abc.Iterable[Global___Blob] | None = ...,
         succeeded: _abc.Iterable[Global___ContainerId] | None = ...,
         failed: _abc.Iterable[Global___ContainerError] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "succeeded", b"succeeded"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "services", b"services", "succeeded", b"succeeded"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,6 +21,9 @@ from typing import Any
 
 from weft.yarn.localise import Failure, localise, places
 
+# The folder of an application's folder with what auxiliary services are told of it.
+SERVICES_FOLDER = "services"
+
 # The gateway may be restarting.
 FETCH_TIMEOUT_S = 60.0
 PASSED_ON = (
@@ -36,6 +39,12 @@ PASSED_ON = (
     "WEFT_NODE",
     "WEFT_WORK_DIR",
     "WEFT_WORK_ROOT",
+)
+# A mark in a command, and what YARN's node puts there for a Java that needs it.
+ADD_OPENS = "<ADD_OPENS>"
+OPENED = (
+    "--add-opens=java.base/java.lang=ALL-UNNAMED --add-exports=java.base/sun.net.dns=ALL-UNNAMED "
+    "--add-exports=java.base/sun.net.util=ALL-UNNAMED"
 )
 # The exit code where the container could not be set up; the last line of stderr says why.
 SETUP_FAILED = 1
@@ -104,6 +113,7 @@ def prepare(data: Mapping[str, Any], work: Path, home: Path) -> Path:
     place = local / os.environ["WEFT_CONTAINER"]
     if not place.is_symlink():
         place.symlink_to(work)
+    tell_services(data, home)
     tokens = work / "container_tokens"
     tokens.write_bytes(base64.b64decode(data["tokens"]))
     tokens.chmod(0o600)
@@ -120,8 +130,10 @@ def prepare(data: Mapping[str, Any], work: Path, home: Path) -> Path:
         "LOGNAME": user,
         "HADOOP_USER_NAME": user,
         "HADOOP_TOKEN_FILE_LOCATION": str(tokens),
-        "JAVA_HOME": os.environ.get("JAVA_HOME") or java_home(),
+        "JAVA_HOME": java_home(),
         "TMPDIR": str(temporary),
+        # Tez reads the port of the shuffle from here.
+        **{f"NM_AUX_SERVICE_{k}": told for k, told in data.get("node_services", {}).items()},
         **data.get("variables", {}),
     }
     lines = ["#!/bin/bash", f"cd {quoted(str(work))} || exit 1"]
@@ -141,6 +153,21 @@ def prepare(data: Mapping[str, Any], work: Path, home: Path) -> Path:
     script.write_text("\n".join(lines) + "\n", "utf-8")
     script.chmod(0o700)
     return script
+
+
+def tell_services(data: Mapping[str, Any], home: Path) -> None:
+    """Leave what the master says to the node's auxiliary services where they look for it."""
+    told = data.get("services", {})
+    if not told:
+        return
+    folder = home / SERVICES_FOLDER
+    folder.mkdir(exist_ok=True)
+    for name, text in told.items():
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise Failure(f"{name!r} is no name of a service")
+        fresh = folder / f".{name}.{os.environ['WEFT_CONTAINER']}"
+        fresh.write_text(json.dumps({"user": data["user"], "data": text}), "utf-8")
+        fresh.replace(folder / name)
 
 
 def in_order(environment: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -166,6 +193,8 @@ def refers(value: str, name: str) -> bool:
 def expanded(text: str, work: Path) -> str:
     """Replace YARN's own marks, for any platform, by the shell's."""
     text = text.replace("<LOG_DIR>", str(work)).replace("<CPS>", ":")
+    if ADD_OPENS in text:
+        text = text.replace(ADD_OPENS, OPENED if is_closed(java_home()) else "")
     return re.sub(r"\{\{([A-Za-z_]\w*)\}\}", r"$\1", text)
 
 
@@ -174,8 +203,21 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
+def is_closed(home: str) -> bool:
+    """Return whether a Java is one that keeps its own classes to itself, as those from 17 on."""
+    try:
+        found = re.search(
+            r'^JAVA_VERSION="(\d+)', (Path(home) / "release").read_text(), re.MULTILINE
+        )
+    except OSError:
+        return False
+    return found is not None and int(found[1]) >= 17
+
+
 def java_home() -> str:
     """Return where the host's Java is; empty where there is none."""
+    if told := os.environ.get("JAVA_HOME"):
+        return told
     java = shutil.which("java")
     return str(Path(java).resolve().parents[1]) if java else ""
 

@@ -9,6 +9,8 @@ from weft.yarn.tokens import Credential, read_credentials, write_credentials
 
 KINDS = {1: "archive", 2: "file", 3: "pattern"}
 VISIBILITIES = {1: "public", 2: "private", 3: "application"}
+# YARN's name of the auxiliary service that serves the outputs of MapReduce and Tez.
+SHUFFLE = "mapreduce_shuffle"
 MASTER_ALIAS = "org.apache.hadoop.yarn.AMRMToken"
 # What a node runs for a foreign container: the Python that runs the node can import this package,
 # wherever it is installed there.
@@ -40,6 +42,7 @@ def data_of(context: Any, user: str) -> dict[str, Any]:
         "commands": list(context.command),
         "resources": resources,
         "tokens": b64encode(context.tokens).decode(),
+        "services": {one.key: b64encode(one.value).decode() for one in context.service_data},
     }
 
 

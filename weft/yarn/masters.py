@@ -58,7 +58,8 @@ class Site(NamedTuple):
 
     `names` returns the resource types, `largest` the capacity of the largest node by resource,
     `total` that of all nodes that are up, `node` the address that YARN's clients know a node by,
-    and `weft_node` the nodes that go by a host's name.
+    and `weft_node` the nodes that go by a host's name. `node_report` is what those are told of a
+    node.
     """
 
     names: Callable[[], tuple[str, ...]]
@@ -68,6 +69,8 @@ class Site(NamedTuple):
     nodes_up: Callable[[], int]
     total: Callable[[], Vector]
     http_address: Callable[[NodeId], str]
+    node_states: Callable[[], Mapping[NodeId, str]]
+    node_report: Callable[[NodeId], Any]
 
 
 class ForeignMaster:
@@ -100,6 +103,8 @@ class ForeignMaster:
         self._unsent_preemption_warnings: set[ContainerId] = set()
         self._held: dict[ContainerId, NodeId] = {}
         self._seen: set[ContainerId] = set()
+        # Nodes that were told to be in another state than RUNNING.
+        self._told_states: dict[NodeId, str] = {}
         # Nodes whose token the master has.
         self._known_nodes: set[NodeId] = set()
         self._released: set[ContainerId] = set()
@@ -381,6 +386,7 @@ class ForeignMaster:
                     place = self._site.node(node)
                     made = token(self._keeper.node(owner, place, self.user))
                     answer.node_tokens.append(pb.NodeToken(node=place, token=made))
+        answer.updated_nodes.extend(self._updated_nodes())
         ended, self._ended = self._ended, []
         for end in ended:
             answer.completed.append(self._completed(end))
@@ -396,6 +402,15 @@ class ForeignMaster:
             )
         self._last_answer = answer
         return answer
+
+    def _updated_nodes(self) -> list[Any]:
+        """Return reports of nodes that were lost, or are back: their outputs may be gone."""
+        reports = []
+        for node, state in self._site.node_states().items():
+            if state != self._told_states.get(node, "RUNNING") and state != "NEW":
+                self._told_states[node] = state
+                reports.append(self._site.node_report(node))
+        return reports
 
     def _container(self, number: ContainerId, node: NodeId, request: Request) -> Any:
         key, now_ms = request.key, int(time.time() * 1000)

@@ -5,7 +5,7 @@ this cluster: so only what the Resource Manager granted is started, and with no 
 """
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -14,7 +14,7 @@ from weft.model.ids import AttemptId, ContainerId, NodeId, app_of_container, att
 from weft.protocol.messages import ItemAnswer, StopContainers, TaskLaunch
 from weft.yarn import hadoop_pb2 as pb
 from weft.yarn import launches, translate
-from weft.yarn.errors import HadoopError, not_allowed, yarn
+from weft.yarn.errors import HadoopError, no_service, not_allowed, yarn
 from weft.yarn.rpc import Caller, Method
 from weft.yarn.tokens import CONTAINER, NODE, TokenKeeper
 
@@ -39,8 +39,11 @@ class NodeFace:
         names: Callable[[], tuple[str, ...]],
         ticket_environment: Callable[[str], Any],
         cluster_ts: Callable[[], int],
+        services: Mapping[str, bytes],
     ) -> None:
+        """`services` are the auxiliary ones of the node, and what masters are told of each."""
         self.node = node
+        self._services = services
         self._keeper, self._store = keeper, store
         self._start, self._stop, self._look = start, stop, look
         self._names, self._environment, self._cluster_ts = names, ticket_environment, cluster_ts
@@ -55,7 +58,9 @@ class NodeFace:
 
     async def _start_containers(self, caller: Caller, request: Any) -> Any:
         attempt, user = self._who(caller)
-        answer = pb.Started()
+        answer = pb.Started(
+            services=[pb.Blob(key=name, value=data) for name, data in self._services.items()]
+        )
         for item in request.items:
             identifier = self._granted(item.token)
             number = translate.read_container(identifier.container)
@@ -75,6 +80,9 @@ class NodeFace:
     ) -> None:
         if identifier.expiry_time < int(time.time() * 1000):
             raise yarn("the container's token expired")
+        for one in context.service_data:
+            if one.key not in self._services:
+                raise no_service(one.key)
         name = translate.container_name(self._cluster_ts(), number)
         self._store.keep_launch(app_of_container(number), name, launches.data_of(context, user))
         amounts = translate.demand(identifier.resource, self._names())

@@ -182,8 +182,7 @@ def read_credentials(data: bytes) -> tuple[dict[str, Credential], dict[str, byte
     tokens: dict[str, Credential] = {}
     for _ in range(_vint(file)):
         alias = _text(file)
-        identifier, password = _blob(file), _blob(file)
-        tokens[alias] = Credential(identifier, password, _text(file), _text(file))
+        tokens[alias] = read_token(file)
     found: dict[str, bytes] = {}
     for _ in range(_vint(file)):
         alias = _text(file)
@@ -191,14 +190,20 @@ def read_credentials(data: bytes) -> tuple[dict[str, Credential], dict[str, byte
     return tokens, found
 
 
+def read_token(file: io.BytesIO) -> Credential:
+    """Read a token as Java writes it (`Token.write`); raises ValueError."""
+    identifier, password = _blob(file), _blob(file)
+    return Credential(identifier, password, _text(file), _text(file))
+
+
 def write_credentials(tokens: dict[str, Credential], found: dict[str, bytes]) -> bytes:
     """Write a credentials file of version 0."""
     out = bytearray(b"HDTS\0")
-    out += _put_vint(len(tokens))
+    out += write_vint(len(tokens))
     for alias, one in tokens.items():
         out += _put(alias.encode()) + _put(one.identifier) + _put(one.password)
         out += _put(one.kind.encode()) + _put(one.service.encode())
-    out += _put_vint(len(found))
+    out += write_vint(len(found))
     for alias, secret in found.items():
         out += _put(alias.encode()) + _put(secret)
     return bytes(out)
@@ -215,7 +220,8 @@ def _vint(file: io.BytesIO) -> int:
     return ~number if negative else number
 
 
-def _put_vint(number: int) -> bytes:
+def write_vint(number: int) -> bytes:
+    """Return Hadoop's variable-length integer of a number that is not negative."""
     if 0 <= number <= 127:
         return struct.pack("b", number)
     data = number.to_bytes((number.bit_length() + 7) // 8, "big")
@@ -238,5 +244,10 @@ def _text(file: io.BytesIO) -> str:
     return _blob(file).decode("utf-8")
 
 
+def write_text(text: str) -> bytes:
+    """Return a text as Hadoop writes it (`Text.writeString`)."""
+    return _put(text.encode())
+
+
 def _put(data: bytes) -> bytes:
-    return _put_vint(len(data)) + data
+    return write_vint(len(data)) + data

@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import re
+import stat
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ from aiohttp import web
 from weft.model.errors import InputError, WeftError
 from weft.model.ids import DIGITS, attempt_id, container_id
 from weft.runtime.http_door import Door
-from weft.runtime.http_server import BACKLOG, PatientRunner, Uploads, application, with_headers
+from weft.runtime.http_server import Uploads, application, with_headers
 from weft.runtime.removing import Left, remove
 from weft.yarn.errors import ACCESS_CONTROL
 from weft.yarn.gateway import Gateway
@@ -199,6 +200,7 @@ class Folder:
         return {
             ("GET", "GETFILESTATUS"): self._status,
             ("GET", "GETHOMEDIRECTORY"): self._home,
+            ("GET", "GETFILEBLOCKLOCATIONS"): self._locations,
             ("GET", "GETDELEGATIONTOKEN"): self._no_token,
             ("GET", "CHECKACCESS"): self._nothing,
             ("PUT", "MKDIRS"): self._make_folders,
@@ -211,14 +213,14 @@ class Folder:
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def _status_of(self, path: Path, name: str) -> dict[str, Any]:
+    def _status_of(self, path: Path, name: str, owner: str) -> dict[str, Any]:
         found = path.stat()
         folder = path.is_dir()
         return {
             "pathSuffix": name,
             "type": "DIRECTORY" if folder else "FILE",
             "length": 0 if folder else found.st_size,
-            "owner": "weft",
+            "owner": owner,
             "group": "weft",
             "permission": f"{found.st_mode & 0o1777:o}",
             "accessTime": int(found.st_atime * 1000),
@@ -231,11 +233,11 @@ class Folder:
         }
 
     def _status(self, request: web.Request, path: Path) -> web.Response:
-        return web.json_response({"FileStatus": self._status_of(path, "")})
+        return web.json_response({"FileStatus": self._status_of(path, "", _user(request))})
 
     async def _list(self, request: web.Request, path: Path) -> web.StreamResponse:
         """Answer what is in a folder, of a large one piece by piece, each in the order of names."""
-        pieces = self._statuses(path)
+        pieces = self._statuses(path, _user(request))
         piece = await self._walk(next, pieces, "")
         more = await self._walk(next, pieces, None)
         begin, end = '{"FileStatuses": {"FileStatus": [', "]}}"
@@ -250,10 +252,10 @@ class Folder:
         await answer.write_eof(end.encode())
         return answer
 
-    def _statuses(self, path: Path) -> Iterator[str]:
+    def _statuses(self, path: Path, owner: str) -> Iterator[str]:
         """Yield what is in a folder, or the file that it is, in pieces that have something each."""
         if not path.is_dir():
-            yield json.dumps(self._status_of(path, ""))
+            yield json.dumps(self._status_of(path, "", owner))
             return
         with os.scandir(path) as entries:
             while names := sorted(entry.name for entry in islice(entries, NAMES_A_PIECE)):
@@ -261,7 +263,7 @@ class Folder:
                 for name in names:
                     # An entry may be gone meanwhile, or be a link to nothing.
                     with contextlib.suppress(OSError):
-                        items.append(json.dumps(self._status_of(path / name, name)))
+                        items.append(json.dumps(self._status_of(path / name, name, owner)))
                 if items:
                     yield ", ".join(items)
 
@@ -283,9 +285,22 @@ class Folder:
         }
         return web.json_response({"ContentSummary": body})
 
+    def _locations(self, request: web.Request, path: Path) -> web.Response:
+        """Answer where a file lies: in one piece, and near nobody in particular."""
+        _must_be_file(path)
+        piece = {
+            "offset": 0,
+            "length": path.stat().st_size,
+            "hosts": [],
+            "names": [],
+            "cachedHosts": [],
+            "topologyPaths": [],
+            "corrupt": False,
+        }
+        return web.json_response({"BlockLocations": {"BlockLocation": [piece]}})
+
     def _home(self, request: web.Request, path: Path) -> web.Response:
-        user = request.query.get("user.name", "anonymous")
-        return web.json_response({"Path": f"/user/{user}"})
+        return web.json_response({"Path": f"/user/{_user(request)}"})
 
     def _no_token(self, request: web.Request, path: Path) -> web.Response:
         return web.json_response({"Token": None})
@@ -316,19 +331,22 @@ class Folder:
     # -- writing -----------------------------------------------------------------------------------
 
     async def _create(self, request: web.Request, path: Path) -> web.Response:
-        # The client sends the bytes in a second request.
+        keep = request.query.get("overwrite", "true") == "false"
+        mode = _mode(request) if "permission" in request.query else -1
+        # The client sends the bytes in a second request, and may change the file's mode before.
         if request.query.get("data") != "true":
-            where = str(request.url.update_query(data="true"))
+            await self._apart(_announced, path, keep, mode)
+            url = request.url.update_query(data="true", overwrite="true")
+            where = str(url.without_query_params("permission"))
             if request.query.get("noredirect", "").lower() == "true":
                 return web.json_response({"Location": where})
             return web.Response(status=307, headers={"Location": where})
         fresh = path.with_name(f".{os.urandom(8).hex()}.part")
-        keep = request.query.get("overwrite", "true") == "false"
-        file = await self._apart(_begun, path, fresh, keep)
+        await self._apart(_announced, path, keep, mode)
+        file = await self._apart(_begun, fresh)
         try:
             await self._take_in(request, file)
-            mode = _mode(request) if "permission" in request.query else -1
-            await self._apart(_finished, path, fresh, mode)
+            await self._apart(_finished, path, fresh)
         finally:
             await self._apart(partial(fresh.unlink, missing_ok=True))
         return web.Response(status=201, headers={"Location": str(request.url.path)})
@@ -429,20 +447,33 @@ def _appendable(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def _begun(path: Path, fresh: Path, keep: bool) -> int:
-    """Return a new file, open, that is to take the place of another one."""
+def _announced(path: Path, keep: bool, mode: int) -> None:
+    """Have a file that will be written be there, as HDFS has it: empty where it was not."""
     if path.is_dir() or (path.exists() and keep):
         raise FileExistsError(17, "it is there already")
     if path.exists():
         _must_be_file(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-
-
-def _finished(path: Path, fresh: Path, mode: int) -> None:
-    fresh.replace(path)
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.close(_begun(path))
+        except FileExistsError:
+            if keep:
+                raise
     if mode >= 0:
         path.chmod(mode)
+
+
+def _begun(path: Path) -> int:
+    """Return a new file, open."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
+def _finished(path: Path, fresh: Path) -> None:
+    """Put what was written in its place; the mode stays what it was made there meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        fresh.chmod(stat.S_IMODE(path.stat().st_mode))
+    fresh.replace(path)
 
 
 def _write(file: int, data: bytes) -> None:
@@ -537,15 +568,14 @@ async def _without_type(request: web.Request, response: web.StreamResponse) -> N
         del response.headers["Content-Type"]
 
 
+def _user(request: web.Request) -> str:
+    """Return who a caller says to be.
+
+    Files have no owners here, as nobody is asked who they are; MapReduce wants its user to own the
+    folder of its jobs, so all is said to be its caller's.
+    """
+    return request.query.get("user.name", "") or "weft"
+
+
 def _mode(request: web.Request) -> int:
     return int(request.query.get("permission", "755"), 8) & 0o777
-
-
-async def serve(app: web.Application, host: str, port: int) -> tuple[web.AppRunner, int]:
-    """Listen; returns what closes it, and the port."""
-    runner = PatientRunner(app, access_log=None, keepalive_timeout=30)
-    await runner.setup()
-    site = web.TCPSite(runner, host, port, backlog=BACKLOG)
-    await site.start()
-    server: Any = site._server
-    return runner, int(server.sockets[0].getsockname()[1])
