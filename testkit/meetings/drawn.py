@@ -21,8 +21,9 @@ HEARTBEAT_S = 1.0
 UNTIL_S = 900.0
 # Where no node is left, so long is more than is needed to see that nothing can happen.
 GONE_UNTIL_S = 4 * 3600.0
-# A user whose limit is a multiple of nothing runs one task at a time.
-ONE_BY_ONE_UNTIL_S = 3000.0
+# A user whose limit is a multiple of nothing runs one task at a time. Who got few containers when
+# it asked for all that it will ever have runs all its tasks on those.
+SLOW_UNTIL_S = 3000.0
 EVENTS_MAX = 400_000
 _LEAVES = {"one": ("a",), "two": ("a", "b"), "deep": ("a", "x", "y")}
 _USERS = ("u", "v", "w")
@@ -46,7 +47,7 @@ class Meeting:
         if self.row["faults"] == "gone":
             return GONE_UNTIL_S
         one_by_one = self.row["weights"] == "zero" and self.row["users"] == "factor"
-        return ONE_BY_ONE_UNTIL_S if one_by_one else UNTIL_S
+        return SLOW_UNTIL_S if one_by_one or self.row["asker"] == "static" else UNTIL_S
 
     @property
     def settings(self) -> SimSettings:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from weft.model.cluster import ClusterSpec
 from weft.model.ids import AppId, NodeId
 from weft.model.job import Job
+from weft.protocol.facts import Closed, Placed
 
 
 class Kept(NamedTuple):
@@ -69,3 +70,9 @@ class Evidence(NamedTuple):
     overbook_limit: float = 1.25
     numbers: Sequence[int] = ()
     ended_by_itself: bool = True
+
+    def lifetimes_s(self) -> list[float]:
+        """Return how long containers were held, the shortest first: one may run many tasks."""
+        began = {e.container: now for now, e in self.events if isinstance(e, Placed)}
+        ended = ((now, e.container) for now, e in self.events if isinstance(e, Closed))
+        return sorted(now - began[container] for now, container in ended if container in began)

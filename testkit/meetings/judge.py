@@ -22,7 +22,7 @@ from weft.model.ids import (
 )
 from weft.model.resources import Vector
 from weft.protocol.facts import AppChanged, Closed, Placed, PreemptionChosen, TaskStarted
-from weft.protocol.messages import AskType, ContainersAsked
+from weft.protocol.messages import AskType, ContainersAsked, Outcome
 
 # Leaves, and what each was granted.
 Grants = Sequence[tuple[str, Vector]]
@@ -65,15 +65,16 @@ class Judge(Holdings):
         self.granted_now: list[tuple[str, Vector]] = []
         # Of nodes that are kept, what ran there when that began; none where anything began since.
         self.older: dict[NodeId, list[ContainerId]] = {}
+        # What was stopped in the end for others; what was chosen may be spared.
+        self.preempted = {
+            event.container
+            for _, event in seen.events
+            if isinstance(event, Closed) and event.outcome is Outcome.PREEMPTED
+        }
         # When something was granted last.
         self.granted_s = -1.0
         self.idle_s = 0.0
-        lasting = sorted(
-            stage.actual_duration_of(task)
-            for job in self.job.values()
-            for stage in job.stages
-            for task in range(stage.tasks)
-        )
+        lasting = seen.lifetimes_s()
         usual_s = lasting[len(lasting) * 9 // 10] if lasting else 0.0
         self.bound_s = seen.patience_s + 6 * max(usual_s, 8.0) + 10.0
         # by leaf that is owed: since when, and how many others were served
@@ -148,6 +149,7 @@ class Judge(Holdings):
             elif row.pending <= 0:
                 row.asked_s = row.waits_s = now
                 row.overtaken = 0
+                row.beside.clear()
             row.ask, row.told_s = ask, now
             if row.pending > 0 and app in self.job:
                 if key not in self.pending_rows:
@@ -479,7 +481,7 @@ class Judge(Holdings):
             for _, app, demand in self.masters.values():
                 if self.queue.get(app) == event.queue:
                     held = [h + d for h, d in zip(held, demand, strict=True)]
-            for container in self.chosen[1]:
+            for container in self.chosen[1] & self.preempted:
                 _, app, demand = self.placed.get(container, ("", 0, ()))
                 if self.queue.get(app) == event.queue:
                     held = [h - d for h, d in zip(held, demand, strict=True)]
@@ -504,13 +506,15 @@ class Judge(Holdings):
         """Yield whose container goes though all whose queues may claim something have room.
 
         What an application that is over still holds ends anyway, for its queue as on its nodes,
-        and so does what should end before a container that is stopped could.
+        and so does what should end before a container that is stopped could, and what was chosen
+        before at this moment: its queue may be below its guarantee by that.
         """
         stop_s = now + STOP_HEARTBEATS * self.seen.heartbeat_s * (self.seen.pace == "yarn")
         free = {name: list(left) for name, left in self.free.items()}
         held = {leaf: list(amounts) for leaf, amounts in self.held.items()}
         for container, (node, app, demand) in self.placed.items():
-            if app not in self.live_app_states or now < self.end_s.get(container, now) <= stop_s:
+            ends = now < self.end_s.get(container, now) <= stop_s
+            if app not in self.live_app_states or ends or container in self.chosen[1]:
                 free[node] = [f + d for f, d in zip(free[node], demand, strict=True)]
                 leaf = self.queue[app]
                 held[leaf] = [h - d for h, d in zip(held[leaf], demand, strict=True)]

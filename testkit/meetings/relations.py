@@ -18,7 +18,9 @@ from weft.model.resources import Vector
 FACTOR = 1024.0
 # What is done so often is done at least once where nothing but an idle node is more.
 OFTEN = 8
-# One wait may grow by the first factor and so many seconds; on average all may by the second.
+# One wait may grow by the first factor and so many seconds, by what the longest container lasts, or
+# to the longest of its queue: of like jobs another one may come last. All may grow by the second
+# factor on average.
 LONGER_FACTOR, LONGER_S = 2.0, 120.0
 MEAN_FACTOR, MEAN_LONGER_S = 1.25, 6.0
 
@@ -41,6 +43,11 @@ def compare(name: str, one: Evidence, other: Evidence) -> str:
     if name == USELESS_NODE and _overbooked(one) >= OFTEN and not _overbooked(other):
         return f"nothing is overbooked any more [{_overbooked(one)} were]"
     after = {end.job.name: end for end in other.jobs}
+    longer_s = max([LONGER_S, *one.lifetimes_s()])
+    longest_s: dict[str, float] = defaultdict(float)
+    for end in one.jobs:
+        queue = end.job.queue
+        longest_s[queue] = max(longest_s[queue], end.finish_s - end.job.arrival_s)
     sums = [0.0, 0.0]
     for end in one.jobs:
         later = after.get(end.job.name)
@@ -49,7 +56,7 @@ def compare(name: str, one: Evidence, other: Evidence) -> str:
         before_s, after_s = (each.finish_s - each.job.arrival_s for each in (end, later))
         if later.state != "FINISHED":
             return f"a job does not end any more [{end.job.name}: {later.state}]"
-        if after_s > LONGER_FACTOR * before_s + LONGER_S:
+        if after_s > max(LONGER_FACTOR * before_s + longer_s, longest_s[end.job.queue]):
             return f"a job waits much longer [{end.job.name}: {before_s:.0f} s, now {after_s:.0f}]"
         sums[0], sums[1] = sums[0] + before_s, sums[1] + after_s
     if sums[1] > MEAN_FACTOR * sums[0] + MEAN_LONGER_S * len(one.jobs):
