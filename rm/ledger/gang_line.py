@@ -22,14 +22,18 @@ class GangKind:
     is what was free when none of them fitted (`Ledger.freed`).
     """
 
-    __slots__ = ("_line", "entries", "failed_at", "places", "rank", "total")
+    __slots__ = ("_alike", "_line", "amounts", "entries", "failed_at", "places", "rank", "total")
 
     def __init__(self, total: Floats, places: Hashable, rank: int) -> None:
         self.total = total
+        # The same numbers: few are compared faster one by one.
+        self.amounts: list[float] = total.tolist()
         self.places = places
         self.rank = rank
         self.entries: dict[GangKey, tuple[AskEntry, ...]] = {}
         self.failed_at = -1
+        # How many containers of what size, where all of a gang are alike.
+        self._alike: tuple[int, list[float]] | None = None
         # Each entry is the order of submission, the stage and the application's slot.
         self._line: list[tuple[int, int, int]] = []
 
@@ -51,6 +55,8 @@ class GangKind:
     def put(self, key: GangKey, entries: tuple[AskEntry, ...], order: int) -> None:
         """Add a gang; `order` is of its application's submission."""
         self.entries[key] = entries
+        if len(entries) == 1:
+            self._alike = entries[0].pending, entries[0].demand.tolist()
         heappush(self._line, (order, key[1], key[0]))
 
     def needs_no_less(self, other: "GangKind") -> bool:
@@ -60,10 +66,10 @@ class GangKind:
         """
         if self.places != other.places:
             return False
-        mine, its = next(iter(self.entries.values())), next(iter(other.entries.values()))
-        if len(mine) > 1 or len(its) > 1 or mine[0].pending < its[0].pending:
+        mine, its = self._alike, other._alike
+        if mine is None or its is None or mine[0] < its[0]:
             return False
-        return bool((mine[0].demand >= its[0].demand).all())
+        return all(amount >= least for amount, least in zip(mine[1], its[1], strict=True))
 
 
 class GangLine:

@@ -9,6 +9,7 @@ empty cluster could not hold is refused when its job is submitted.
 """
 
 from collections.abc import Hashable, Iterable
+from operator import le
 from typing import NamedTuple
 
 import numpy as np
@@ -81,11 +82,11 @@ class _Look:
             return kept
         n = ledger.node_count
         room = (free_of(books) + TOLERANCE * ledger.nodes.capacity[:n])[ledger.nodes.up[:n]]
-        free = room.sum(axis=0)
+        free = room.sum(axis=0).tolist()
         self._kinds = [
             kind
             for kind in line.kinds.values()
-            if kind.failed_at != ledger.freed and (kind.total <= free).all()
+            if kind.failed_at != ledger.freed and all(map(le, kind.amounts, free))
         ]
         self._kinds.sort(key=lambda kind: kind.place)
         for kind in list(self._kinds):
@@ -109,11 +110,11 @@ class _Look:
         """Return where a gang of a kind may start; else note that none of the kind may."""
         books = self._books
         gang = _gang(books, kind, key)
-        if not within_limits(books, gang.app, kind.total):
-            self._drop(kind)
-            return None
-        hopeless = any(kind.needs_no_less(other) for other in self._failed)
-        if not hopeless:
+        # Limits are asked last: what needs no less than what failed is most of a long line.
+        if not any(kind.needs_no_less(other) for other in self._failed):
+            if not within_limits(books, gang.app, kind.total):
+                self._drop(kind)
+                return None
             if self._packs >= _TRIED_KINDS_MAX:
                 return None
             self._packs += 1
