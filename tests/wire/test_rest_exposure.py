@@ -27,7 +27,7 @@ from weft.yarn.web import read_name
 async def pages(most: int = 100, **settings: Any) -> AsyncIterator[tuple[str, int, FakeClient]]:
     fake = FakeClient(nodes=3, apps=3)
     app = make_app(WebSettings(port=0, watch=False, **settings), fake)  # type: ignore[arg-type]
-    runner = PatientRunner(app, most=most, access_log=None)
+    runner = PatientRunner(app, most=most, access_log=None, shutdown_timeout=0.2)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
@@ -310,7 +310,7 @@ def test_where_all_connections_are_within_a_request_the_oldest_gives_way_after_a
     async def main() -> None:
         app = web.Application()
         app.router.add_get("/{name}", never)
-        runner = PatientRunner(app, most=3)
+        runner = PatientRunner(app, most=3, shutdown_timeout=0.2)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         place, port = runner.addresses[0][:2]

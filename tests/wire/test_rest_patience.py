@@ -18,7 +18,7 @@ def test_a_head_that_never_ends_closes_its_connection_and_no_other() -> None:
     async def main() -> None:
         fake = FakeClient(nodes=3, apps=3)
         app = make_app(WebSettings(port=0, watch=False), fake)  # type: ignore[arg-type]
-        runner = PatientRunner(app, head_s=0.5, access_log=None)
+        runner = PatientRunner(app, head_s=0.5, access_log=None, shutdown_timeout=0.2)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         host, port = runner.addresses[0][:2]
