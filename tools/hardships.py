@@ -25,14 +25,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO
 
 import psutil
 
 from rm.process.durable import mark_of
+from testkit import forked
 from testkit.etcd import data_folder, free_ports
 from testkit.live import PATIENCE_S, Cluster, until, wait_for_nodes
 from weft.client.api import Client
@@ -45,6 +47,7 @@ from weft.runtime.kept_clock import clock_in
 HOUR_S = 3600
 MEMORY_BYTES = 64 << 20
 NODE_MANAGERS, FEW_NODE_MANAGERS = 300, 30
+STARTED_AT_ONCE = 8
 TWO_NODES = "2x4vcores,4096memory_mb"
 
 
@@ -314,23 +317,24 @@ def _flipped(data: bytes, bit: int) -> bytes:
 
 def _started_on(state: Path) -> tuple[set[int] | None, str]:
     """Start a manager on a state folder; return what it lists, or None and its last line."""
-    command = [sys.executable, "-m", "rm", "--port=0", "--metrics-port=0", f"--state-dir={state}"]
-    command.append(f"--die-with={os.getpid()}")
+    flags = ["--port=0", "--metrics-port=0", f"--state-dir={state}", f"--die-with={os.getpid()}"]
     if (clock := clock_in(state)) is not None:
-        command += [f"--epoch-s={clock.epoch_s!r}", f"--time-scale={clock.time_scale!r}"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    try:
-        line = process.stdout.readline()
-        if not line:
-            lines = process.stderr.read().strip().splitlines()
-            return None, "\n".join(lines if "Traceback" in "".join(lines) else lines[-1:])
-        with Client(json.loads(line)["address"]) as client:
-            return {one.app_id for one in client.applications()}, ""
-    finally:
-        process.kill()
-        process.communicate()
+        flags += [f"--epoch-s={clock.epoch_s!r}", f"--time-scale={clock.time_scale!r}"]
+    with TemporaryFile("w+") as errors:
+        process = forked.start("rm", flags, stdout=subprocess.PIPE, stderr=errors)
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            if not line:
+                errors.seek(0)
+                lines = errors.read().strip().splitlines()
+                return None, "\n".join(lines if "Traceback" in "".join(lines) else lines[-1:])
+            with Client(json.loads(line)["address"]) as client:
+                return {one.app_id for one in client.applications()}, ""
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
 
 
 @contextlib.contextmanager
@@ -430,14 +434,18 @@ def many(folder: Path, *, short: bool = False) -> list[str]:
         manager = cluster.manager(f"--state-dir={folder / 'state'}", "--node-expiry-s=60")
         host = cluster.host(manager)
         began_s = time.monotonic()
-        for number in range(count):
+
+        def start(number: int) -> None:
             cluster.nodes(
                 manager,
                 "--cluster=1x4vcores,8192memory_mb",
                 f"--am-host={host.address}",
-                f"--first-node={number + 1}",
-                f"--node-name=n{number + 1}",
+                f"--first-node={number}",
+                f"--node-name=n{number}",
             )
+
+        with ThreadPoolExecutor(STARTED_AT_ONCE) as pool:
+            list(pool.map(start, range(1, count + 1)))
         with Client(manager.address) as client:
             wait_for_nodes(client, count)
             up_s = time.monotonic() - began_s
