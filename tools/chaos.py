@@ -19,6 +19,7 @@ keeps logs and events.
 
 import argparse
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -75,6 +76,7 @@ class Chaos:
     long_pauses: float = LONG_PAUSES
     partitions: bool = False
     disks: bool = False
+    expiry_s: float = EXPIRY_S
     events: Counter[str] = field(default_factory=Counter)
     parts: dict[str, Part] = field(default_factory=dict)
     apps: list[int] = field(default_factory=list)
@@ -96,8 +98,8 @@ class Chaos:
         if name == "rm":
             part = self.cluster.manager(
                 f"--state-dir={self.cluster.folder / 'state'}",
-                f"--node-expiry-s={EXPIRY_S}",
-                f"--master-expiry-s={EXPIRY_S}",
+                f"--node-expiry-s={self.expiry_s}",
+                f"--master-expiry-s={self.expiry_s}",
                 "--max-attempts=200",
                 "--pace=prompt",
                 *flags,
@@ -157,7 +159,7 @@ class Chaos:
         rules = [["INPUT", "-p", "tcp", way, port, "-j", "DROP"] for way in ("--dport", "--sport")]
         for rule in rules:
             subprocess.run(["iptables", "-w", "-I", *rule], check=True)
-        time.sleep(EXPIRY_S * 1.3 if long else 1.0)
+        time.sleep(self.expiry_s * 1.3 if long else 1.0)
         for rule in rules:
             subprocess.run(["iptables", "-w", "-D", *rule], check=True)
 
@@ -214,7 +216,7 @@ class Chaos:
         part = self.parts[name]
         self.events[f"pause {_role(name)} {'beyond' if long else 'within'} the expiry"] += 1
         part.process.send_signal(signal.SIGSTOP)
-        time.sleep(EXPIRY_S * 1.3 if long else 1.0)
+        time.sleep(self.expiry_s * 1.3 if long else 1.0)
         part.process.send_signal(signal.SIGCONT)
 
     def judge(self) -> list[str]:
@@ -275,10 +277,10 @@ class Chaos:
                     if not mine:
                         wrong.append(f"application {app}: {name} never finished")
                     for end, later in pairwise(mine):
-                        heard = closed.get(end.container) or unheard(end, events)
+                        heard = closed.get(end.container) or unheard(end, events, self.expiry_s)
                         cause = why(end, heard)
                         self.causes.append(f"application {app}, {name}: {cause}")
-                        if not excused(end, heard):
+                        if not excused(end, heard, self.expiry_s):
                             wrong.append(f"application {app}: {name} finished again: {cause}")
                         if (
                             heard["outcome"] == "SUCCEEDED"
@@ -309,7 +311,7 @@ def _role(name: str) -> str:
     return name if name in ("rm", "am", "web") else "nm"
 
 
-def unheard(end: End, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def unheard(end: End, events: Sequence[Mapping[str, Any]], expiry_s: float) -> dict[str, Any]:
     """Return what a manager that started anew would say of a container which it never knew.
 
     Its node was back too late, or in time.
@@ -323,19 +325,19 @@ def unheard(end: End, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if e["fact"] == "NodeChanged" and e["node"] == node and e["state"] == "RUNNING"
     )
     back_s = next((at_s for at_s in back if at_s > end.at_s), math.inf)
-    late = "was silent for" if back_s - end.at_s >= EXPIRY_S else "came back within"
+    late = "was silent for" if back_s - end.at_s >= expiry_s else "came back within"
     text = f"its node {late} {back_s - end.at_s:.1f} s, to a manager that started anew"
     return {"node": node, "outcome": "LOST", "message": text, "now_s": back_s}
 
 
-def excused(end: End, heard: Mapping[str, Any]) -> bool:
+def excused(end: End, heard: Mapping[str, Any], expiry_s: float) -> bool:
     """Return whether a task was given up with a node silent for longer than the expiry.
 
     Node Managers that were killed are back before, and know how their tasks ended. A success that
     was heard so late was of such a node, too, whatever the manager had been told of it before.
     """
     given_up = heard["outcome"] == "LOST" and "was silent for" in heard["message"]
-    return given_up or heard["now_s"] - end.at_s >= EXPIRY_S
+    return given_up or heard["now_s"] - end.at_s >= expiry_s
 
 
 def why(end: End, heard: Mapping[str, Any]) -> str:
@@ -355,20 +357,28 @@ def run(
     nodes: int = NODES,
     partitions: bool = False,
     disks: bool = False,
+    expiry_s: float = EXPIRY_S,
+    breaks: int = 0,
 ) -> tuple[Chaos, list[str]]:
-    """Break things for so many s; return what happened, and what is wrong."""
+    """Break things for so many s; return what happened, and what is wrong.
+
+    With `breaks`, so many times instead, and how long that takes is up to the host.
+    """
     rng = random.Random(seed)
     cluster = Cluster(folder)
-    chaos = Chaos(cluster, mode, seed, nodes, long_pauses, partitions, disks)
+    chaos = Chaos(cluster, mode, seed, nodes, long_pauses, partitions, disks, expiry_s)
     jobs = ThreadPoolExecutor(1)
     try:
         chaos.begin()
         coming = jobs.submit(chaos.submit_steadily)
         until(lambda: chaos.apps or coming.done(), "the first job is accepted")
         began_s, half = time.monotonic(), False
-        while time.monotonic() - began_s < seconds:
+        for number in itertools.count():
+            over = number / breaks if breaks else (time.monotonic() - began_s) / seconds
+            if over >= 1.0:
+                break
             time.sleep(rng.random())
-            if not half and time.monotonic() - began_s >= seconds / 2:
+            if not half and over >= 0.5:
                 half = True
                 chaos.pause(rng.choice([f"n{i}" for i in range(nodes)]), long=True)
             else:
