@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: members floods hardships meetings quick yarn-compare first-minute bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures walks format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark spark-study native native-test clean help
+.PHONY: members floods hardships meetings quick yarn-compare first-minute bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures walks format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark mapreduce-tez spark-study native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -113,6 +113,9 @@ spark-start: $(VENV)/.run ## where the time to a Spark job's first task goes (TI
 
 spark-study: $(VENV)/.run ## twelve Spark applications at once under four schedulers (TIMES=3, SCHEDULERS=)
 	$(BIN)/python -m tools.spark_study --times $(or $(TIMES),3) $(if $(SCHEDULERS),--schedulers $(SCHEDULERS))
+
+mapreduce-tez: $(VENV)/.run ## unmodified MapReduce and Tez, also with containers and nodes lost (CASES=)
+	$(BIN)/python -m tools.check_engines $(CASES)
 
 dask-yarn: $(VENV)/.run ## dask-yarn sums on two workers
 	$(BIN)/python -m tools.spark_runs dask

@@ -1,10 +1,14 @@
 """A foreign client and masters on YARN's wire: a whole cluster of processes, nothing of Java."""
 
 import asyncio
+import hmac
 import json
 import os
 import signal
+import struct
 import time
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -177,12 +181,17 @@ def ask(count: int, priority: int = 1) -> Any:
     )
 
 
-async def start(beats: Beats, container: Any, command: str, host: str = "127.0.0.1") -> Any:
+async def start(
+    beats: Beats, container: Any, command: str, host: str = "127.0.0.1", token: bytes = b""
+) -> Any:
+    """Start a container; `token`: the job's own, for the shuffle."""
     address = f"{host}:{container.node.port}"
     node = await Peer.dial(address, NODES, token=beats.tokens[container.node.port])
     request = pb.StartContainers()
     item = request.items.add(token=container.container_token)
     item.context.command.append(command)
+    if token:
+        item.context.service_data.add(key="mapreduce_shuffle", value=token)
     answer = await node.call("startContainers", request, pb.Started)
     await node.close()
     return answer
@@ -401,6 +410,65 @@ def test_a_master_starts_again_after_the_managers_loss(
         assert (first.split("_")[3], second.split("_")[3]) == ("01", "02")
         assert int(second.split("_")[4]) > int(first.split("_")[4]), "not number 1 of its attempt"
         await client.call("forceKillApplication", pb.Kill(application=app), pb.KillAnswer)
+
+    run(conversation())
+
+
+def test_what_a_container_wrote_is_fetched_from_its_node_until_the_application_is_over(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """The service knows the job's token again after `kill -9`."""
+    from aiohttp import ClientError, ClientSession
+
+    key, part = b"twenty bytes of key!", b"a part" * 50_000
+    token = b"\0" + bytes([len(key)]) + key + b"\0\0"
+    (tmp_path / "file.out").write_bytes(b"other" + part)
+    index = struct.pack(">qqq", 5, len(part), len(part))
+    (tmp_path / "file.out.index").write_bytes(index + struct.pack(">q", zlib.crc32(index)))
+
+    async def fetched(app: Any) -> tuple[int, bytes]:
+        port = int(cluster.ready["services"]["address"].rpartition(":")[2])
+        job = f"job_{app.cluster_timestamp}_{app.id:04d}"
+        path = f"/mapOutput?job={job}&reduce=0&map=attempt_1_m_0"
+        signed = b64encode(hmac.digest(key, f"{port}{path}".encode(), "sha1")).decode()
+        headers = {"name": "mapreduce", "version": "1.0.0", "UrlHash": signed}
+        async with ClientSession() as session:
+            url = f"http://127.0.0.1:{port}{path}"
+            try:
+                async with session.get(url, headers=headers) as got:
+                    return got.status, await got.read()
+            except ClientError:
+                return 0, b""
+
+    async def conversation() -> None:
+        client = await client_of(cluster)
+        app = await submitted(client, "shuffled", unmanaged=True)
+        peer = await master_of(cluster, client, app)
+        await peer.call("registerApplicationMaster", pb.Register(), pb.Registered)
+        beats = Beats(peer)
+        await beats.beat(asks=[ask(1)])
+        await beats.until(lambda: beats.containers, "a container")
+        out, place = tmp_path / "port", "$LOCAL_DIRS/output/attempt_1_m_0"
+        copied = f"mkdir -p {place} && cp {tmp_path}/file.out* {place}/"
+        command = f"{copied} && echo $NM_AUX_SERVICE_mapreduce_shuffle > {out}"
+        answer = await start(beats, beats.containers[0], command, token=token)
+        (told,) = answer.services
+        port = cluster.ready["services"]["address"].rpartition(":")[2]
+        assert (told.key, int.from_bytes(told.value, "big")) == ("mapreduce_shuffle", int(port))
+        await beats.until(lambda: beats.completed, "it ran")
+        assert b64decode(out.read_text()) == told.value
+        status, data = await fetched(app)
+        assert (status, data[-len(part) :]) == (200, part)
+        cluster.processes["services"].kill()
+        cluster.processes["services"].wait()
+        assert "services" in await asyncio.to_thread(cluster.mend)
+        assert (await fetched(app))[0] == 200
+        await peer.call("finishApplicationMaster", pb.Finish(final_status=1), pb.Finished)
+
+        async def gone() -> bool:
+            return (await fetched(app))[0] == 401
+
+        await until(gone, "nothing is served of an application that is over")
 
     run(conversation())
 

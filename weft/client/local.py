@@ -718,14 +718,19 @@ def write_conf(folder: Path, ready: Mapping[str, Any], web: str) -> Path:
     }
     core = {"fs.defaultFS": str(ready.get("files") or "file:///")}
     folder.mkdir(parents=True, exist_ok=True)
-    for name, values in (("yarn-site.xml", yarn), ("core-site.xml", core)):
-        rows = "".join(
-            f"  <property><name>{key}</name><value>{escape(value)}</value></property>\n"
-            for key, value in values.items()
-        )
-        text = f'<?xml version="1.0"?>\n<configuration>\n{rows}</configuration>\n'
-        (folder / name).write_text(text, "utf-8")
+    write_site(folder / "yarn-site.xml", yarn)
+    write_site(folder / "core-site.xml", core)
     return folder
+
+
+def write_site(path: Path, values: Mapping[str, str]) -> None:
+    """Write one of Hadoop's configuration files."""
+    rows = "".join(
+        f"  <property><name>{key}</name><value>{escape(value)}</value></property>\n"
+        for key, value in values.items()
+    )
+    text = f'<?xml version="1.0"?>\n<configuration>\n{rows}</configuration>\n'
+    path.write_text(text, "utf-8")
 
 
 def this_host() -> str:
