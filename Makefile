@@ -152,7 +152,7 @@ chaos: $(VENV)/.dev ## kill and pause parts of a live cluster, SECONDS=300 in ea
 hardships: $(VENV)/.dev ## clocks that jump, no memory, stubborn processes, a full or damaged journal, three etcd members, 300 node managers, 20,000 tasks' files (root; NAMES=)
 	$(BIN)/python -m tools.hardships $(NAMES)
 
-floods: $(VENV)/.dev ## 40 floods of a live cluster: memory of every service, p99 of honest calls (FLOODS=NAMES)
+floods: $(VENV)/.dev ## 45 floods of a live cluster: memory of every service, p99 of honest calls (FLOODS=NAMES)
 	$(BIN)/python -m tools.floods $(FLOODS)
 
 tapes: $(VENV)/.dev ## record 22 live runs with faults and replay them: is every decision the same?

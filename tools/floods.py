@@ -1,11 +1,12 @@
 """Floods of a live cluster, each for some seconds: what they cost its services, and honest callers.
 
 `python -m tools.floods [NAME ...] [--seconds S] [--nodes N]`, or `make floods`. The cluster has
-emulated nodes, pages, YARN's wire and a journal; each flood comes from a process of its own. Told
-of each: how far the memory of every service rose above what it was before, and how long honest
-calls took meanwhile (GetMetrics over gRPC, the metrics by REST, getClusterMetrics over YARN's RPC);
-and by how much the host was late to wake who slept, as what watches is as late on a busy host.
-Fails where a service took more than 100 MB, or the slowest of a hundred calls more than 1 s.
+emulated nodes, pages, YARN's wire, a journal and a router before its manager; each flood comes from
+a process of its own. Told of each: how far the memory of every service rose above what it was
+before, and how long honest calls took meanwhile (GetMetrics over gRPC, of the manager and of the
+router, the metrics by REST, getClusterMetrics over YARN's RPC); and by how much the host was late
+to wake who slept, as what watches is as late on a busy host. Fails where a service took more than
+100 MB, or the slowest of a hundred calls more than 1 s.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import asyncio
 import contextlib
 import json
 import math
+import os
 import socket
 import struct
 import subprocess
@@ -42,7 +44,7 @@ from weft.wire.tracker_pb2_grpc import NodeTrackerStub
 from weft.yarn import hadoop_pb2 as yarn
 
 MEMORY_MB_MAX, P99_S_MAX = 100.0, 1.0
-SERVICES = ("rm", "am", "nm0", "web", "hadoop")
+SERVICES = ("rm", "am", "nm0", "web", "hadoop", "router")
 HONEST_INTERVAL_S = 0.05
 MEMORY_INTERVAL_S = 0.02
 REST_S = 4.0
@@ -52,6 +54,8 @@ APPLICATIONS = 300
 FACT_TASKS, LARGE_STAGES, LARGE_WORD = 20_000, 8_000, "x" * 1_200
 TIMEOUT_S = 60.0
 MANAGER = "/weft.ResourceManagerClient"
+LISTED = client_pb2.ListApplicationsRequest(limit=10_000).SerializeToString()
+WATCHED = client_pb2.WatchEventsRequest(after=1).SerializeToString()
 
 # An attack is told where everything is, and goes on until its process is ended.
 Attack = Callable[[dict[str, str]], None]
@@ -152,6 +156,10 @@ def whole_requests(at: dict[str, str]) -> None:
 @attack
 def large_jobs(at: dict[str, str]) -> None:
     """Flood with jobs of 10 MB for a queue that is not there."""
+    _large_jobs(at["rm"])
+
+
+def _large_jobs(address: str) -> None:
     stage = {"tasks": 1, "duration_s": 1.0, "demand": {"vcores": 1.0}, "command": [LARGE_WORD]}
     stages = [{"name": f"{number}", **stage} for number in range(LARGE_STAGES)]
 
@@ -159,7 +167,7 @@ def large_jobs(at: dict[str, str]) -> None:
         job = {"name": f"{number}", "queue": "root.nowhere", "stages": stages}
         request = client_pb2.SubmitApplicationRequest(job_json=json.dumps(job).encode())
         body = b"".join(map(message, split(request.SerializeToString())))
-        connection = Connection(at["rm"])
+        connection = Connection(address)
         while True:
             stream = connection.call(f"{MANAGER}/SubmitApplication")
             connection.send(stream, body, end=True)
@@ -169,12 +177,12 @@ def large_jobs(at: dict[str, str]) -> None:
     _threads(submitted)
 
 
-def _unread(at: dict[str, str], method: str, request: bytes) -> None:
+def _unread(address: str, method: str, request: bytes) -> None:
     """Make hundreds of calls a connection, whose answers nobody takes."""
     body = message(request)
 
     def unread(_: int) -> None:
-        connection = Connection(at["rm"], window=0)
+        connection = Connection(address, window=0)
         for _ in range(400):
             connection.send(connection.call(f"{MANAGER}/{method}"), body, end=True)
         while not connection.gone:
@@ -186,21 +194,23 @@ def _unread(at: dict[str, str], method: str, request: bytes) -> None:
 @attack
 def unread_answers(at: dict[str, str]) -> None:
     """Flood with lists that nobody takes, hundreds of calls a connection."""
-    _unread(
-        at, "ListApplications", client_pb2.ListApplicationsRequest(limit=10_000).SerializeToString()
-    )
+    _unread(at["rm"], "ListApplications", LISTED)
 
 
 @attack
 def unread_jobs(at: dict[str, str]) -> None:
     """Flood with questions for a job of 10 MB, whose answers nobody takes."""
-    _unread(at, "GetJob", client_pb2.GetJobRequest(app_id=int(at["large"])).SerializeToString())
+    _unread(at["rm"], "GetJob", _job_asked(at))
+
+
+def _job_asked(at: dict[str, str]) -> bytes:
+    return client_pb2.GetJobRequest(app_id=int(at["large"])).SerializeToString()
 
 
 @attack
 def unread_events(at: dict[str, str]) -> None:
     """Flood with watches of all events from the first on, which nobody takes."""
-    _unread(at, "WatchEvents", client_pb2.WatchEventsRequest(after=1).SerializeToString())
+    _unread(at["rm"], "WatchEvents", WATCHED)
 
 
 @attack
@@ -401,6 +411,39 @@ def lists(at: dict[str, str]) -> None:
                     stub.ListApplications(client_pb2.ListApplicationsRequest(), timeout=30)
 
     _threads(listed)
+
+
+# -- a router --------------------------------------------------------------------------------------
+
+
+@attack
+def routed_jobs(at: dict[str, str]) -> None:
+    """Flood a router with questions for a job of 10 MB, whose answers nobody takes."""
+    _unread(at["router"], "GetJob", _job_asked(at))
+
+
+@attack
+def routed_answers(at: dict[str, str]) -> None:
+    """Flood a router with lists that nobody takes."""
+    _unread(at["router"], "ListApplications", LISTED)
+
+
+@attack
+def routed_events(at: dict[str, str]) -> None:
+    """Flood a router with watches that nobody takes."""
+    _unread(at["router"], "WatchEvents", WATCHED)
+
+
+@attack
+def routed_halves(at: dict[str, str]) -> None:
+    """Flood a router with requests that lack their last byte."""
+    _halves(at["router"], f"{MANAGER}/SubmitApplication")
+
+
+@attack
+def routed_submissions(at: dict[str, str]) -> None:
+    """Flood a router with jobs of 10 MB for a queue that is not there."""
+    _large_jobs(at["router"])
 
 
 # -- HTTP ------------------------------------------------------------------------------------------
@@ -708,8 +751,12 @@ class Honest:
 
 
 def _honest(at: dict[str, str]) -> dict[str, Honest]:
-    dialled = grpc.insecure_channel(at["rm"])
-    stub = client_pb2_grpc.ResourceManagerClientStub(dialled)
+    def by_grpc(address: str) -> Callable[[], None]:
+        metrics = client_pb2_grpc.ResourceManagerClientStub(
+            grpc.insecure_channel(address)
+        ).GetMetrics
+        return lambda: metrics(words_pb2.Nothing(), timeout=TIMEOUT_S)
+
     rpc = _hello(at["yarn"])
 
     def by_rest() -> None:
@@ -724,15 +771,21 @@ def _honest(at: dict[str, str]) -> dict[str, Honest]:
         rpc.recv(left, socket.MSG_WAITALL)
 
     return {
-        "grpc": Honest(lambda: stub.GetMetrics(words_pb2.Nothing(), timeout=TIMEOUT_S)),
+        "grpc": Honest(by_grpc(at["rm"])),
+        "routed": Honest(by_grpc(at["router"])),
         "rest": Honest(by_rest),
         "rpc": Honest(by_rpc),
     }
 
 
-def _judge(cluster: LocalCluster, name: str, at: dict[str, str], seconds: float) -> bool:
+def _judge(
+    cluster: LocalCluster,
+    seen: dict[str, psutil.Process],
+    name: str,
+    at: dict[str, str],
+    seconds: float,
+) -> bool:
     """Run one flood; returns whether the cluster held."""
-    seen = {one: psutil.Process(cluster.processes[one].pid) for one in SERVICES}
     rest = {one: process.memory_info().rss for one, process in seen.items()}
     most = dict(rest)
     # The other host of the attacker is this one.
@@ -769,7 +822,7 @@ def _judge(cluster: LocalCluster, name: str, at: dict[str, str], seconds: float)
     time.sleep(REST_S)
     rose = {one: (most[one] - rest[one]) / 1e6 for one in SERVICES}
     after = {one: (process.memory_info().rss - rest[one]) / 1e6 for one, process in seen.items()}
-    died = cluster.failed()
+    died = cluster.failed() or ("" if seen["router"].is_running() else "router")
     held = max(rose.values()) <= MEMORY_MB_MAX and max(p99.values()) <= P99_S_MAX and not died
     said = " ".join(f"{one}+{rose[one]:.0f}({after[one]:.0f})" for one in SERVICES)
     times = " ".join(f"{way} {1e3 * one:.0f}" for way, one in p99.items())
@@ -808,8 +861,21 @@ def run(names: list[str], seconds: float, nodes: int) -> int:
                 large = client.submit(Job("large", tuple(stages)))
                 client.wait([large])
             at = _addresses(cluster) | {"large": str(large)}
-            time.sleep(REST_S)
-            return sum(not _judge(cluster, name, at, seconds) for name in names)
+            command = [sys.executable, "-m", "weft.router", f"--member={at['rm']}", "--port=0"]
+            command += ["--metrics-port=-1", f"--die-with={os.getpid()}"]
+            with subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            ) as router:
+                assert router.stdout is not None
+                at["router"] = json.loads(router.stdout.readline())["address"]
+                pids = {one: process.pid for one, process in cluster.processes.items()}
+                pids["router"] = router.pid
+                seen = {one: psutil.Process(pids[one]) for one in SERVICES}
+                time.sleep(REST_S)
+                try:
+                    return sum(not _judge(cluster, seen, name, at, seconds) for name in names)
+                finally:
+                    router.terminate()
 
 
 def main() -> int:

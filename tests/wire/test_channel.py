@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -513,5 +514,39 @@ def test_connections_that_say_nothing_are_closed(monkeypatch: pytest.MonkeyPatch
                     assert reader.at_eof()
                 writer.close()
         await server.stop(0.1)
+
+    asyncio.run(main())
+
+
+LINE = "x" * 10_000
+
+
+def test_little_is_kept_of_what_was_read_fast_and_is_read_no_more() -> None:
+    """By itself gRPC takes in the more of a stream the faster it was read: megabytes."""
+    sent = [0]
+
+    async def watch(after: int = 0) -> AsyncIterator[tuple[int, list[str]]]:
+        while True:
+            sent[0] += 1
+            yield sent[0], [json.dumps({"fact": LINE})]
+
+    async def main() -> None:
+        server = Server("127.0.0.1", 0)
+        add_client_service(server, nobody, watch)
+        connection = ManagerConnection(await server.start())
+        stream = connection.watch(1)
+        read = 0
+        while read < 2_000:
+            await anext(stream)
+            read += 1
+        before, calm = 0, 0
+        while calm < 20:
+            before, calm = sent[0], calm + 1 if sent[0] == before else 0
+            await asyncio.sleep(0.01)
+        kept = (sent[0] - read) * len(LINE)
+        await stream.aclose()
+        await connection.close()
+        await server.stop(0)
+        assert kept < 1_000_000
 
     asyncio.run(main())

@@ -27,7 +27,7 @@ from weft.protocol.requests import (
     SubmitApplication,
 )
 from weft.router import routing
-from weft.router.routing import READS_MAX, Router
+from weft.router.routing import READS_MAX, Member, Router
 from weft.wire import codec_client
 from weft.wire.server import Server
 from weft.wire.services import add_client_service
@@ -181,8 +181,17 @@ async def test_a_job_passes_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[int] = []
     usual = codec_client.decode_job
     monkeypatch.setattr(codec_client, "decode_job", lambda data: decoded.append(1) or usual(data))
+    passed: list[Any] = []
+    usual_ask = Member.ask
+
+    async def ask(self: Member, *asked: Any) -> Any:
+        passed.append(await usual_ask(self, *asked))
+        return passed[-1]
+
+    monkeypatch.setattr(Member, "ask", ask)
     async with routed(lambda request: ApplicationJob(JOB)) as client:
         assert await client.job(1) == JOB
+    assert isinstance(passed[-1], bytes), "no message was made of it, which is another copy"
     # By the client alone.
     assert len(decoded) == 1
 

@@ -59,9 +59,18 @@ _KEEPALIVE = [
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
 ]
+# What is on its way is read in pieces that waste no memory, and not before it is wanted: megabytes
+# would be kept of each stream that is read slowly, as a router reads a member for a slow watcher.
+_READING = [
+    ("grpc.tcp_receive_buffer_size", 1 << 18),
+    ("grpc.experimental.tcp_max_read_chunk_size", 1 << 12),
+    ("grpc.experimental.tcp_read_chunk_size", 1 << 12),
+    ("grpc.http2.bdp_probe", 0),
+]
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     *_LIMITS,
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    *_READING,
     *_KEEPALIVE,
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
@@ -89,11 +98,7 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.http2.max_ping_strikes", 0),
     # A port in use is an error, never shared by accident.
     ("grpc.so_reuseport", 0),
-    # What is on its way is read in pieces that waste no memory, and not before it is wanted.
-    ("grpc.tcp_receive_buffer_size", 1 << 18),
-    ("grpc.experimental.tcp_max_read_chunk_size", 1 << 12),
-    ("grpc.experimental.tcp_read_chunk_size", 1 << 12),
-    ("grpc.http2.bdp_probe", 0),
+    *_READING,
     # Calls that Python has not seen yet: gRPC drops anybody's above this, honest ones among them.
     ("grpc.server.max_pending_requests", PENDING_MAX),
     ("grpc.server.max_pending_requests_hard_limit", PENDING_MAX),
@@ -155,6 +160,12 @@ class Dialled(Generic[Stub]):
             self._anew(RENEWED_IDENTITY_GRACE_S)
         return self._stub
 
+    def passing(self, method: str) -> Any:
+        """Return what makes the next call of a method by its whole name; its answer stays bytes."""
+        # It is by the newest identity.
+        assert self.stub is not None
+        return self._channel.unary_unary(method, _serialized)
+
     @property
     def several(self) -> bool:
         """Whether there is more than one address."""
@@ -199,6 +210,10 @@ class Dialled(Generic[Stub]):
         await self._channel.close()
 
 
+def _serialized(message: Any) -> bytes:
+    return message.SerializeToString()  # type: ignore[no-any-return]
+
+
 def backoffs(most_s: float = BACKOFF_S_MAX) -> Iterator[float]:
     """Yield waits between tries, s: exponential, with full jitter so that peers spread."""
     wait_s = BACKOFF_S
@@ -209,7 +224,7 @@ def backoffs(most_s: float = BACKOFF_S_MAX) -> Iterator[float]:
 
 def check_size(message: Any, what: str, most: int) -> None:
     """Raise InputError for a message over a limit, bytes, before anything is sent."""
-    size = message.ByteSize()
+    size = len(message) if isinstance(message, bytes) else message.ByteSize()
     if size > most - ENVELOPE_BYTES_MAX:
         limit = most / 1e6
         raise InputError(what, f"{size / 1e6:.1f} MB are more than the limit of {limit:.0f} MB")

@@ -19,7 +19,7 @@ from weft.wire.containers_pb2 import LogChunk, ReadLogRequest
 from weft.wire.containers_pb2_grpc import ContainerManagerStub
 from weft.wire.tokens import numbered
 
-_MANAGER = "Resource Manager"
+_MANAGER, _SERVICE = "Resource Manager", "/weft.ResourceManagerClient"
 # With several managers, one may take so long to take over from another.
 TAKEOVER_S = 20.0
 LOG_TOKENS_MAX = 100_000
@@ -66,7 +66,7 @@ class ManagerConnection:
         """Ask and wait for the answer; raises WeftError if there is none in time.
 
         `patience_s` is of this call, where it is more than usual, and so is the `user`. What is
-        only `passed_on` to another caller stays a message.
+        only `passed_on` to another caller stays the bytes that came.
         """
         row = CALLS[type(request)]
         message = row.encode_request(request)
@@ -80,14 +80,17 @@ class ManagerConnection:
             nonlocal tried
             dialled.turn(leader, tried)
             tried = dialled.address
-            return tried_once(getattr(dialled.stub, method))
+            return tried_once()
 
-        def tried_once(rpc: Any) -> Any:
+        def tried_once() -> Any:
+            if passed_on:
+                return dialled.passing(f"{_SERVICE}/{method}")
+            rpc = getattr(dialled.stub, method)
             return rpc if not isinstance(request, SubmitApplication) else partial(_stale, rpc)
 
         try:
             answer = await wire.call(
-                tried_once(getattr(dialled.stub, method)),
+                tried_once(),
                 message,
                 _MANAGER,
                 self.address,
@@ -98,12 +101,12 @@ class ManagerConnection:
             )
         except grpc.aio.AioRpcError as error:
             return self._refused(error, what)
+        if passed_on:
+            return answer  # type: ignore[no-any-return]
         for token in getattr(answer, "tokens", ()):
             self._log_tokens[numbered(token)[1]] = token
         while len(self._log_tokens) > LOG_TOKENS_MAX:
             del self._log_tokens[next(iter(self._log_tokens))]
-        if passed_on:
-            return answer  # type: ignore[no-any-return]
         return row.decode_answer(answer)  # type: ignore[no-any-return]
 
     def log_token(self, container: int) -> bytes:

@@ -23,8 +23,8 @@ UNREAD_BYTES_MAX = 8 << 20
 UNREAD_BYTES_MIN = 256 << 10
 # The process is looked at so often, and more often for a while once much was kept.
 LOOK_S, QUICK_S, QUICK_FOR_S = 0.02, 0.004, 5.0
-# Meanwhile what the allocator keeps of what was freed is given back so often.
-TRIM_S = 0.25
+# After a growth what the allocator keeps of what was freed is given back so often, for so long.
+TRIM_S, TRIM_FOR_S = 0.25, 5.0
 # A growth of so much is worth a look at the connections.
 GROWTH_BYTES = 4 << 20
 # Now and then what HTTP/2 and TLS add is forgiven: this part, and so much a message and a second.
@@ -95,21 +95,24 @@ class Inflow:
 
     def _look_on(self) -> None:
         calm, next_sweep_s, quick_until_s = self._memory_bytes(), time.monotonic() + SWEEP_S, 0.0
-        next_trim_s = 0.0
+        next_trim_s = trim_until_s = 0.0
         while not self._over:
             # An event that is waited for would cost several times as much.
             time.sleep(QUICK_S if time.monotonic() < quick_until_s else LOOK_S)
             now_s, memory = time.monotonic(), self._memory_bytes()
             calm = min(calm, memory)
+            grown = memory - calm >= GROWTH_BYTES
             sweeps, quick = now_s >= next_sweep_s, now_s < quick_until_s
-            if not (sweeps or quick or memory - calm >= GROWTH_BYTES):
+            if grown or quick:
+                trim_until_s = now_s + TRIM_FOR_S
+            if next_trim_s <= now_s < trim_until_s:
+                next_trim_s = now_s + TRIM_S
+                _trim()
+            if not (sweeps or quick or grown):
                 continue
             kept = 0
             with contextlib.suppress(OSError):
                 kept = self.look(now_s)
-            if quick and now_s >= next_trim_s:
-                next_trim_s = now_s + TRIM_S
-                _trim()
             if kept >= GROWTH_BYTES:
                 quick_until_s = now_s + QUICK_FOR_S
             elif not quick:

@@ -294,7 +294,8 @@ class Patience(Interceptor):
                 answer = b""
                 try:
                     got = await handler.unary_unary(request, context)
-                    answer = handler.response_serializer(got)
+                    # What a router passes on is bytes already.
+                    answer = got if isinstance(got, bytes) else handler.response_serializer(got)
                     del got
                 finally:
                     large = len(answer) > LARGE_BYTES

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
 
 from weft.model.errors import InputError, WeftError
 from weft.protocol.access import Caller
@@ -90,7 +89,7 @@ def add_client_service(
                     gate.refuse(kind.__name__, context.peer(), InputError(got.place, got.problem))
                 await _refuse(context, got)
             try:
-                message = got if isinstance(got, Message) else row.encode_answer(got)
+                message = got if isinstance(got, bytes) else row.encode_answer(got)
                 if kind is ListContainers:
                     message.tokens.extend(leave(got.items))
                 wire.check_size(message, row.method, wire.MESSAGE_BYTES_MAX)
