@@ -330,7 +330,16 @@ export class Dag {
     this.setScale(known && known !== this.firstScale ? known : Math.max(READABLE, whole));
     if (!known) this.firstScale = this.scale;
     const runs = this.parts.findIndex((part) => part.state === "running");
-    if (!known) this.show(Math.max(0, runs));
+    if (!known) this.show(runs < 0 ? this.begins() : runs);
+  }
+
+  /** The box in the middle of those it begins with: others are to all sides of it. */
+  begins() {
+    const [along, across] = this.narrow ? ["y", "x"] : ["x", "y"];
+    const centre = (this.narrow ? this.size.width - this.box.width : this.size.height - this.box.height) / 2;
+    const least = Math.min(...this.spots.map((spot) => spot[along]));
+    const off = this.spots.map((spot) => (spot[along] > least ? Infinity : Math.abs(spot[across] - centre)));
+    return Math.max(0, off.indexOf(Math.min(...off)));
   }
 
   setScale(scale) {

@@ -108,7 +108,7 @@ function columns(types) {
     ...types.slice(0, 4).map((name, i) => ({
       key: name,
       title: resourceName(name),
-      rank: i > 0 ? 2 : 1,
+      rank: i > 2 ? 3 : i > 0 ? 2 : 1,
       value: (n) => n.shares[i],
       cell: (n) => held(n, i),
     })),
@@ -130,7 +130,7 @@ function map(nodes, go) {
   return h(
     "div",
     { class: "racks" },
-    [...racks].map(([rack, members]) => {
+    [...racks].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true })).map(([rack, members]) => {
       const wide = Math.min(ROW_CELLS, members.length);
       const high = Math.ceil(members.length / wide);
       const cells = members.map((node, i) =>

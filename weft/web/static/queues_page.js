@@ -22,9 +22,9 @@ export function shareBar(queue) {
   );
 }
 
-/** Numbers to the right; columns that a phone has no room for say so. */
+/** Numbers to the right; columns that a phone, or a tablet, has no room for say so. */
 const classAt = (i) =>
-  [i >= 2 && i <= 8 && "num", (i === 3 || i === 4 || i >= 6) && "rank2"]
+  [i >= 2 && i <= 8 && "num", i >= 7 ? "rank3" : (i === 3 || i === 4 || i === 6) && "rank2"]
     .filter(Boolean)
     .join(" ") || null;
 
@@ -247,6 +247,6 @@ function row(queue, depth) {
     ),
     h("td", null, shareBar(queue)),
     cells.map((text, i) => h("td", { class: classAt(i + 2) }, text)),
-    h("td", { class: "sub wrap holds rank2" }, held || "–"),
+    h("td", { class: "sub wrap holds rank3" }, held || "–"),
   );
 }
