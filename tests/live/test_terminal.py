@@ -13,8 +13,9 @@ import pytest
 
 from testkit.live import until
 from testkit.terminal import in_terminal
-from weft.client.detached import told_of_end
+from weft.client.detached import start_detached, told_of_end
 from weft.client.local import LocalCluster, LocalSettings
+from weft.policies import first_compile
 
 CLUSTER = "2x4vcores,8192memory_mb"
 GRID = {"workloads": ["jobs.json"], "clusters": [CLUSTER], "schedulers": ["fifo", "fair"]}
@@ -196,6 +197,37 @@ def test_how_a_process_ended_is_told_with_its_own_last_error(
     said = cluster.failed()
     assert said.startswith(f"rm {told}")
     assert said.endswith(f"(its log: {tmp_path}/rm.log)")
+
+
+def test_who_waits_for_a_detached_cluster_is_told_that_it_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Words of an earlier start in the same folder are not told again."""
+    up = tmp_path / "up"
+    up.write_text(
+        f"#!{sys.executable}\n"
+        "import json, os, pathlib, sys, time\n"
+        f"print({first_compile.TEXT!r}, file=sys.stderr, flush=True)\n"
+        f"while not pathlib.Path({str(tmp_path / 'go')!r}).exists(): time.sleep(0.01)\n"
+        "told = {'address': '127.0.0.1:1', 'endpoints': '', 'goes': ''}\n"
+        "ready = pathlib.Path(os.environ['WEFT_UP_READY'])\n"
+        "ready.with_suffix('.new').write_text(json.dumps(told))\n"
+        "ready.with_suffix('.new').rename(ready)\n"
+    )
+    up.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(up))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    said: list[str] = []
+
+    def echo(text: str, err: bool = False) -> None:
+        said.append(text)
+        (tmp_path / "go").touch()
+
+    monkeypatch.setattr("weft.client.detached.click.echo", echo)
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept/up.log").write_text(f"{first_compile.TEXT}\n")
+    start_detached([], tmp_path / "kept")
+    assert said == [first_compile.TEXT]
 
 
 def test_a_cluster_that_cannot_start_says_why(folder: Path) -> None:

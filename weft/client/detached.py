@@ -16,6 +16,7 @@ import click
 
 from weft.client.api import DEFAULT_ADDRESS
 from weft.model.errors import InputError, WeftError
+from weft.policies import first_compile
 
 READY_VARIABLE = "WEFT_UP_READY"
 # The name of what `weft up --detach` itself says, in the folder that is kept.
@@ -60,6 +61,7 @@ def start_detached(arguments: list[str], folder: Path | None) -> str:
         folder.mkdir(parents=True, exist_ok=True)
         log = folder.absolute() / LOG
         handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    told, before = False, log.stat().st_size
     with open(handle, "ab") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "weft", "up", *arguments],
@@ -76,6 +78,9 @@ def start_detached(arguments: list[str], folder: Path | None) -> str:
                 if folder is None:
                     log.unlink()
                 raise WeftError(f"the cluster did not start: {why}")
+            if not told and first_compile.TEXT.encode() in log.read_bytes()[before:]:
+                told = True
+                click.echo(first_compile.TEXT, err=True)
             time.sleep(POLL_S)
     except KeyboardInterrupt:
         process.send_signal(signal.SIGTERM)
