@@ -71,9 +71,9 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
 
         plot_study(rows, plot)
     if as_json:
-        echo_json(rows)
+        echo_json([row | {"not_ranked": note} for row, note in zip(rows, notes, strict=True)])
         return
-    from lab.report.comparing import ranked, varied
+    from lab.report.comparing import varied
 
     # What a grid varies beside these is what tells its rows apart.
     more = [
@@ -96,7 +96,7 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
             Column("makespan s", 1),
             Column("Jain 240 s", 4),
             Column("digest", 6),
-            *([Column("ranked", 1, kind="words")] if any(notes) else []),
+            *(["ranked"] if any(notes) else []),
         ),
         [
             (
@@ -110,7 +110,7 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
                 row["makespan_s"],
                 _index(row["jain"]["240"]),
                 row["digest"][:10],
-                *([ranked(note)] if any(notes) else []),
+                *(["no" if note else "yes"] if any(notes) else []),
             )
             for row, note in zip(rows, notes, strict=True)
         ],

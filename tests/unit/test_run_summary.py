@@ -371,7 +371,7 @@ def test_a_study_says_how_many_jobs_succeeded_and_why_others_may_not(tmp_path: P
     )
     told = run("study", grid, "--out", tmp_path / "rows", "--workers", 1)
     assert re.search(r"fifo +0:0 +0 +4/4 .* yes\n", told.output)
-    assert re.search(r"-0.9:-0.9 +0 .* no: other work: . of 4", told.output)
+    assert re.search(r"-0.9:-0.9 +0 .* no\n", told.output)
     assert "OUT_OF_MEMORY" in told.stderr
     low = ("simulate", jobs, "--cluster", CLUSTER, "--estimate-error", "-0.9:-0.9")
     assert " FAILED: tasks whose memory is estimated too low" in run(*low).stderr
