@@ -25,8 +25,10 @@ from weft.runtime.role_settings import (
     RmSettings,
     RouterSettings,
     ServicesSettings,
+    StoreSettings,
     WebSettings,
 )
+from weft.runtime.settings import ProcessSettings, TapedSettings
 
 PROCESSES = {
     "Resource Manager": ("rm", RmSettings),
@@ -37,7 +39,17 @@ PROCESSES = {
     "YARN's wire": ("weft.yarn", HadoopSettings),
     "Services of a host's nodes": ("weft.yarn.services", ServicesSettings),
 }
-CORES = {"manager": ManagerSettings, "master": MasterSettings, "node": NodeSettings}
+# What several processes have is told once.
+SHARED: dict[str, type[ProcessSettings]] = {
+    "Every process": ProcessSettings,
+    "Processes with a tape": TapedSettings,
+    "Processes that may share an etcd": StoreSettings,
+}
+CORES: dict[str, tuple[type[Any], type[ProcessSettings]]] = {
+    "manager": (ManagerSettings, RmSettings),
+    "master": (MasterSettings, AmSettings),
+    "node": (NodeSettings, NmSettings),
+}
 HEAD = """# Settings
 
 Drawn from the code by `make diagrams`; `make check` fails when it says something else.
@@ -51,31 +63,40 @@ wins. `weft up`, `weft demo` and `weft simulate` take the settings of policies a
 def draw() -> str:
     """Return the whole page."""
     parts = [HEAD]
+    for title, cls in SHARED.items():
+        rows = [_flag(name, field) for name, field in _own(cls).items()]
+        parts.append(f"## {title}\n\n{_table(rows)}")
     for title, (module, settings) in PROCESSES.items():
         prefix = settings.model_config.get("env_prefix", "")
-        rows = [
-            (
-                f"`--{name.replace('_', '-')}`",
-                _shown(field.get_default(call_default_factory=True)),
-                field.description or "",
-            )
-            for name, field in settings.model_fields.items()
-        ]
+        kinds = ", ".join(
+            f"[{name}](#{name.lower().replace(' ', '-')})"
+            for name, cls in SHARED.items()
+            if issubclass(settings, cls)
+        )
+        rows = [_flag(name, field) for name, field in _own(settings).items()]
         parts.append(
-            f"## {title}\n\n`python -m {module}`, variables `{prefix}...`\n\n{_table(rows)}"
+            f"## {title}\n\n`python -m {module}`, variables `{prefix}...`; besides: {kinds}\n\n"
+            + _table(rows)
         )
     parts.append(
         "## Cores\n\nThe rules of the roles themselves, for `--set` of `weft simulate`; the "
         "processes above have flags for those that a cluster's owner sets.\n"
     )
-    for role, cls in CORES.items():
-        said = _comments(cls)
+    for role, (core, process) in CORES.items():
+        said = _comments(core)
+        known = {
+            name: _shown(field.get_default(call_default_factory=True))
+            for name, field in process.model_fields.items()
+        }
+        each_of = [each for each in fields(core) if each.name not in ELSEWHERE[role]]
+        flags = [one.name for one in each_of if known.get(one.name) == _default(one)]
         rows = [
-            (f"`{role}.{each.name}`", _default(each), said.get(each.name, ""))
-            for each in fields(cls)
-            if each.name not in ELSEWHERE[role]
+            (f"`{role}.{one.name}`", _default(one), said.get(one.name, ""))
+            for one in each_of
+            if one.name not in flags
         ]
-        parts.append(_table(rows))
+        also = ", ".join(f"`{role}.{name}`" for name in flags)
+        parts.append(f"{_table(rows)}\nAs the flags of the process above: {also}.\n")
     parts.append("## Matchers\n\n`--set matcher.NAME=VALUE`\n")
     for name, row in MATCHERS.items():
         rows = [
@@ -93,11 +114,34 @@ def draw() -> str:
             (f"`{name}`", f"`{key}`", _shown(value))
             for name in names
             for key, value in _parameters(read, name).items()
+            # A planner that goes on from another one's plan has its parameters, too.
+            if _parameters(read, name.removesuffix("_plus")).get(key) != value
+            or not name.endswith("_plus")
         ]
         parts.append(
             f"## {title}\n\n`--set {word}.NAME=VALUE`\n\n" + _table(rows, (word, "name", "default"))
         )
     return "\n".join(parts)
+
+
+def _own(cls: type[ProcessSettings]) -> dict[str, Any]:
+    """Return the fields of a class that none it is made of has with the same text and default."""
+    above: dict[str, Any] = {}
+    for base in cls.__mro__[1:]:
+        above |= getattr(base, "model_fields", {})
+    return {
+        name: field
+        for name, field in cls.model_fields.items()
+        if name not in above or _flag(name, field) != _flag(name, above[name])
+    }
+
+
+def _flag(name: str, field: Any) -> tuple[str, str, str]:
+    return (
+        f"`--{name.replace('_', '-')}`",
+        _shown(field.get_default(call_default_factory=True)),
+        field.description or "",
+    )
 
 
 def _parameters(read: Any, name: str) -> dict[str, Any]:
