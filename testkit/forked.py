@@ -34,7 +34,7 @@ TALKING = ("weft.client.commands_apps", "weft.client.commands_cluster")
 # Variables that tests alone read, that every role sets itself, or that are told to each.
 _NOT_SEEN = {"PYTEST_CURRENT_TEST", "GRPC_VERBOSITY", "PYTHONUNBUFFERED"}
 _MESSAGE_MAX = 1 << 20
-# That of the tests, taken as they are collected: the first to start a role may have changed it.
+# That of the tests: the first to start a role may have changed it.
 _ENVIRONMENT = dict(os.environ)
 POSSIBLE = sys.platform == "linux" and os.environ.get("WEFT_FORKED", "1") != "0"
 
@@ -135,6 +135,15 @@ def _seen(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in environment.items()
         if name not in _NOT_SEEN and not name.startswith("WEFT_")
     }
+
+
+def collected() -> None:
+    """Note that all tests are imported: what packages set as they are is no test's doing.
+
+    gymnasium sets a variable, for one. Without this no role was forked beside its tests.
+    """
+    _ENVIRONMENT.clear()
+    _ENVIRONMENT.update(os.environ)
 
 
 _template: Template | None = None

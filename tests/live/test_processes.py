@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from testkit.forked import ended
+from testkit.forked import POSSIBLE, Forked, ended
 from testkit.live import Cluster, chain, series, until, wait_for_nodes
 from weft.client.api import Client
 from weft.model.job import Edge, EdgeKind, Job, Stage
@@ -20,6 +20,12 @@ def refused(*command: str) -> tuple[int, str]:
     """Exit code and stderr of a process that must not start."""
     done = ended(*command)
     return done.returncode, done.stderr.strip()
+
+
+@pytest.mark.skipif(not POSSIBLE, reason="it was asked for: WEFT_FORKED=0")
+def test_roles_are_forked_whatever_the_other_tests_import(cluster: Cluster) -> None:
+    """A start of their own costs a second of a core each, which was most of `make test`."""
+    assert isinstance(cluster.manager().process, Forked)
 
 
 @pytest.mark.parametrize("role", ["rm", "nm", "am"])
