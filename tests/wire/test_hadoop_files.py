@@ -8,7 +8,8 @@ import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from aiohttp import ClientSession
+import pytest
+from aiohttp import ClientError, ClientSession
 from yarl import URL
 
 from weft.runtime.http_door import Door
@@ -240,5 +241,27 @@ def test_a_file_is_its_callers_own_and_lies_in_one_piece(tmp_path: Path) -> None
         for name in ("none", ""):
             async with session.get(f"{base}/{name}?op=GETFILEBLOCKLOCATIONS") as got:
                 assert got.status == 404
+
+    talk(tmp_path, conversation)
+
+
+def test_a_file_that_cannot_be_read_on_ends_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The words of an error would be taken for bytes of the file."""
+    (tmp_path / "f").write_bytes(bytes(3 << 20))
+    real = os.pread
+
+    def pread(file: int, size: int, at: int) -> bytes:
+        if at:
+            raise OSError(5, "the disk is broken")
+        return real(file, size, at)
+
+    monkeypatch.setattr(os, "pread", pread)
+
+    async def conversation(session: ClientSession, base: str) -> None:
+        async with session.get(f"{base}/f?op=OPEN") as got:
+            with pytest.raises(ClientError):
+                await got.read()
 
     talk(tmp_path, conversation)

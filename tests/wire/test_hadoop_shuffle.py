@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
+from aiohttp import ClientError, ClientSession
 from yarl import URL
 
 from testkit.hadoop import FakeManager, foreign_master
@@ -254,6 +254,50 @@ def test_nothing_is_served_or_known_of_an_application_that_is_over(tmp_path: Pat
         assert not folders._known
         told(home)
         assert (await call())[0] == 200, "told again"
+
+    talk(tmp_path, conversation)
+
+
+def test_of_two_outputs_of_one_name_the_last_counts(tmp_path: Path) -> None:
+    """A master that started anew gives its tasks the names of before, maybe on another node."""
+    for node, age_s in (("n1", 0), ("n2", 10), ("n3", 5)):
+        home = tmp_path / node / APP
+        told(home)
+        for number in (0, 1):
+            output = mapped(home, number) / "file.out"
+            output.write_bytes(b"first" + PART.replace(b"\0", node[1].encode()))
+            os.utime(output, (age_s + 100, age_s + 100))
+
+    async def conversation(call: Call, folders: Folders) -> None:
+        _, data, _ = await call()
+        assert data.count(PART.replace(b"\0", b"2")) == 2
+
+    talk(tmp_path, conversation)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_an_output_that_changes_on_its_way_ends_the_connection(
+    gone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else may come for what was promised: it would be taken for the part."""
+    home = tmp_path / "n1" / APP
+    told(home)
+    outputs = [mapped(home, number) / "file.out" for number in (0, 1)]
+    ready = shuffle._parts
+
+    def then_changed(*words: Any) -> Any:
+        parts = ready(*words)
+        outputs[1].unlink()
+        if not gone:
+            outputs[1].write_bytes(b"other" + PART)
+            os.utime(outputs[1], (1, 1))
+        return parts
+
+    monkeypatch.setattr(shuffle, "_parts", then_changed)
+
+    async def conversation(call: Call, folders: Folders) -> None:
+        with pytest.raises(ClientError):
+            await call()
 
     talk(tmp_path, conversation)
 

@@ -287,7 +287,10 @@ class PatientRunner(web.AppRunner):
         # Those that are, the longest so first: since when, and the task that carries it out.
         self._busy: dict[Any, tuple[float, asyncio.Task[Any] | None]] = {}
         self._heads: dict[Any, _Heads] = {}
+        # The answer that a connection's request began with.
+        self._begun: dict[Any, web.StreamResponse] = {}
         app.middlewares.insert(0, self._asked)
+        app.on_response_prepare.append(self._note_begun)
         self._answers = _Answers(self._connections)
         self._watch: asyncio.Task[None] | None = None
 
@@ -348,6 +351,7 @@ class PatientRunner(web.AppRunner):
         self._idle.pop(protocol, None)
         self._busy.pop(protocol, None)
         self._heads.pop(protocol, None)
+        self._begun.pop(protocol, None)
         timer = self._silent.pop(protocol, None)
         if timer is not None:
             timer.cancel()
@@ -360,6 +364,7 @@ class PatientRunner(web.AppRunner):
             if timer is not None:
                 timer.cancel()
             self._idle.pop(request.protocol, None)
+            self._begun.pop(request.protocol, None)
             now_s = asyncio.get_running_loop().time()
             self._busy[request.protocol] = (now_s, asyncio.current_task())
             heads = self._heads.get(request.protocol)
@@ -376,12 +381,21 @@ class PatientRunner(web.AppRunner):
                 self._busy.pop(request.protocol, None)
                 if request.protocol in self._heads:
                     self._idle[request.protocol] = None
+            begun = self._begun.get(request.protocol, answer)
+            if begun is not answer and request.transport is not None:
+                # It failed under way: another answer would be taken for the rest of the first.
+                request.transport.abort()
             body = getattr(answer, "body", None)
             if isinstance(body, bytes) and len(body) > LARGE_ANSWER_BYTES:
                 self._answers.look()
             return answer
 
         return asked
+
+    async def _note_begun(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Note what a request is answered with (a signal, `on_response_prepare`)."""
+        if request.protocol in self._heads:
+            self._begun.setdefault(request.protocol, response)
 
     def _give_up(self, protocol: Any) -> None:
         if protocol in self._silent:

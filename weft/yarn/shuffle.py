@@ -43,6 +43,8 @@ class Part(NamedTuple):
     """What one map has for one reducer; `folder` is that of the map's output."""
 
     folder: Path
+    # When the output was written.
+    written_ns: int
     begin: int
     size: int
     header: bytes
@@ -127,20 +129,23 @@ class Shuffle:
         await answer.prepare(request)
         for part in parts:
             await answer.write(part.header)
-            file = await self._apart(_open, part.folder)
-            try:
-                at, left = part.begin, part.size
-                while left > 0:
-                    data = await self._apart(os.pread, file, min(CHUNK, left), at)
-                    if not data:
-                        # It is shorter than it was: what was promised cannot be kept.
-                        raise ConnectionResetError(f"{part.folder.name} was cut")
-                    at, left = at + len(data), left - len(data)
-                    await answer.write(data)
-            finally:
-                os.close(file)
+            await self._send_part(answer, part)
         await answer.write_eof()
         return answer
+
+    async def _send_part(self, answer: web.StreamResponse, part: Part) -> None:
+        """Send a part in pieces; raises OSError for a file that is not what it was."""
+        file = await self._apart(_open, part.folder, part.written_ns)
+        try:
+            at, left = part.begin, part.size
+            while left > 0:
+                data = await self._apart(os.pread, file, min(CHUNK, left), at)
+                if not data:
+                    raise OSError(f"{part.folder.name} was cut")
+                at, left = at + len(data), left - len(data)
+                await answer.write(data)
+        finally:
+            os.close(file)
 
     async def _apart(self, act: Callable[..., T], *words: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.threads, act, *words)
@@ -180,21 +185,23 @@ def _parts(folders: list[Path], reduce: int, maps: list[str]) -> list[Part]:
 
 
 def _part(folders: list[Path], reduce: int, name: str) -> Part:
-    problem = "there is none"
+    problem, found = "there is none", []
     for folder in folders:
         output = folder / "local" / "output" / name
         try:
-            begin, unpacked, size = read_index(output, reduce)
-            return Part(output, begin, size, header(name, size, unpacked, reduce))
+            found.append(_read_index(output, reduce, name))
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
             problem = getattr(error, "strerror", None) or str(error)
+    if found:
+        # A master that started anew gives its tasks the names of before: the last one counts.
+        return max(found, key=lambda part: part.written_ns)
     raise Refused(500, f"the output of {name}: {problem}")
 
 
-def read_index(output: Path, reduce: int) -> tuple[int, int, int]:
-    """Return where a reducer's part of an output begins, its bytes unpacked, and those there.
+def _read_index(output: Path, reduce: int, name: str) -> Part:
+    """Return a reducer's part of an output.
 
     Raises OSError, and ValueError for an index that is no such thing or leads out of the output.
     """
@@ -220,7 +227,8 @@ def read_index(output: Path, reduce: int) -> tuple[int, int, int]:
     begin, unpacked, size = RECORD.unpack_from(records, reduce * RECORD.size)
     if min(begin, unpacked, size) < 0 or begin + size > found.st_size:
         raise ValueError("its index leads out of the output")
-    return begin, unpacked, size
+    first = header(name, size, unpacked, reduce)
+    return Part(output, found.st_mtime_ns, begin, size, first)
 
 
 def header(name: str, size: int, unpacked: int, reduce: int) -> bytes:
@@ -228,12 +236,17 @@ def header(name: str, size: int, unpacked: int, reduce: int) -> bytes:
     return write_text(name) + write_vint(size) + write_vint(unpacked) + write_vint(reduce)
 
 
-def _open(output: Path) -> int:
+def _open(output: Path, written_ns: int) -> int:
+    """Return an output, open; raises OSError where it was written anew since its index was read."""
     place = _open_output(output)
     try:
-        return open_file(place, "file.out")[0]
+        file, found = open_file(place, "file.out")
     finally:
         os.close(place)
+    if found.st_mtime_ns != written_ns:
+        os.close(file)
+        raise OSError(f"{output.name} was written anew")
+    return file
 
 
 def _open_output(output: Path) -> int:
