@@ -5,13 +5,14 @@ has ended, and the node's next reports say how; what was on a node that never co
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 
 from rm.core import ResourceManager
 from weft.model.ids import ContainerId, NodeId, app_of_container
 from weft.protocol.effects import Recovered
 from weft.protocol.event_unions import ManagerTold
 from weft.protocol.facts import Closed
-from weft.protocol.messages import NodeHeartbeated, NodeRegistered, Outcome
+from weft.protocol.messages import NodeHeartbeated, NodeRegistered, Outcome, ends_of
 
 
 class UnheardEnds:
@@ -34,7 +35,7 @@ class UnheardEnds:
         if not self._open:
             return
         if type(event) is NodeHeartbeated:
-            for end in event.ended:
+            for end in chain.from_iterable(map(ends_of, event.ended)):
                 node, ended_s = self._open.pop(end.container_id, ("", 0.0))
                 if node:
                     words = (node, end.outcome, end.stage, end.task, end.attempt)

@@ -8,6 +8,7 @@ difference between two simulations.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from math import inf
 from statistics import median
 
@@ -41,6 +42,7 @@ from weft.protocol.messages import (
     NodeHeartbeated,
     NodeRegistered,
     Outcome,
+    ends_of,
     node_address,
 )
 from weft.protocol.requests import (
@@ -132,7 +134,7 @@ class Seen:
         elif isinstance(event, NodeHeartbeated):
             if not self.jobs:
                 self.beats[event.node_id] = now
-            for end in event.ended:
+            for end in chain.from_iterable(map(ends_of, event.ended)):
                 if end.outcome is Outcome.SUCCEEDED and end.stage >= 0:
                     key = (app_of_container(end.container_id), end.stage, end.task)
                     node = self.nodes.get(event.node_id)

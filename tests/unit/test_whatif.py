@@ -16,10 +16,10 @@ from sim.replay.recorded_run import Rerun, Watched, of_simulation
 from sim.replay.timeline import timeline_of
 from sim.settings import SimSettings
 from testkit.builders import chain
-from tests.parity.test_tapes import CLUSTER
+from tests.parity.test_tapes import CLUSTER, jobs
 from weft.model.queues import queues_from_dict, queues_to_dict
 from weft.protocol.effects import ClientRequested, Recovered, Started
-from weft.protocol.messages import MANAGER
+from weft.protocol.messages import MANAGER, Outcome
 from weft.protocol.requests import (
     DecommissionNode,
     MoveApplication,
@@ -43,6 +43,19 @@ def test_what_ended_before_a_restart_of_the_manager_ended_then() -> None:
     assert {app: ended_s for app, (_, ended_s) in seen.ended.items()} == ends
     played = timeline_of(of_simulation("run", "capacity", run))
     assert {job["app"]: job["finished"] for job in played.jobs} == pytest.approx(ends, abs=1e-5)
+
+
+def test_tasks_that_ended_alike_are_each_known() -> None:
+    """Nodes tell them as one run, also when a manager is back."""
+    restart = Fault(10.0, FaultKind.RESTART_MANAGER, for_s=6.0)
+    settings = SimSettings(prompt=True, faults=Faults((restart,)))
+    run = Watched(CLUSTER, jobs(5), settings, Recorder())
+    run.run()
+    assert set(timeline_of(of_simulation("run", "capacity", run)).outcome) == {Outcome.SUCCEEDED}
+    seen = whatif.Seen()
+    steps = run.steps
+    Rerun(steps).seek(len(steps), lambda event, now, o, _: seen.listen(MANAGER, event, now, o))
+    assert len(seen.run_s) == sum(job.task_count for job in jobs(5))
 
 
 def test_jobs_without_a_completion_time_say_why(capsys: pytest.CaptureFixture[str]) -> None:
