@@ -6,10 +6,11 @@ have 64 MB more than it has at rest (RLIMIT_AS), and is asked for more. `process
 hundreds of processes that ignore SIGTERM, with control groups and without. `full`: the journal's
 disk fills, the manager is killed and starts on the full disk; what was accepted is listed (needs
 root). `journal`: it is cut, flipped and read-only under a manager that starts on it. `members`: two
-managers over three members of etcd, of which one is killed, paused, and comes
-back (needs etcd). `many`: 300 node managers, a process each. `files`: 20,000 tasks leave files and
-logs, and the node manager is killed when they ended. Each says what it saw, and fails where
-a promise broke.
+managers over three members of etcd, of which one is killed, paused, and comes back (needs etcd).
+`split`: the manager that leads knows one member of three, which is cut off, and another one knows
+the other two (needs etcd). `many`: 300 node managers, a process each. `files`: 20,000 tasks leave
+files and logs, and the node manager is killed when they ended. Each says what it saw, and fails
+where a promise broke.
 """
 
 import argparse
@@ -36,7 +37,7 @@ import psutil
 from rm.process.durable import mark_of
 from testkit import forked
 from testkit.etcd import data_folder, free_ports
-from testkit.live import PATIENCE_S, Cluster, until, wait_for_nodes
+from testkit.live import PATIENCE_S, Cluster, Part, until, wait_for_nodes
 from weft.client.api import Client
 from weft.client.local import LocalCluster, LocalSettings
 from weft.ha import local_etcd
@@ -48,6 +49,7 @@ HOUR_S = 3600
 MEMORY_BYTES = 64 << 20
 NODE_MANAGERS, FEW_NODE_MANAGERS = 300, 30
 STARTED_AT_ONCE = 8
+SPLIT_NODES = "10x4vcores,8192memory_mb"
 TWO_NODES = "2x4vcores,4096memory_mb"
 
 
@@ -412,6 +414,84 @@ def members(folder: Path, *, short: bool = False) -> list[str]:
     return wrong
 
 
+def split(folder: Path, **_: object) -> list[str]:
+    """Cut the leading manager off from most of an etcd of three, with the member that it knows.
+
+    A member that stands still answers nobody, as one does that has no majority.
+    """
+    wrong: list[str] = []
+    folder.mkdir(parents=True)
+    cluster = Cluster(folder)
+    with _etcds(folder) as etcds:
+        running = [start() for _, start in etcds]
+        places = [address for address, _ in etcds]
+        for address in places:
+            until(partial(local_etcd.healthy, address), f"the member at {address} serves")
+        ports = free_ports(2)
+        managers = [f"127.0.0.1:{port}" for port in ports]
+
+        def manager(number: int, members: list[str]) -> Part:
+            return cluster.manager(
+                f"--store=etcd://{','.join(members)}/split",
+                f"--port={ports[number]}",
+                f"--cluster={SPLIT_NODES}",
+                "--lease-s=2",
+                f"--ready-file={folder / f'{number}.ready'}",
+            )
+
+        try:
+            first = manager(0, places[:1])
+            until(lambda: _standing(managers[0]) == "LEADER", "the first one leads")
+            manager(1, places[1:])
+            everybody = Part("rm", first.process, {"address": ",".join(managers)}, Path())
+            host = cluster.host(everybody)
+            cluster.nodes(
+                everybody, "--nodes=10", f"--cluster={SPLIT_NODES}", f"--am-host={host.address}"
+            )
+            with Client(everybody.address) as client:
+                wait_for_nodes(client, 10)
+                apps = [client.submit(_job("before", 40, 2.0))]
+                running[0].send_signal(signal.SIGSTOP)
+                began_s = time.monotonic()
+                until(lambda: _standing(managers[0]) != "LEADER", "the minority's steps down")
+                left_s = time.monotonic() - began_s
+                apps += [_accepted(client)]
+                accepted_s = time.monotonic() - began_s
+                _succeed(client, apps, wrong, "with two of three")
+            if _standing(managers[1]) != "LEADER":
+                wrong.append("the majority's manager does not lead")
+            running[0].send_signal(signal.SIGCONT)
+            until(lambda: _standing(managers[0]) == "STANDBY", "the first one stands by")
+            with Client(everybody.address) as client:
+                listed = {one.app_id: one.final_status for one in client.applications()}
+                if listed != dict.fromkeys(apps, "SUCCEEDED"):
+                    wrong.append(f"of applications {apps} there are {listed}")
+            print(
+                f"  the one without a majority stepped down after {left_s:.1f} s,"
+                f" a job was accepted after {accepted_s:.1f} s",
+                flush=True,
+            )
+        finally:
+            for one in running:
+                one.send_signal(signal.SIGCONT)
+            cluster.close()
+    ran = [
+        (event["container"], event["task"])
+        for event in cluster.events()
+        if event["fact"] == "TaskStopped" and event["stage"] >= 0
+    ]
+    if len(set(ran)) != len(ran):
+        wrong.append("a task ended twice")
+    return wrong
+
+
+def _standing(address: str) -> str:
+    """Return what a manager says that it is; empty: nothing."""
+    with contextlib.suppress(WeftError), Client(address, deadline_s=3.0) as client:
+        return client.manager().standing
+    return ""
+
+
 def _accepted(client: Client) -> int:
     """Submit a job until it is accepted."""
     give_up = time.monotonic() + PATIENCE_S
@@ -550,7 +630,8 @@ def files(folder: Path, *, short: bool = False) -> list[str]:
 
 
 HARDSHIPS: dict[str, Callable[..., list[str]]] = {
-    one.__name__: one for one in (clocks, memory, processes, full, journal, members, many, files)
+    one.__name__: one
+    for one in (clocks, memory, processes, full, journal, members, split, many, files)
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tools.hardships import HARDSHIPS
 
-NEEDS = {"full": "mount", "journal": "mount", "members": "etcd"}
+NEEDS = {"full": "mount", "journal": "mount", "members": "etcd", "split": "etcd"}
 
 
 @pytest.mark.parametrize("name", sorted(HARDSHIPS.keys() - {"processes"}))

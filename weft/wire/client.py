@@ -1,7 +1,8 @@
 """A client's connection to a Resource Manager: `weft.protocol.requests` in, answers out."""
 
+import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -88,6 +89,8 @@ class ManagerConnection:
             rpc = getattr(dialled.stub, method)
             return rpc if not isinstance(request, SubmitApplication) else partial(_stale, rpc)
 
+        metadata = (*self._metadata, (USER_KEY, user)) if user else self._metadata
+        how = {"timeout": self.deadline_s, "metadata": metadata}
         try:
             answer = await wire.call(
                 tried_once(),
@@ -96,11 +99,16 @@ class ManagerConnection:
                 self.address,
                 self.deadline_s,
                 max(self.patience_s, patience_s),
-                (*self._metadata, (USER_KEY, user)) if user else self._metadata,
+                metadata,
                 elsewhere if dialled.several else None,
             )
         except grpc.aio.AioRpcError as error:
-            return self._refused(error, what)
+            refused, found = self._refused(error, what), None
+            if refused.code == "unavailable":
+                found = await self._of_another(lambda: tried_once()(message, **how))
+            if found is None:
+                return refused
+            answer = found
         if passed_on:
             return answer  # type: ignore[no-any-return]
         for token in getattr(answer, "tokens", ()):
@@ -108,6 +116,22 @@ class ManagerConnection:
         while len(self._log_tokens) > LOG_TOKENS_MAX:
             del self._log_tokens[next(iter(self._log_tokens))]
         return row.decode_answer(answer)  # type: ignore[no-any-return]
+
+    async def _of_another(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """Return what another manager answers that leads, where this one refused; None: none does.
+
+        One that has lost most of its store cannot say whether it leads, and refuses what is new.
+        Then another one may lead by the rest of the store.
+        """
+        dialled = self._dialled
+        own = dialled.address
+        while dialled.several:
+            dialled.turn()
+            if dialled.address == own:
+                break
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                return await ask()
+        return None
 
     def log_token(self, container: int) -> bytes:
         """Return the leave to read what a container wrote, which came with its newest report."""
