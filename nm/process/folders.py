@@ -24,6 +24,8 @@ KEPT = ("filecache", "local", "services")
 # The folder below the node's root with what launchers fetch once for all applications.
 SHARED = "filecache"
 LOGS = (".log", ".out", ".err")
+# MapReduce and Tez name theirs so, and what follows is an attempt or a part.
+SYSLOG = "syslog"
 STREAMS = ("stderr", "stdout")
 # The folder of a task in a reusable container.
 TASK_FOLDER = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
@@ -58,7 +60,7 @@ def logs(folder: Path) -> list[str]:
         with os.scandir(place) as entries:
             for entry in islice(entries, SCANNED_NAMES_MAX):
                 name = entry.name
-                if foreign and name.endswith(LOGS) and entry.is_file(follow_symlinks=False):
+                if foreign and _is_log_name(name) and entry.is_file(follow_symlinks=False):
                     found.append(name)
                 elif TASK_FOLDER.fullmatch(name) and entry.is_dir(follow_symlinks=False):
                     inner = [f"{name}/{stream}" for stream in STREAMS]
@@ -66,6 +68,11 @@ def logs(folder: Path) -> list[str]:
     finally:
         os.close(place)
     return sorted(found)
+
+
+def _is_log_name(name: str) -> bool:
+    """Return whether a file beside `PRELAUNCH` is a log by its name."""
+    return name.endswith(LOGS) or name.startswith(SYSLOG)
 
 
 def _is_file(name: str, place: int) -> bool:
@@ -92,7 +99,7 @@ def read_log(folder: Path, name: str, offset: int, size: int) -> tuple[bytes, in
     Raises FileNotFoundError for what is no log by its name.
     """
     above, _, last = name.rpartition("/")
-    known = last in STREAMS or (not above and last.endswith(LOGS))
+    known = last in STREAMS or (not above and _is_log_name(last))
     if not known or (above and not TASK_FOLDER.fullmatch(above)):
         raise FileNotFoundError(name)
     with open(_opened(folder, name), "rb") as file:
@@ -216,7 +223,7 @@ def _clean(
                 if name in kept:
                     continue
                 kept.add(name)
-                is_log = name in STREAMS or (logs is LOGS and name.endswith(LOGS))
+                is_log = name in STREAMS or (logs is LOGS and _is_log_name(name))
                 if is_log and entry.is_file(follow_symlinks=False):
                     _shorten(place, name, log_bytes, left)
                 elif (

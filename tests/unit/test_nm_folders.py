@@ -19,7 +19,7 @@ def foreign(app: Path, name: str = FOREIGN) -> Path:
     """A container as a launcher leaves it."""
     folder = app / name
     (folder / "tmp" / "deep").mkdir(parents=True)
-    for file in ("stdout", "prelaunch.out", "jobmanager.log", "container_tokens"):
+    for file in ("stdout", "prelaunch.out", "jobmanager.log", "syslog_dag_1", "container_tokens"):
         (folder / file).write_text(file)
     (folder / "link.log").symlink_to(app / "filecache")
     return folder
@@ -81,12 +81,12 @@ def test_all_but_logs_goes_when_an_application_is_over(tmp_path: Path) -> None:
 
     asyncio.run(main())
     assert {p.name for p in app.iterdir()} == {f.name for f in folders}
-    assert below(folders[0]) == {"stdout", "prelaunch.out", "jobmanager.log"}
+    assert below(folders[0]) == {"stdout", "prelaunch.out", "jobmanager.log", "syslog_dag_1"}
     assert below(folders[1]) == {"stdout", "stderr"}
     kept = {f"0-{task}-0/{name}" for task in (1, 2) for name in ("stdout", "stderr")}
     assert below(folders[2]) == kept
     assert below(folders[3]) == {"stdout", "stderr"}
-    assert logs(folders[0]) == ["jobmanager.log", "prelaunch.out", "stdout"]
+    assert logs(folders[0]) == ["jobmanager.log", "prelaunch.out", "stdout", "syslog_dag_1"]
     assert logs(folders[2]) == sorted(kept)
 
 
