@@ -101,7 +101,7 @@ def _still_there(work: PoolExecution, end: ContainerEnd, now: float) -> None:
         _CONTAINER_ENDED(work, end, now)
 
 
-def _unheard(work: PoolExecution, event: StartAnswered, now: float) -> None:
+def _never_told_gone(work: PoolExecution, event: StartAnswered, now: float) -> None:
     """Plant: nor does a node's word that it has no such container take it out."""
     items = tuple(item for item in event.items if not item.error)
     _START_ANSWERED(work, replace(event, items=items), now)
@@ -164,7 +164,7 @@ BUGS: dict[str, Callable[[], Patch]] = {
         nm.core.NodeManager, "_on_answer", _never_acknowledged
     ),
     "a ghost stays in a pool": lambda: patch.multiple(
-        PoolExecution, _container_ended=_still_there, start_answered=_unheard
+        PoolExecution, _container_ended=_still_there, start_answered=_never_told_gone
     ),
     "a success in a container that never was counts": lambda: patch(
         "rm.containers.may_have_run", lambda *given: True

@@ -49,8 +49,8 @@ class Watched(Simulation):
     """A simulation whose cores are profiled, event by event."""
 
     def run(self) -> Recorder:
-        """Run it; `events` has every event of a core."""
-        self.events: list[Event] = []
+        """Run it; `walked` has every event of a core."""
+        self.walked: list[Event] = []
         inner = self._hand_over
 
         def hand_over(actor: Actor, event: object, now: float) -> None:
@@ -68,7 +68,7 @@ class Watched(Simulation):
         self, actor: Actor, handle: Callable[[object, float], Effects], event: object, now: float
     ) -> Effects:
         seen = Event(actor.address, type(event))
-        self.events.append(seen)
+        self.walked.append(seen)
 
         def profile(frame: FrameType, what: str, argument: object) -> None:
             code, caller = frame.f_code, frame.f_back
@@ -100,7 +100,7 @@ def watched(scheduler: str, *, prompt: bool) -> list[Event]:
     settings = SimSettings(scheduler=preset(scheduler), prompt=prompt)
     run = Watched(cluster_from_text(CLUSTER), [Job("two", stages)], settings)
     run.run()
-    return run.events
+    return run.walked
 
 
 def heartbeat(events: list[Event]) -> list[Event]:
