@@ -16,6 +16,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def run(*command: str, **more: Any) -> str:
     )
     if done.returncode:
         raise Failure(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
+    return str(done.stdout)
 
 
 def freeze(container: str) -> None:
@@ -193,7 +194,7 @@ class Composed:
     def healthy(self, service: str, number: int = 1) -> bool:
         """Return what the health check says."""
         state = self.inspect(service, number)["State"]
-        return state["Running"] and state.get("Health", {}).get("Status") == "healthy"
+        return bool(state["Running"] and state.get("Health", {}).get("Status") == "healthy")
 
     def ask(self, *command: str) -> Any:
         """Run a `weft` command inside the cluster; return its data, None where it failed."""
@@ -265,7 +266,7 @@ def all_back(cluster: Composed) -> None:
     wanted = NODE_MANAGERS * NODES
     until(lambda: cluster.nodes("RUNNING") == wanted, f"{wanted} nodes run")
     for service, number in cluster.containers():
-        until(lambda s=service, n=number: cluster.healthy(s, n), f"{service} {number} is healthy")
+        until(partial(cluster.healthy, service, number), f"{service} {number} is healthy")
 
 
 def lost(cluster: Composed) -> None:
@@ -320,7 +321,7 @@ def check_pages(cluster: Composed) -> None:
                 raise Failure(f"{url}: {answer.status}")
     if cluster.whole:
         for service in ("prometheus", "grafana"):
-            until(lambda s=service: cluster.healthy(s), f"{service} is healthy")
+            until(partial(cluster.healthy, service), f"{service} is healthy")
 
 
 def check_prometheus_beside(cluster: Composed) -> None:

@@ -277,7 +277,8 @@ def draw_lines(
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.0f} s" if x else "now"))
     axes.xaxis.set_major_locator(MaxNLocator(5))
     scale = 1024.0 ** max(0, int(math.log(most, 1024))) if unit == "bytes" and most > 1 else 1.0
-    axes.set_yticks(MaxNLocator(4).tick_values(0, max(most, 1e-9) / scale)[:-1] * scale)
+    ticks = np.asarray(MaxNLocator(4).tick_values(0, max(most, 1e-9) / scale))
+    axes.set_yticks(ticks[:-1] * scale)
     axes.set_ylim(0, most * 1.08)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: said(y, unit)))
     axes.tick_params(labelsize=6.5, colors=FAINT, length=0)

@@ -30,7 +30,7 @@ from weft.runtime.role_settings import (
 )
 from weft.runtime.settings import ProcessSettings, TapedSettings
 
-PROCESSES = {
+PROCESSES: dict[str, tuple[str, type[ProcessSettings]]] = {
     "Resource Manager": ("rm", RmSettings),
     "Node Manager": ("nm", NmSettings),
     "Application Masters' host": ("am", AmSettings),

@@ -723,7 +723,7 @@ def rpc_idle(at: dict[str, str]) -> None:
 class Honest:
     """Somebody who asks for the same small thing again and again, and how long each took, s."""
 
-    def __init__(self, ask: Callable[[], None]) -> None:
+    def __init__(self, ask: Callable[[], object]) -> None:
         self._ask = ask
         self.took_s: list[float] = []
         self.problems: Counter[str] = Counter()
@@ -751,7 +751,7 @@ class Honest:
 
 
 def _honest(at: dict[str, str]) -> dict[str, Honest]:
-    def by_grpc(address: str) -> Callable[[], None]:
+    def by_grpc(address: str) -> Callable[[], object]:
         metrics = client_pb2_grpc.ResourceManagerClientStub(
             grpc.insecure_channel(address)
         ).GetMetrics
@@ -812,8 +812,8 @@ def _judge(
             late_s = max(late_s, time.monotonic() - due_s)
         if flood.poll() is not None:
             raise RuntimeError(f"the flood {name} ended by itself")
-        for one in honest.values():
-            for problem, count in one.problems.items():
+        for caller in honest.values():
+            for problem, count in caller.problems.items():
                 print(f"    {count} honest calls failed: {problem}", flush=True)
         p99 = {way: one.end() for way, one in honest.items()}
     finally:

@@ -293,8 +293,10 @@ def main(arguments: list[str] | None = None) -> int:
         give_up = time.monotonic() + 60 * args.minutes
         for mutant in chosen:
             old = known.get(mutant.name)
-            holds = old and old["mark"] == mark(mutant.path)
-            if (holds and (old["killed"] or not args.again)) or time.monotonic() > give_up:
+            holds = old is not None and old["mark"] == mark(mutant.path)
+            still = old if holds else None
+            done = still and (still["killed"] or not args.again)
+            if done or time.monotonic() > give_up:
                 continue
             first = old["by"] if old else ""
             row = known[mutant.name] = judged(judge, mutant, args.budget, first)

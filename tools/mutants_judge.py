@@ -137,12 +137,12 @@ def few_examples(item: pytest.Item) -> None:
         )
 
     test = getattr(item, "obj", None)
-    inner = getattr(test, "__func__", test)
+    inner: Any = getattr(test, "__func__", test)
     if hasattr(inner, "_hypothesis_internal_use_settings"):
         inner._hypothesis_internal_use_settings = fewer(inner._hypothesis_internal_use_settings)
     elif hasattr(inner, "hypothesis"):
-        inner._hypothesis_internal_use_settings = fewer(settings.default)
-    cls = getattr(item, "cls", None)
+        inner._hypothesis_internal_use_settings = fewer(settings.default or settings())
+    cls: Any = getattr(item, "cls", None)
     if isinstance(getattr(cls, "settings", None), settings):
         cls.settings = fewer(cls.settings)
 
@@ -202,7 +202,7 @@ def exchange(before: str, after: str, name: str) -> bool:
     return True
 
 
-class _Changed(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
+class _Changed(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):  # type: ignore[misc]
     """Loads one file with other text."""
 
     def __init__(self, name: str, path: str, text: str) -> None:

@@ -124,7 +124,8 @@ def own_player(schedulers: list[str]) -> Iterator[str]:
         run = Watched(cluster, jobs, SimSettings(preset(scheduler)))
         run.run()
         runs.append(Run(of_simulation(scheduler, scheduler, run)))
-    served = Served(lambda: make_player(runs, WebSettings(port=0, plan_limit_s=0)))
+    settings = WebSettings(port=0, plan_limit_s=0)  # type: ignore[call-arg]
+    served = Served(lambda: make_player(runs, settings))
     try:
         yield served.url
     finally:
@@ -196,7 +197,8 @@ def take(options: argparse.Namespace, url: str, pages: dict[str, tuple[str, int,
         for name, (found, height, theme) in pages.items():
             path = found
             size: Any = {"width": options.width, "height": height}
-            page = browser.new_page(viewport=size, color_scheme=theme)
+            shown: Any = theme
+            page = browser.new_page(viewport=size, color_scheme=shown)
             page.on("console", lambda m: print(f"console: {m.type}: {m.text}", file=sys.stderr))
             page.on("pageerror", lambda e: print(f"page error: {e}", file=sys.stderr))
             if "{app}" in path:

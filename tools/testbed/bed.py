@@ -91,7 +91,7 @@ class Bed:
 
     count = COUNT
     capacity: ClassVar[dict[str, int]] = {"vcores": VCORES, "memory_mb": MEMORY_MB}
-    services = ("nm",)
+    services: tuple[str, ...] = ("nm",)
 
     def __init__(self, folder: Path, groups: Groups, ansible: Path, python: Path) -> None:
         self.folder = folder
