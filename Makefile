@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: members floods hardships meetings quick yarn-compare first-minute bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures walks format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark mapreduce-tez spark-study native native-test clean help
+.PHONY: pictures members floods hardships meetings quick yarn-compare first-minute bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures walks format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark mapreduce-tez spark-study native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -82,6 +82,9 @@ diagrams: $(VENV)/.dev ## redraw the life cycles and the settings in docs/
 	$(BIN)/python -m tools.draw_lifecycles
 	$(BIN)/python -m tools.draw_settings
 	$(BIN)/python -m tools.draw_yarn
+
+pictures: $(VENV)/.dev ## run the commands of docs/course and draw what was in use
+	$(BIN)/python -m tools.draw_course
 
 dashboards: $(VENV)/.dev ## rewrite the Grafana dashboards
 	$(BIN)/python tools/make_dashboards.py

@@ -40,7 +40,7 @@ def draw_plan(title: str, dag: Dag, plan: Plan, bounds: Bounds, path: Path) -> N
     _bounds(axes, bounds)
     axes.set_ylim(rows - 0.5, -0.5)
     axes.set_xlim(0, max(plan.makespan_s, bounds.strong_lb_s, 1e-9) * 1.02)
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set_xlabel("time, s")
     axes.set_ylabel("machine")
     axes.set_title(f"{title}: {plan.planner}, makespan {plan.makespan_s:,.4g} s", loc="left")

@@ -20,6 +20,7 @@ PAGES = [
         for page in sorted((ROOT / "docs" / folder).glob("*.md"))
     ),
 ]
+COURSE = sorted((ROOT / "docs" / "course").glob("*.md"))
 LIMIT_S = 170
 
 
@@ -42,7 +43,16 @@ def apart() -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_tutorial_runs_as_it_is_printed(page, tmp_path):
-    script = f"set -meo pipefail\n{commands(page)}\n"
+    runs_as_printed(commands(page), tmp_path, PROMISES.get(page.stem, ()))
+
+
+def test_the_course_and_its_answers_run_in_one_folder(tmp_path):
+    pages = "\n".join(map(commands, COURSE))
+    runs_as_printed(pages, tmp_path, PROMISES["course"])
+
+
+def runs_as_printed(text, tmp_path, promises):
+    script = f"set -meo pipefail\n{text}\n"
     assert script.count("\n") > 6
     (tmp_path / ".venv").symlink_to(sys.prefix)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -67,7 +77,7 @@ def test_a_tutorial_runs_as_it_is_printed(page, tmp_path):
                 end(json.loads(record.read_text())["pid"])
     told = (tmp_path / "said").read_text()
     assert code == 0, told[-3000:]
-    for number in PROMISES.get(page.stem, ()):
+    for number in promises:
         assert re.search(number, told), f"{number!r} is not in what was printed:\n{told}"
 
 
@@ -90,6 +100,27 @@ PROMISES = {
         r"graphene +1/1 +6 +14\.0",
         r"graphene +1/1 +6 +20\.0",
         r'"Placed".*"perf"',
+    ],
+    "course": [
+        r"fifo +3/3 +18 +73\.0 +66\.7",
+        r"sjf +3/3 +18 +73\.0 +42\.0",
+        r"fair 25 21\ndrf 30 20",
+        r"fair +2/2 +180 +50\.0",
+        r"drf +2/2 +180 +40\.0",
+        r"drf +3/3 +39 +60\.0",
+        r"tetris +3/3 +39 +43\.0",
+        r"by bfs\n +makespan +36 s",
+        r"by critical_path\n +makespan +24 s",
+        r"tez +8/8 +33,156 +5,342\.8 +2,890\.2",
+        r"graphene +8/8 +33,156 +5,184\.8 +2,006\.8",
+        r"\ngraphene +8 +-119\.5 +-36\.9 +25\.1 ",
+        r"1,nightly,default,0\.0,0\.0,140\.0",
+        r"at once 22 14",
+        r"fifo3? +3/3 +39 +64\.0 +52\.7",
+        r"tetris3? +3/3 +39 +60\.0 +37\.7",
+        r"by critical_path\n +makespan +40 s, 1\.250 x",
+        r"by graphene\n +makespan +36 s, 1\.125 x",
+        r"plain +8/8 +33,156 +5,190\.8 +1,922",
     ],
     "nodes": [r"n2 +RUNNING +\d+ +0/4 "],
     "queues": [r"stopped\s+root.dev", r"nothing was changed: --dry-run", r"removed\s+root.new"],
