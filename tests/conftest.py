@@ -20,8 +20,6 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
-from testkit import forked
-
 # What no package can give, and why.
 MAY_SKIP = {
     r"WEFT_DATA|no public inputs|no input files|is not there|among the inputs|no logs": (
@@ -89,11 +87,6 @@ def pytest_collection() -> Iterator[Any]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def pytest_collection_finish() -> None:
-    """Have roles forked from here on with the environment that the imports left."""
-    forked.collected()
 
 
 FIRST = ("golden", "house", "transcripts", "wire")  # no other needs a kernel but the first

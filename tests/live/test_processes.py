@@ -23,8 +23,11 @@ def refused(*command: str) -> tuple[int, str]:
 
 
 @pytest.mark.skipif(not POSSIBLE, reason="it was asked for: WEFT_FORKED=0")
-def test_roles_are_forked_whatever_the_other_tests_import(cluster: Cluster) -> None:
+def test_roles_are_forked_whatever_the_other_tests_import(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A start of their own costs a second of a core each, which was most of `make test`."""
+    monkeypatch.setenv("SET_BY_A_PACKAGE", "as it was imported")
     assert isinstance(cluster.manager().process, Forked)
 
 
