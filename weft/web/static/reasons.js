@@ -97,7 +97,7 @@ function whoGoesFirst({ stage, pending, turn }) {
   const starts =
     turn.starts_in_s === null
       ? "when it starts is not foreseen"
-      : `its next container starts in about ${duration(turn.starts_in_s)}` +
+      : `a container of it starts in about ${duration(turn.starts_in_s)}` +
         (turn.asks ? ", in room that they leave" : "");
   const own = { own: true, stage, pending, scores: turn.scores };
   const rows = turn.first.map((one, i) => [i + 1, one]);
