@@ -68,6 +68,7 @@ def _match_asks(books: Books, node: Node, granted: int) -> int:
             node.settled_at = books.matching.version
         return granted
     slot, settings, matcher = node.slot, books.settings, books.matcher
+    kept = books.ledger.nodes.reserved.item(slot)
     crowd: list[int] = []
     # A policy with books of its own sees no hidden rows.
     many = 2 * books.ledger.by_queue.containers.item(0) >= settings.node_containers_max
@@ -102,6 +103,9 @@ def _match_asks(books: Books, node: Node, granted: int) -> int:
     if not whole and len(node.holdings.by_id) < settings.node_containers_max:
         # The rest comes with the next round.
         books.matching.cut = True
+    if kept and books.ledger.nodes.reserved.item(slot) != kept:
+        # What is left is for others.
+        return _match_asks(books, node, granted)
     return granted
 
 
@@ -253,10 +257,25 @@ def grant(books: Books, node: Node, placement: Placement) -> None:
         app.running[stage] += count
     books.pace.note(ask.duration_s, count)
     rows.take(entry, count, now)
+    if books.matching.reserved or books.claimed:
+        _keep_no_more(books, entry)
     if attempt.attempt_id not in books.dirty_attempts:
         books.owe_attempt(attempt)
     if books.hears_grants:
         books.matcher.granted(books.view, node.slot, placement, entry.app, now)
+
+
+def _keep_no_more(books: Books, entry: AskEntry) -> None:
+    """Reserve no node for an ask that was served, nor what was preempted for one that is whole.
+
+    Others may use what it leaves there at once.
+    """
+    kept = books.matching.reserved.pop(entry.serial, None)
+    slots = [] if kept is None else list(kept[1])
+    if entry.pending <= 0:
+        slots += [slot for slot, serial in books.claimed.items() if serial == entry.serial]
+    if slots and books.ledger.unreserve(slots, entry.serial):
+        books.matching.eased()
 
 
 def _place_masters(books: Books, node: Node, *, first: bool = True) -> bool:

@@ -108,7 +108,7 @@ PROMISES = {
         r"fair +2/2 +180 +50\.0",
         r"drf +2/2 +180 +40\.0",
         r"drf +3/3 +39 +60\.0",
-        r"tetris +3/3 +39 +43\.0",
+        r"tetris +3/3 +39 +40\.0",
         r"by bfs\n +makespan +36 s",
         r"by critical_path\n +makespan +24 s",
         r"tez +8/8 +33,156 +5,342\.8 +2,890\.2",
