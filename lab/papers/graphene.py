@@ -14,6 +14,7 @@ from am.plan.validate import violations
 from am.sizes import UNIFORM
 from lab.papers.digest import Case
 from lab.papers.graphene_dags import FIGURE_5, FIGURE_25
+from lab.papers.graphene_gain import FIGURES as GAINS
 from lab.papers.graphene_runs import ARRIVALS_S, BASE, BURST_S, CP, TETRIS
 from lab.papers.graphene_runs import FIGURES as SMALL_FIGURES
 from lab.papers.page import ClaimRow, Figure, Line, Paper, against, bars, over
@@ -386,6 +387,7 @@ PAGE_FIGURES = (
     ),
     *SMALL_FIGURES,
     FIGURE_25,
+    *GAINS,
 )
 PAGE_ABSENT = {
     "figures 1, 3, 8 to 10, 18": "worked examples: `tests/golden`, every value",
