@@ -86,6 +86,7 @@ class PoolExecution:
         self._leaving: dict[ContainerId, NodeId] = {}
         self._requested_by_size_and_label: dict[tuple[Vector, str], TaskGroup] = {}
         self._waiting: dict[int, TaskGroup] = {}
+        self._sent_remaining = (0.0, 0.0)
         self._asker_is_due = True
         self.takeover = PoolTakeover(
             accepted.held,
@@ -307,16 +308,29 @@ class PoolExecution:
     @property
     def silent(self) -> bool:
         """Whether the next heartbeat would say nothing that the manager does not know."""
-        return self.book.silent and not (self.launcher.waits or self._asker_is_due)
+        return (
+            self.book.silent
+            and not (self.launcher.waits or self._asker_is_due)
+            and self._remaining() == self._sent_remaining
+        )
 
     def message(self, now: float) -> ContainersAsked:
         """Return the next request; remaining work and path are of the available stages only."""
-        progress, factor = self.progress, self.estimates.factor
+        progress = self.progress
+        work, path_s = self._sent_remaining = self._remaining()
+        done = progress.finished / max(progress.tasks, 1)
+        return self.book.message(
+            self.state.attempt_id, now, self.estimates.duration_s, done, work, path_s
+        )
+
+    def _remaining(self) -> tuple[float, float]:
+        """Return the work (demand x s) and the path (s) that remain in the available stages."""
+        factor = self.estimates.factor
         path_s = max(
             (self.estimates.duration_s(group.stage) for group in self._waiting.values()),
             default=0.0,
         )
-        seconds = sum(
+        work = sum(
             len(group.ready)
             * group.declared_of(group.tasks[group.ready[0]])
             * factor[group.stage]
@@ -324,10 +338,7 @@ class PoolExecution:
             for group in self._waiting.values()
             if group.ready
         )
-        done = progress.finished / max(progress.tasks, 1)
-        return self.book.message(
-            self.state.attempt_id, now, self.estimates.duration_s, done, seconds, path_s
-        )
+        return work, path_s
 
     def holdings(self) -> tuple[tuple[ContainerId, NodeId], ...]:
         """Return the containers held, with their nodes."""

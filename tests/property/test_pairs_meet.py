@@ -134,6 +134,15 @@ def test_nobody_waits_long_behind_a_node_that_is_kept_in_vain() -> None:
     assert not list(problems(draw(row_of(words.split()), 182), relations_max=1))
 
 
+def test_a_beat_that_tells_of_less_work_is_not_left_out() -> None:
+    """A master that reuses containers asks for nothing in it, and a matcher orders by that work."""
+    words = (
+        "matcher=tetris asker=reuse line=stream sizes=large gang=few label=one place=node "
+        "black=failing tree=deep weights=zero users=shared maximum=queue lifetime=far"
+    )
+    assert not list(problems(draw(row_of(words.split()), 7275), relations_max=1))
+
+
 @pytest.mark.parametrize("strength", [2, 3])
 def test_all_values_meet_in_few_rows(strength: int) -> None:
     sizes = [4, 3, 3, 2, 2]
