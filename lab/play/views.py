@@ -67,22 +67,11 @@ class Run:
 
     def columns(self) -> dict[str, Any]:
         """Return the timeline as plain data, with what its numbers stand for."""
-        types, queues = self.played.types, self.played.queues
-        guaranteed: dict[str, float] = {}
-        leaves = {}
-        for path, queue in queues.walk():
-            above = guaranteed.get(path.rpartition(".")[0], 1.0)
-            guaranteed[path] = above * queue.capacity
-            leaves[path] = not queue.children
         return {
             **self.described(),
             **asdict(self.timeline),
-            "types": list(types.names),
+            "types": list(self.played.types.names),
             "outcomes": {one.value: one.name for one in Outcome},
-            "queues": [
-                {"path": path, "capacity": guaranteed[path], "leaf": leaf}
-                for path, leaf in leaves.items()
-            ],
         }
 
     def weighed(self, row: int) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from weft.model.cluster import ClusterSpec
 from weft.model.errors import WeftError
 from weft.model.ids import AppId
 from weft.model.job import Job
-from weft.model.queues import QueueSpec
 from weft.model.resources import ResourceTypes
 from weft.protocol.effects import Effect, TimerFired
 from weft.protocol.event_unions import ManagerTold
@@ -57,7 +56,6 @@ class RecordedRun:
     name: str
     scheduler: str
     types: ResourceTypes
-    queues: QueueSpec
     steps: Sequence[Step]
     cluster_ts: int = 0
     simulated: bool = False
@@ -154,7 +152,7 @@ def of_tapes(name: str, tapes: Iterable[Iterable[Row]]) -> RecordedRun:
                 begin = None
     if parts is None or not steps:
         raise WeftError(f"{name}: tells of no Resource Manager that ran")
-    return RecordedRun(name, parts.matcher, parts.types, parts.queues, steps, parts.cluster_ts)
+    return RecordedRun(name, parts.matcher, parts.types, steps, parts.cluster_ts)
 
 
 class Watched(Simulation):
@@ -199,8 +197,7 @@ def _seen(manager: ResourceManager) -> Seen:
 
 def of_simulation(name: str, scheduler: str, run: Watched) -> RecordedRun:
     """Return the run of a simulation that is over."""
-    cluster = run.cluster
-    return RecordedRun(name, scheduler, cluster.types, cluster.queues, run.steps, simulated=True)
+    return RecordedRun(name, scheduler, run.cluster.types, run.steps, simulated=True)
 
 
 def until(steps: Sequence[Step], at_s: float) -> int:

@@ -208,15 +208,6 @@ class JobProgressed:
 
 
 @record
-class Gauge:
-    """A number worth watching: `name` is a Prometheus-style name, `labels` bounded."""
-
-    name: str
-    value: float
-    labels: tuple[tuple[str, str], ...] = ()
-
-
-@record
 class Remark:
     """Something unusual, in words.
 
@@ -240,7 +231,6 @@ Fact = (
     | TaskStopped
     | MasterPlanned
     | JobProgressed
-    | Gauge
     | Remark
 )
 RunFact = PlacedRun | ClosedRun | StartedRun | StoppedRun
