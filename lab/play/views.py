@@ -105,8 +105,9 @@ def put_first_by(found: Weighed) -> str:
         return "reservation: the node was kept for it"
     if len(found.ranked) < 2:
         return ""
-    mine, its = (dict(one.scores) for one in found.ranked[:2])
-    if why := put_first(mine, its):
+    first, second = found.ranked[:2]
+    why = put_first(dict(first.scores), dict(second.scores), alike=first.app == second.app)
+    if why and not (found.before and why.startswith("bundle: ")):
         return why
     if found.before:
         return "bundle: it was picked in one pass with the one before it, by the terms of then"

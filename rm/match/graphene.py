@@ -47,7 +47,7 @@ from rm.match.graphene_kernels import (
 )
 from rm.match.limit_kernels import Limits
 from rm.match.overbook_kernels import Fluid, Trial, Waiting
-from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
+from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement, Scores
 from weft.model.dag import Floats, Ints
 from weft.policies.compiled import steady
 
@@ -307,6 +307,14 @@ class GrapheneMatcher(BaseMatcher):
             view.nodes.up[: view.node_count],
             scratch,
         )
+
+    def terms(self, view: View, row: int) -> Scores:
+        """Return what `pri` is a part of, and the deficit from which a group goes first."""
+        found: Scores = (("pri_score", float(view.rows.pri_score[row])),) if self.relative else ()
+        bound = self._bound(view)
+        if bound == np.inf or (view.queues.lone and not self.by_app):
+            return found
+        return (*found, ("bound", bound))
 
     def why_not(self, view: View, node: int, row: int) -> str:
         """Return the group that goes first as it is owed more than the bound allows, if any."""

@@ -517,7 +517,7 @@ def _show_turn(
         ),
         rows,
     )
-    for line in orders_of(turn):
+    for line in orders_of(app, turn):
         say(line)
 
 
