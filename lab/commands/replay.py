@@ -23,6 +23,7 @@ from weft.client.tables import table
 from weft.client.text import plural, safe
 from weft.model.cluster import ClusterSpec
 from weft.model.errors import InputError, WeftError
+from weft.model.json_types import Json
 from weft.policies.parameters import split_settings
 from weft.policies.presets import Preset, with_options
 from weft.protocol.messages import MANAGER
@@ -326,7 +327,7 @@ def _show_state(found: dict[str, Any], now_s: float) -> None:
     type=click.IntRange(1),
     default=3,
     show_default=True,
-    help="Mean of so many simulations, which differ in the delays that are drawn.",
+    help="Means and ranges of so many simulations, which differ in the delays that are drawn.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")
 def whatif(
@@ -382,9 +383,12 @@ def whatif(
             runs.append(fork.compare(surveyed, every, before, policies, nodes if cluster else None))
     rows = what.mean_of(runs)
     show_times(rows, as_json)
-    if seen.lost:
+    broke = [plural(count, what) for what, count in sorted(seen.faults.items()) if count]
+    if broke:
         click.echo(
-            f"note: nodes came back {plural(seen.lost, 'time')}; simulated ones stay", err=True
+            f"note: {', '.join(broke)} as it ran; nothing breaks as simulated, so compare "
+            "simulated with what if",
+            err=True,
         )
 
 
@@ -418,16 +422,21 @@ def show_times(rows: list[Jct], as_json: bool) -> None:
     same_s, changed_s = fmean(row.same_s for row in both), fmean(row.changed_s for row in both)
     ran_s = fmean(row.recorded_s for row in ended) if ended else None
     if as_json:
-        means = {"recorded_s": ran_s, "same_s": same_s, "changed_s": changed_s}
+        means: Json = {"recorded_s": ran_s, "same_s": same_s, "changed_s": changed_s}
+        means["same_by_draw_s"], means["changed_by_draw_s"] = _by_draw(both)
         counts = {"jobs_in_mean": len(both), "jobs_ended": len(ended)}
         show.echo_json({"jobs": rows, "mean": means, **counts})
         return
     table(
-        ("job", "as it ran s", "simulated s", "what if s", "change %"),
+        ("job", "as it ran s", "simulated s", "range", "what if s", "range", "change %"),
         [
             (
                 _named(row),
-                *(_or_dash(s) for s in (row.recorded_s, row.same_s, row.changed_s)),
+                _or_dash(row.recorded_s),
+                _or_dash(row.same_s),
+                _range(row.same_by_draw_s),
+                _or_dash(row.changed_s),
+                _range(row.changed_by_draw_s),
                 "-" if min(row.same_s, row.changed_s) < 0 else _percent(row.same_s, row.changed_s),
             )
             for row in rows
@@ -443,14 +452,41 @@ def show_times(rows: list[Jct], as_json: bool) -> None:
         click.echo(f"{safe(', '.join(names))}, {left_out}: {safe(why)}")
     if ran_s is not None:
         theirs_s = fmean(row.same_s for row in ended)
+        off = [abs(_percent(row.recorded_s, row.same_s)) for row in ended]
         click.echo(
             f"mean of {len(ended)} that ended: ran {ran_s:.2f} s, simulated {theirs_s:.2f} s "
-            f"({_percent(ran_s, theirs_s):+.1f} %)"
+            f"({_percent(ran_s, theirs_s):+.1f} %; single jobs are off by {fmean(off):.1f} %, at "
+            f"most {max(off):.1f} %)"
         )
     click.echo(
         f"mean of {len(both)}: simulated {same_s:.2f} s, what if {changed_s:.2f} s "
         f"({_percent(same_s, changed_s):+.1f} %)"
     )
+    click.echo(_judged(*_by_draw(both)))
+
+
+def _by_draw(rows: Sequence[Jct]) -> tuple[list[float], list[float]]:
+    """Return the means of these jobs in each draw, simulated and what if, s."""
+    times = zip(*((row.same_by_draw_s, row.changed_by_draw_s) for row in rows), strict=True)
+    same, changed = ([fmean(of) for of in zip(*jobs, strict=True)] for jobs in times)
+    return same, changed
+
+
+def _judged(same: Sequence[float], changed: Sequence[float]) -> str:
+    """Return whether the means of draws, s, can be told apart."""
+    if len(same) < 2:
+        return "whether that is chance is not known: --draws 5 simulates it five times"
+    told = f"{len(same)} draws: simulated {_range(same)} s, what if {_range(changed)} s"
+    if min(changed) > max(same) or max(changed) < min(same):
+        return f"{told}: in every draw the change is of one sign"
+    return f"{told}: these overlap, so the change may be chance (more --draws tell)"
+
+
+def _range(times: Sequence[float]) -> str:
+    """Return the least and the most of times by draw; "-" where there is one or one is none."""
+    if len(times) < 2 or min(times) < 0:
+        return "-"
+    return f"{min(times):.2f} to {max(times):.2f}"
 
 
 def _named(row: Jct) -> str:
