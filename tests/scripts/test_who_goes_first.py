@@ -78,6 +78,9 @@ def test_on_a_full_cluster_all_matchers_say_who_is_ahead_and_until_when(matcher:
     assert [(one.app_id, one.name, one.pending) for one in mine.first] == [(2, "y", 3)]
     assert not mine.beyond
     assert mine.start_s - rig.now == pytest.approx(10.0 if matcher in {"drf", "fair"} else 20.0)
+    # By a line, or by turns that the estimate takes as well.
+    foreseen = {"fifo", "capacity", "yarn", "drf", "fair", "yarn_fair"}
+    assert mine.if_it_lasts is (matcher not in foreseen)
     ahead = turn(rig, 2)
     assert (ahead.asks, ahead.first, ahead.start_s) == (0, (), pytest.approx(rig.now + 10.0))
     # It was only asked: nothing is hidden or held afterwards.

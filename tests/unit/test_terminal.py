@@ -325,6 +325,12 @@ def test_who_goes_first_is_told_with_the_scores_and_the_start(lines: Any) -> Non
     before = "6 stages go first (120 containers, 0.33 vcore h, 2 GB h)"
     starts = "its first container starts in about 35 s, in room that they leave"
     assert f"{before}; {starts} (order on n1)" in told
+    (stage,) = WHY.stages
+    moving = replace(stage, turns=(replace(stage.turns[0], if_it_lasts=True),))
+    told_so = " ".join(
+        " ".join(lines(200, show.show_explanation, replace(WHY, stages=(moving,)))).split()
+    )
+    assert f"{starts}, if this order lasts (order on n1)" in told_so
     assert "perf 0.4375, pri 0.7" in told
     assert re.search(
         r" 7 this one \S+ 7 perf 0.3125, pri 0.5 perf: .* pri: preferred order: ", told

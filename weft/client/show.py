@@ -499,7 +499,8 @@ def _show_turn(
         room = ", in room that they leave" if turn.asks else ""
         which = "first" if not started else "next"
         wait = duration(turn.start_s - now_s)
-        starts = f"its {which} container starts in about {wait}{room}"
+        lasts = ", if this order lasts" if turn.if_it_lasts else ""
+        starts = f"its {which} container starts in about {wait}{room}{lasts}"
     say(f"{safe(stage.stage)}: {before}; {starts} (order on {safe(turn.node_id)})")
     rows: list[tuple[object, ...]] = [
         (place, _named(app, one), one.stage or "-", one.pending, _terms(one.scores))
