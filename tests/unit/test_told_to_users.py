@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 import lab.bench.dask
 import lab.bench.live
@@ -28,9 +29,10 @@ from rm.ledger.ledger import AppColumns, NodeColumns, QueueColumns, UserColumns
 from sim.replay.predict import Band, Prediction
 from testkit.manager import Rig
 from testkit.terminal import in_terminal
-from weft.client import commands_cluster, local, logs, show
+from weft.client import commands_cluster, local, logs, progress, show
 from weft.client.commands_local import _settings
 from weft.client.logs import Wanted, print_logs
+from weft.client.naming import find_open
 from weft.model.errors import InputError, WeftError
 from weft.model.extras import MissingExtraError
 from weft.policies.presets import preset, short_labels
@@ -380,3 +382,43 @@ def test_logs_that_are_not_there_say_what_is(stage: str, task: int | None, says:
 def test_a_scheduler_that_is_misspelt_is_told_what_is_like_it() -> None:
     with pytest.raises(InputError, match=r"'graphen' \(did you mean graphene\?\); known: "):
         preset("graphen")
+
+
+def test_kill_takes_a_name_where_one_application_is_meant() -> None:
+    def of(number: int, name: str, state: str) -> SimpleNamespace:
+        return SimpleNamespace(app_id=number, cluster_ts=9, name=name, state=state)
+
+    reports = [of(1, "a", "FINISHED"), of(2, "a", "RUNNING"), of(3, "b", "RUNNING")]
+    reports += [of(4, "b", "ACCEPTED"), of(5, "c", "FAILED")]
+    client: Any = SimpleNamespace(applications=lambda **named: reports)
+    assert find_open(client, "a") == 2
+    for text, words in (
+        ("b", "'b' is the name of application_9_0003, application_9_0004: name an id"),
+        ("c", "every application named 'c' had ended before"),
+        ("d", "'d' is no id"),
+        ("-", "- may be another one by now"),
+    ):
+        with pytest.raises(InputError, match=words):
+            find_open(client, text)
+
+
+def test_a_matcher_of_another_package_is_predicted_with_or_said_to_be_lacking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_line.py").write_text(
+        "from rm.match.fifo import FifoMatcher\n\n\n"
+        "class Own(FifoMatcher):\n"
+        "    def __init__(self, knob: float = 1.0) -> None:\n        super().__init__()\n"
+    )
+    told = {"matcher": "own_line:Own", "matcher.knob": "2.0", "state_dir": ""}
+    chosen = predict._scheduler("own", told)
+    assert (chosen.matcher, chosen.matcher_options) == ("own_line:Own", {"knob": "2.0"})
+    assert predict._scheduler("tetris", {"matcher": "tetris"}) == preset("tetris")
+    with pytest.raises(InputError, match="runs the matcher 'gone:One', which cannot be made here"):
+        predict._scheduler("one", {"matcher": "gone:One"})
+
+
+def test_bars_count_by_the_clock_of_what_they_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress.time, "monotonic", lambda: 3.0)
+    assert progress.bars(Console(), scale=20.0).get_time() == 60.0

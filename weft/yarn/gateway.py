@@ -56,7 +56,7 @@ class Gateway:
     def __init__(self, process: Process, settings: HadoopSettings) -> None:
         self._process = process
         self._settings = settings
-        self.client = AsyncClient(settings.manager)
+        self.client = AsyncClient(settings.manager, for_others=True)
         self.store = Store(settings.dir)
         self.keeper = TokenKeeper(settings.dir / "keys.json")
         self.cluster_ts = 0
