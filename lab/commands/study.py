@@ -43,7 +43,7 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
         require("matplotlib", "plot", "--plot")
     from rich.console import Console
 
-    from lab.report.comparing import unranked
+    from lab.report.comparing import unranked, varied
     from lab.studies.grid import read_grid, run_study
     from weft.client.progress import bars
 
@@ -57,7 +57,8 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
                 if done:
                     click.echo(f"{done} of {total} rows are there already in {out}", err=True)
                 return
-            text = f"{row['scheduler']} seed {row['seed']}"
+            options = f" {varied(row['options'])}" if row["options"] else ""
+            text = f"{row['scheduler']}{options} seed {row['seed']}"
             shown.update(task, completed=done, total=total, state=text)
             if not console.is_terminal:
                 click.echo(f"{done}/{total} {text}", err=True)
@@ -73,8 +74,6 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
     if as_json:
         echo_json([row | {"not_ranked": note} for row, note in zip(rows, notes, strict=True)])
         return
-    from lab.report.comparing import varied
-
     # What a grid varies beside these is what tells its rows apart.
     more = [
         key

@@ -1,5 +1,6 @@
 """What commands tell their users: what is missing, what was chosen, where and when."""
 
+import json
 import re
 import socket
 import subprocess
@@ -21,7 +22,7 @@ import lab.bench.sim
 from lab.cli import main, weft
 from lab.commands import predict
 from lab.commands.plan import explained
-from lab.report.comparing import read_run
+from lab.report.comparing import read_run, read_runs
 from lab.studies import grid
 from lab.studies.grid import read_grid
 from rm.ledger.asks import AskRows
@@ -422,3 +423,25 @@ def test_a_matcher_of_another_package_is_predicted_with_or_said_to_be_lacking(
 def test_bars_count_by_the_clock_of_what_they_show(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress.time, "monotonic", lambda: 3.0)
     assert progress.bars(Console(), scale=20.0).get_time() == 60.0
+
+
+def test_runs_and_rows_that_share_a_name_are_told_apart(tmp_path: Path) -> None:
+    """By what the grid says of them, or by their whole paths."""
+    job = {"name": "a", "stages": [{"name": "s", "tasks": 1, "duration_s": 1}]}
+    (tmp_path / "jobs.json").write_text(json.dumps(job))
+    lines = [{"scheduler": "tetris", "options": {"matcher.fairness": x}} for x in (0.0, 0.5)]
+    grid_file = tmp_path / "grid.json"
+    grid_file.write_text(
+        json.dumps({"workloads": ["jobs.json"], "clusters": ["1x4vcores"], "schedulers": lines})
+    )
+    run = CliRunner().invoke(
+        weft, ["study", str(grid_file), "--out", str(tmp_path / "rows"), "--workers", "1"]
+    )
+    assert "1/2 tetris matcher.fairness=0.0 seed 0\n" in run.stderr, run.output
+    assert "2/2 tetris matcher.fairness=0.5 seed 0\n" in run.stderr
+    folders = [tmp_path / one / "tez" for one in ("before", "after")]
+    for folder in folders:
+        asked = ["simulate", str(tmp_path / "jobs.json"), "--cluster", "1x4vcores"]
+        CliRunner().invoke(weft, [*asked, "--out", str(folder)], catch_exceptions=False)
+    assert [one.name for one in read_runs(folders)] == list(map(str, folders))
+    assert [one.name for one in read_runs(folders[:1])] == ["tez"]
