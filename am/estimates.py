@@ -5,7 +5,7 @@ job file declares, so that tasks of different length keep their proportions.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.model.job import Job, Stage
 from weft.model.json_types import Json, Table
@@ -14,20 +14,13 @@ from weft.model.json_types import Json, Table
 History = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
-@dataclass(frozen=True, slots=True)
-class EstimateSettings:
-    """How beliefs are formed.
-
-    `unknown_s` is the deliberate over-estimate for the first tasks of a stage of which nothing is
-    known; `file_weight` and `history_weight` are the number of finished tasks that the job file's
-    and the history's word are worth; a change below `tell_above` (relative) is not told.
-    """
-
-    refine: bool = True
-    unknown_s: float = 30.0
-    file_weight: float = 2.0
-    history_weight: float = 4.0
-    tell_above: float = 0.1
+# The first tasks of a stage of which nothing is known are taken to last so long, s: deliberately
+# more than most.
+UNKNOWN_S = 30.0
+# The word of the job file, and of past runs, is worth so many finished tasks.
+FILE_WEIGHT, HISTORY_WEIGHT = 2.0, 4.0
+# A smaller change, relative, is not told.
+TELL_ABOVE = 0.1
 
 
 class Estimates:
@@ -39,7 +32,6 @@ class Estimates:
 
     __slots__ = (
         "_job",
-        "_settings",
         "_spent",
         "_weight",
         "base_s",
@@ -50,9 +42,8 @@ class Estimates:
         "told",
     )
 
-    def __init__(self, job: Job, history: History, settings: EstimateSettings) -> None:
+    def __init__(self, job: Job, history: History) -> None:
         self._job = job
-        self._settings = settings
         past = history.get(job.history_key, {}) if job.history_key else {}
         self.base_s: list[float] = []
         self.declared: list[bool] = []
@@ -72,11 +63,11 @@ class Estimates:
         else:
             mean = stage.duration_s
         declared = mean > 0
-        base = mean if declared else self._settings.unknown_s
-        factor, weight = 1.0, self._settings.file_weight if declared else 0.0
+        base = mean if declared else UNKNOWN_S
+        factor, weight = 1.0, FILE_WEIGHT if declared else 0.0
         if past is not None:
             factor = past["run_s"] * self._growth(past.get("input_mb", 0.0)) / base
-            weight = self._settings.history_weight
+            weight = HISTORY_WEIGHT
         self.base_s.append(base)
         self.declared.append(declared)
         self.factor.append(factor)
@@ -107,9 +98,9 @@ class Estimates:
         Return whether the belief moved enough to tell others, and by how much with each task.
         """
         self.finished[stage] += len(runs_s)
-        settings, base_s = self._settings, self.base_s[stage]
+        base_s = self.base_s[stage]
         all_s, told, tell = self.runs_s[stage], self.told[stage], False
-        bound = settings.tell_above * told
+        bound = TELL_ABOVE * told
         spent, weight, factor = self._spent[stage], self._weight[stage], self.factor[stage]
         moved: list[float] = []
         for own_s, run_s in zip(declared_s, runs_s, strict=True):
@@ -120,10 +111,8 @@ class Estimates:
             moved.append(now - factor)
             factor = now
             if abs(factor - told) > bound:
-                told, tell, bound = factor, True, settings.tell_above * factor
+                told, tell, bound = factor, True, TELL_ABOVE * factor
         self.runs_s[stage] = all_s
-        if not settings.refine:
-            return False, ()
         self._spent[stage], self._weight[stage] = spent, weight
         self.factor[stage], self.told[stage] = factor, told
         return tell, moved

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from am.asking import AskTable
 from am.estimates import Estimates
-from am.failures import NodeEnds, NodeFailures, Refusals, blame, diagnose
+from am.failures import REFUSED_WAIT_S, NodeEnds, NodeFailures, Refusals, blame, diagnose
 from am.gangs import Gangs
 from am.launching import LaunchedTask, Launcher
 from am.progress import Progress, StageProgress
@@ -30,6 +30,9 @@ from weft.protocol.messages import (
     FinishedTask,
     Outcome,
 )
+
+# A node that ends later than this after a task's start ended by itself, s.
+NODE_ENDS_WITHIN_S = 3600.0
 
 
 class JobState:
@@ -61,7 +64,7 @@ class JobState:
         self.planning_for: Machines | None = None
         self.capacity: Vector = totals(accepted.machines, len(accepted.types))
         self.share: Vector = accepted.share
-        self.estimates = Estimates(job, settings.history, settings.estimates)
+        self.estimates = Estimates(job, settings.history)
         self.progress = Progress(job, accepted.finished, self.estimates.factor)
         self.book = AskTable(settings.resend_s, lossless=settings.lossless)
         self.gangs = Gangs(job, self.progress, self.book)
@@ -71,10 +74,9 @@ class JobState:
             # Where no machine with a label was told of, nothing is known of those that have it.
             lambda label: count_of(self.open_to(label)) if self.labels or not label else 0,
             settings.node_failures_max,
-            settings.avoided_share_max,
         )
         self.node_ends = NodeEnds(settings.node_ends_max)
-        self.refusals = Refusals(settings.refused_wait_s)
+        self.refusals = Refusals(REFUSED_WAIT_S)
         self.racks: dict[NodeId, str] = dict(accepted.racks)
         self.notes: list[Fact] = []
         self.verdict: tuple[bool, str] | None = None
@@ -94,8 +96,7 @@ class JobState:
             group.ready = []
             self.book.retire(group)
         job, accepted = self.job, self.accepted
-        base_s, limits = self.estimates.base_s, self.settings.groups
-        groups = build_groups(job, accepted.types, self.capacity, plan, base_s, limits)
+        groups = build_groups(job, accepted.types, self.capacity, plan, self.estimates.base_s)
         every = [group for stage in groups for group in stage]
         size_containers(every, container, sees, job, accepted.types, self.open_to)
         self.progress.adopt(groups)
@@ -251,7 +252,7 @@ class JobState:
         After too many the task is taken for the cause. One that had run for long is not: nodes end
         now and then.
         """
-        if now - held.launched_s > self.settings.node_ends_within_s:
+        if now - held.launched_s > NODE_ENDS_WITHIN_S:
             return
         stage = held.stage.position
         nodes = self.node_ends.count(stage, held.task, held.node)

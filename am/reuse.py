@@ -18,7 +18,7 @@ from am.pool import Pooled, check_pool
 from am.progress import READY
 from am.single import SingleTasks
 from am.sizes import Machines, at_least, held_by_some, pool_max, pool_size
-from am.takeover import Kept, PoolTakeover
+from am.takeover import TAKEOVER_WAIT_S, Kept, PoolTakeover
 from am.task_groups import TaskGroup
 from weft.model.errors import InvariantError
 from weft.model.ids import ContainerId, NodeId
@@ -66,7 +66,7 @@ class PoolExecution:
     """
 
     def __init__(self, state: JobState, asker: HoldAsker, rng: np.random.Generator) -> None:
-        accepted, settings = state.accepted, state.settings
+        accepted = state.accepted
         self.state = state
         # The parts by label: containers on labelled nodes serve the tasks that need the label, and
         # no others.
@@ -89,7 +89,7 @@ class PoolExecution:
         self._asker_is_due = True
         self.takeover = PoolTakeover(
             accepted.held,
-            settings.takeover_wait_s,
+            TAKEOVER_WAIT_S,
             self.progress,
             self.book,
             self.launcher,

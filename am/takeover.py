@@ -19,6 +19,8 @@ from weft.protocol.messages import Container, ItemAnswer, StartAnswered
 Found = Mapping[int, list[tuple[Container, int]]]
 # A node that reports a higher try would leave no numbers for the tries to come.
 TRIES_MAX = 1_000_000
+# What an earlier attempt left running is waited for for so long, s, then given back.
+TAKEOVER_WAIT_S = 10.0
 # A try is (stage, task, number of the try).
 TaskTry = tuple[int, int, int]
 

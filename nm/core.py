@@ -243,10 +243,7 @@ class NodeManager:
         return (
             self.state is _RUNNING
             and not (box.owes or self._acks or runner.had_reusable or runner.measures)
-            and (
-                not self._settings.report_use
-                or (runner.emulation.used or runner.use()) == self._reported_use
-            )
+            and (runner.emulation.used or runner.use()) == self._reported_use
             and self._known_health == self._unhealthy_reason
             and self._timer_interval_s == self._heartbeat_s
             and not (self._settings.report_tasks and self._begun())
@@ -401,10 +398,9 @@ class NodeManager:
         if periodic and (runner.had_reusable or runner.measures):
             container_use = runner.measure(now, effects)
         use: Vector = ()
-        if settings.report_use:
-            current = runner.emulation.used or runner.use()
-            if current != self._reported_use:
-                use = self._reported_use = current
+        current = runner.emulation.used or runner.use()
+        if current != self._reported_use:
+            use = self._reported_use = current
         acks: tuple[int, ...] = ()
         if self._acks:
             acks, self._acks = tuple(self._acks), []

@@ -18,7 +18,7 @@ from rm.match.registry import make_matcher
 from rm.process.etcd_store import LeadershipLostError
 from rm.process.ranks import Ranks, start_again
 from rm.process.remote import InOrder, RemoteMatcher
-from rm.process.service import ManagerService
+from rm.process.service import SUBMISSIONS_PER_S, ManagerService
 from rm.process.settings_told import settings_told
 from rm.process.state import State, from_folder
 from rm.process.warm import warm
@@ -74,11 +74,9 @@ def parts_of(settings: RmSettings, cluster_ts: int) -> ManagerParts:
             preemption_round_max=settings.preemption_round_max,
             preemption_dead_zone=settings.preemption_dead_zone,
             takeover=settings.takeover,
-            takeover_wait_s=settings.takeover_wait_s,
             node_ends_max=settings.node_ends_max,
             max_attempts=settings.max_attempts,
             queue_apps_max=settings.queue_apps_max,
-            user_apps_max=settings.user_apps_max,
             jobs_mb_max=settings.jobs_mb_max,
             master_demand={
                 "vcores": settings.master_vcores,
@@ -127,7 +125,7 @@ async def serve(settings: RmSettings) -> None:
     d, pace = len(parts.types), settings.heartbeat_s
     report = None if ranks is None else ranks.report
     told = settings_told(settings, parts)
-    service = ManagerService(process, server, d, settings.submissions_per_s, pace, report, told)
+    service = ManagerService(process, server, d, SUBMISSIONS_PER_S, pace, report, told)
     state: State | None = None
     stepped_down = False
 

@@ -21,7 +21,6 @@ from weft.client import show
 from weft.client.naming import find_app
 from weft.client.tables import table
 from weft.client.text import plural, safe
-from weft.model.cluster import ClusterSpec
 from weft.model.errors import InputError, WeftError
 from weft.model.json_types import Json
 from weft.policies.parameters import split_settings
@@ -369,7 +368,7 @@ def whatif(
     nodes = what.instead(seen, load_cluster(cluster)) if cluster else what.cluster_of(seen)
     if at_s is not None and nodes.queues != what.cluster_of(seen).queues:
         raise InputError("--cluster", "has queues of its own, which go without --at only")
-    changed = _changed(same, what.exchanged(same.scheduler, scheduler, parts), chosen, nodes)
+    changed = _changed(same, what.exchanged(same.scheduler, scheduler, parts), chosen)
     if at_s is None and pace is not None:
         changed = replace(changed, prompt=pace == "prompt")
     measured = durations == "measured" or (durations == "auto" and seen.commands)
@@ -392,13 +391,11 @@ def whatif(
         )
 
 
-def _changed(
-    same: SimSettings, scheduler: Preset, options: Mapping[str, str], cluster: ClusterSpec
-) -> SimSettings:
+def _changed(same: SimSettings, scheduler: Preset, options: Mapping[str, str]) -> SimSettings:
     """Return the recorded settings with what is set anew."""
     from sim.process.command import read_options
 
-    policy, roles = read_options(options, scheduler, cluster)
+    policy, roles = read_options(options, scheduler)
     return replace(
         same,
         scheduler=with_options(scheduler, policy),

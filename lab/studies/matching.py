@@ -195,7 +195,6 @@ def terms_cases(arrivals: str, scale: int) -> dict[str, Trial]:
         "no packing": {"use_packing": False},
         "no srpt": {"eta_m": 0.0},
         "no overbooking": {"overbook": ""},
-        "overbooking, all nodes looked at": {"overbook_look": 1 << 20},
         "no unfairness bound": {"kappa": -1.0},
         "all off": off,
     }
@@ -216,8 +215,6 @@ def overbook_cases(kind: str) -> dict[str, Trial]:
     cases: dict[str, dict[str, Any]] = {
         "off": {"overbook": ""},
         "disk, network": {},
-        "the same, all nodes looked at": {"overbook_look": 1 << 20},
-        "the same, relative oScore": {"overbook_look": 1 << 20, "overbook_score": "relative"},
     }
     return {
         name: partial(on_bound, kind, {f"matcher.{k}": v for k, v in own.items()})

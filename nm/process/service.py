@@ -181,7 +181,6 @@ class NodeService(Outside):
             mode=Mode(settings.mode),
             register_retry_s=settings.register_retry_s,
             resend_after_s=settings.resend_after_s,
-            report_use=settings.report_use,
             report_tasks=True,
         )
         for number, spec in enumerate(specs):

@@ -58,6 +58,8 @@ from weft.wire.validator import Gate
 ANSWER_S = 60.0
 # The submissions of so many seconds may come at once.
 SUBMIT_BURST_S = 10.0
+# So many submissions a second are taken over time, and so many seconds' worth at once.
+SUBMISSIONS_PER_S = 1000.0
 # One stream answers at most so many nodes and masters.
 STREAM_ROUTES_MAX = 100_000
 # A stream that was not heard for so many heartbeats may have ended.

@@ -55,7 +55,7 @@ def returning(books: Books, app: App) -> str:
     ago_s, wait_s = books.now - books.started_s, return_wait_s(books)
     return (
         f"the manager was started anew {ago_s:.0f} s ago and waits for this master to register; "
-        f"it waits up to {wait_s:g} s for nodes to come back (manager.return_wait_s)"
+        f"it waits up to {wait_s:g} s for nodes to come back"
     )
 
 

@@ -189,8 +189,6 @@ class Gateway:
         return launches.environment(self.address, self.keeper.ticket(f"master {app}"), {})
 
     def _host_of(self, node: NodeId) -> str:
-        if self._settings.node_host:
-            return self._settings.node_host
         host = self._node_addresses.get(node, "").rpartition(":")[0]
         return "localhost" if host in ("", "127.0.0.1", "[::1]", "::1") else host
 
