@@ -40,13 +40,14 @@ test-python: ## the quick tests of the cores on another Python (PYTHON=python3.1
 test: $(VENV)/.dev ## the whole test suite
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-check: $(VENV)/.dev ## format, lint, types, walls, stubs, diagrams
+check: $(VENV)/.dev ## format, lint, types, walls, stubs, protos, diagrams, words
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/make_proto.py --check
 	$(BIN)/python -m tools.proto_breaks
+	$(BIN)/python -m tools.prose
 	$(BIN)/python -m tools.draw_lifecycles --check
 	$(BIN)/python -m tools.draw_settings --check
 	$(BIN)/python -m tools.draw_yarn --check

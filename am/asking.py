@@ -217,4 +217,4 @@ class AskTable:
             if row.ask_id != ask_id or row.wanted < 0 or row.granted < 0:
                 raise InvariantError(f"ask {ask_id} is broken")
             if row.granted + row.wanted != row.told and ask_id not in self._dirty:
-                raise InvariantError(f"ask {ask_id} was not told its total")
+                raise InvariantError(f"ask {ask_id} was not sent its total")

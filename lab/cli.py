@@ -157,7 +157,7 @@ def weft(ctx: click.Context) -> None:
 
 
 class _StandardOutput(io.FileIO):
-    """Standard output, named by its errors; what comes after one goes nowhere."""
+    """Standard output, named by its errors; what is written after one is dropped."""
 
     _over = False
 

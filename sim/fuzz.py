@@ -206,7 +206,7 @@ def leftovers(simulation: Simulation) -> Iterator[str]:
         "containers in the manager's books": list(books.holdings),
         "containers waited for": {n: list(m) for n, m in books.unseen_containers.items()},
         "masters waited for": list(books.returning_masters),
-        "masters to be told of machines": list(books.early),
+        "masters to be notified of machines": list(books.early),
         "masters to be placed": list(books.waiting),
         "asks": books.rows.live,
         "reserved nodes": dict(books.matching.reserved),

@@ -38,7 +38,9 @@ class Promises:
             known = {(done.stage, done.task) for done in message.finished}
             forgotten = self._told.get(app_of_attempt(message.attempt_id), set()) - known
             if forgotten:
-                raise InvariantError(f"a success that was told is forgotten [{sorted(forgotten)}]")
+                raise InvariantError(
+                    f"a success that was reported is forgotten [{sorted(forgotten)}]"
+                )
 
     def note(self, now: float, fact: Fact) -> None:
         """Check a fact that a core notes."""
@@ -49,7 +51,7 @@ class Promises:
                 silent_s = self._simulation.engine.now - heard_s
                 if silent_s < 0.45 * self._expiry_s:
                     raise InvariantError(
-                        f"a node is declared lost though its word waits to be heard [{fact.node}]"
+                        f"a node is declared lost though its heartbeat is unread [{fact.node}]"
                     )
         elif isinstance(fact, Placed):
             if fact.node in self._simulation.out_of_service:

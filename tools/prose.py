@@ -18,11 +18,14 @@ from proselint.registry.checks import Check, types
 
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = ROOT / "tools" / "words.toml"
-# Python code whose docstrings and messages follow the list. CONTRIBUTING.md says which do not yet.
-CODE = ("lab/cli.py",)
-PAGES = ("weft/web/static",)
-# Written by commands from kept rows, and measured, not told.
-MADE = ("docs/papers/", "docs/settings.md", "docs/yarn-properties.md", "docs/lifecycles.md")
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
+# In these packages every message is looked at: `--help`, errors, log lines, help of metrics.
+MESSAGES = ("weft", "rm", "am", "nm", "sim", "lab")
+# Here docstrings are, too. Those of other folders still have words of the list.
+DOCSTRINGS = ("lab/cli.py", "lab/commands/", "weft/client/")
+SCRIPTS = ("weft/web/static",)
+# Pages made from kept rows, whose labels are part of them, and the notes of earlier changes.
+LEFT_OUT = ("docs/papers/", "lab/papers/", "CHANGELOG.md")
 # What is code in a Markdown document: fenced blocks, comments, `words`, addresses of links.
 _CODE = re.compile(
     r"^(```|~~~).*?^\1[^\n]*$|<!--.*?-->|`[^`\n]+`|\]\([^)\n]*\)", re.DOTALL | re.MULTILINE
@@ -43,18 +46,40 @@ def checks() -> list[Check]:
     ]
 
 
-def texts(path: Path, source: str) -> Iterator[tuple[int, str]]:
+def texts(path: Path, source: str, docstrings: bool = True) -> Iterator[tuple[int, str]]:
     """Yield the texts of a file that people read, each with the line on which it begins."""
     if path.suffix == ".md":
         yield 1, _CODE.sub(_blank, source)
     elif path.suffix == ".py":
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-                yield node.lineno, node.value
+        yield from _strings(ast.parse(source), docstrings)
     else:
         for found in _QUOTED.finditer(source):
-            if " " in found[1]:
-                yield source.count("\n", 0, found.start()) + 1, found[1]
+            # What stands between ${ and } is code.
+            words = re.sub(r"\$\{[^{}]*\}", _blank, found[1])
+            if " " in words:
+                yield source.count("\n", 0, found.start()) + 1, words
+
+
+def _strings(tree: ast.Module, docstrings: bool) -> Iterator[tuple[int, str]]:
+    """Yield the strings of a module that may be sentences; the help of a command is a message."""
+    left_out = {
+        id(node.value)
+        for owner in ast.walk(tree)
+        if isinstance(owner, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and not _is_command(owner)
+        for node in owner.body
+        if isinstance(node, ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+            continue
+        if " " in node.value and (docstrings or id(node) not in left_out):
+            yield node.lineno, re.sub(r"`[^`\n]+`", _blank, node.value)
+
+
+def _is_command(node: ast.AST) -> bool:
+    decorators = getattr(node, "decorator_list", [])
+    return any("command" in ast.unparse(decorator) for decorator in decorators)
 
 
 def _blank(found: re.Match[str]) -> str:
@@ -66,7 +91,8 @@ def findings(path: Path, source: str) -> list[str]:
     """Return a line for each word of the list in a file: where, what, what to write."""
     found = []
     rules = checks()
-    for begins, text in texts(path, source):
+    docstrings = not str(path).startswith(MESSAGES) or str(path).startswith(DOCSTRINGS)
+    for begins, text in texts(path, source, docstrings):
         # A sentence goes over line ends; proselint counts characters, so their number stays.
         flat = f" {text} ".replace("\n", " ")
         for rule in rules:
@@ -79,24 +105,21 @@ def findings(path: Path, source: str) -> list[str]:
 
 
 def files() -> list[Path]:
-    """Return all files that follow the list."""
-    named = [
-        ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")
+    """Return all files that follow the list, from the root of the repository."""
+    found = [ROOT / name for name in DOCUMENTS]
+    found += (ROOT / "docs").rglob("*.md")
+    found += (path for name in MESSAGES for path in (ROOT / name).rglob("*.py"))
+    found += (path for name in SCRIPTS for path in (ROOT / name).rglob("*.js"))
+    relative = sorted(path.relative_to(ROOT) for path in found)
+    return [
+        path for path in relative if not str(path).startswith(LEFT_OUT) and "_pb2" not in path.name
     ]
-    docs = [
-        page
-        for page in sorted((ROOT / "docs").rglob("*.md"))
-        if not str(page.relative_to(ROOT)).startswith(MADE)
-    ]
-    code = [path for name in CODE for path in sorted(ROOT.glob(name))]
-    pages = [path for name in PAGES for path in sorted((ROOT / name).rglob("*.js"))]
-    return [*named, *docs, *code, *pages]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print what is found; returns 1 where something is."""
-    chosen = [Path(name) for name in arguments] or [path.relative_to(ROOT) for path in files()]
-    found = [line for path in chosen for line in findings(path, path.read_text())]
+    chosen = [Path(name) for name in arguments] or files()
+    found = [line for path in chosen for line in findings(path, (ROOT / path).read_text())]
     print("\n".join(found), file=sys.stderr) if found else None
     return int(bool(found))
 

@@ -11,7 +11,7 @@ def machines_of(order: MakePlan) -> Machines:
     """Return the machines of an order, each by itself; raises InputError for others' speeds."""
     if len(order.speeds) not in (0, len(order.machines)):
         kinds = f"{len(order.speeds)} speeds for {len(order.machines)} kinds of machines"
-        raise InputError("machines", f"told {kinds}")
+        raise InputError("machines", f"got {kinds}")
     counts = [count for _, count in order.machines]
     rows = np.array([capacity for capacity, _ in order.machines], dtype=np.float64)
     capacity = np.repeat(rows.reshape(-1, len(order.types)), counts, axis=0)

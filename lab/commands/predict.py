@@ -136,7 +136,7 @@ def _of_cluster(
 def _scheduler(matcher: str, told: Mapping[str, str]) -> Preset:
     """Return the preset named after a live matcher, else the first that has it.
 
-    A matcher of another package is made as the manager's settings `told` say, with the usual
+    A matcher of another package is made as the manager's settings (`told`) say, with the usual
     planner and asker. Raises InputError where it is not here.
     """
     if matcher in PRESETS:

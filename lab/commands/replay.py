@@ -100,7 +100,7 @@ def replay(
 def _all_replayed(
     tapes: Sequence[TapeFile], until_s: float, workers: int, options: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Replay each tape by itself; large ones in processes beside each other, the largest first."""
+    """Replay each tape alone; large ones in processes beside each other, the largest first."""
     sizes = [tape.path.stat().st_size for tape in tapes]
     if (
         options["from_s"] < math.inf
@@ -185,7 +185,7 @@ def _show(told: list[dict[str, Any]]) -> None:
         if row["problem"]:
             click.echo(f"{name}: {safe(row['problem'])}; replayed up to {row['until_s']:.6f} s")
         elif row["closed"] is False:
-            click.echo(f"{name}: ends without its closing frame: what came later is not on it")
+            click.echo(f"{name}: ends without its closing frame: later events are not on it")
         if (found := row["difference"]) is not None:
             click.echo(
                 f"{name}: event {found['event_number']:,} at "
@@ -408,7 +408,7 @@ def _changed(same: SimSettings, scheduler: Preset, options: Mapping[str, str]) -
 def show_times(rows: list[Jct], as_json: bool) -> None:
     """Print a row a job, and the means over the jobs that end in both simulations.
 
-    Of a cluster that still runs they may not have ended as they ran: what that took is told of the
+    Of a cluster that still runs they may not have ended as they ran: the times are those of the
     others.
     """
     both = [row for row in rows if min(row.same_s, row.changed_s) >= 0]
@@ -470,7 +470,7 @@ def _by_draw(rows: Sequence[Jct]) -> tuple[list[float], list[float]]:
 
 
 def _judged(same: Sequence[float], changed: Sequence[float]) -> str:
-    """Return whether the means of draws, s, can be told apart."""
+    """Return whether the means of draws, s, differ significantly."""
     if len(same) < 2:
         return "whether that is chance is not known: --draws 5 simulates it five times"
     told = f"{len(same)} draws: simulated {_range(same)} s, what if {_range(changed)} s"

@@ -61,8 +61,8 @@ def simulate(
 
 
 PACES = {
-    "yarn": "all moves on heartbeats of 1 s; live clusters run at --pace prompt unless told",
-    "prompt": "all moves at once, as live clusters do unless told",
+    "yarn": "all moves on heartbeats of 1 s; live clusters run at --pace prompt by default",
+    "prompt": "all moves at once, as live clusters do by default",
 }
 
 

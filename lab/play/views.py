@@ -110,7 +110,7 @@ def put_first_by(found: Weighed) -> str:
     if why and not (found.before and why.startswith("bundle: ")):
         return why
     if found.before:
-        return "bundle: it was picked in one pass with the one before it, by the terms of then"
+        return "bundle: it was picked in one pass with the one before it, by the terms of that pass"
     return "the order of the line: queue, priority, submission"
 
 

@@ -41,7 +41,7 @@ def register(books: Books, event: AttemptRegistered) -> None:
     * the answer is the same for all, and made anew: share, machines and finished tasks are today's.
     """
     attempt = current(books, event.attempt_id)
-    if attempt is None or books.rarely("a registration of a master is not heard"):
+    if attempt is None or books.rarely("a registration of a master is refused"):
         return
     app = attempt.app
     attempt.seen_s = books.now

@@ -129,7 +129,8 @@ MATCHERS: dict[str, Row] = {
             ),
             "preemption_intra_queue_conservative_drf": Parameter(True, "the same within queues"),
             "preemption_based_on_reserved": Parameter(
-                False, "what nodes are reserved for counts as wanted, and nothing ends by itself"
+                False,
+                "what nodes are reserved for counts as wanted, and no container is expected to end",
             ),
         },
     ),
@@ -243,7 +244,7 @@ CARBON: dict[str, Parameter] = {
     ),
     "carbon_gamma": Parameter(0.5, "of pcaps: how much carbon counts", 1e-6, 1),
     "carbon_least": Parameter(0.2, "of cap: the part of the nodes that is used in any case", 0, 1),
-    "carbon_step_s": Parameter(0.0, "length of a slot on the cluster's clock; 0: as told", 0),
+    "carbon_step_s": Parameter(0.0, "length of a slot on the cluster's clock; 0: as given", 0),
 }
 
 

@@ -84,7 +84,7 @@ class ManagerMetrics:
                 out.add("weft_leftover_containers", LEFTOVER, count)
         elif isinstance(fact, PreemptionChosen):
             text = (
-                "Containers that were told they would be taken back, by the queue that holds them"
+                "Containers whose masters have notice of preemption, by the queue that holds them"
             )
             out.count("weft_preemptions_chosen", text, 1, (("queue", fact.queue),))
         elif isinstance(fact, AppChanged):

@@ -200,7 +200,9 @@ class ManagerService(Outside):
                     error = InputError("node_id", passes.shutdown)
                     self._gate.refuse(type(message).__name__, lane.peer, error)
             elif isinstance(message, NodeRegistered):
-                error = InputError("node_id", f"{message.node_id!r} is heard on another stream")
+                error = InputError(
+                    "node_id", f"{message.node_id!r} is registered on another stream"
+                )
                 self._gate.refuse(type(message).__name__, lane.peer, error)
             return False
         self._gate.refuse(type(message).__name__, lane.peer, error)

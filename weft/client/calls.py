@@ -79,7 +79,7 @@ class RefusedError(InputError):
 def _unknown_caller() -> str:
     """Return the name of who runs this, where no certificate says it; empty: it does.
 
-    Nobody is asked who calls, so whoever runs this says it, as Hadoop's clients do.
+    Nobody is asked who calls, so the caller says it, as Hadoop's clients do.
     """
     import getpass
 
@@ -371,7 +371,7 @@ class AsyncClient:
         progress: Callable[[ApplicationReport], None] | None = None,
         poll_s: float = 0.2,
     ) -> dict[AppId, ApplicationReport]:
-        """Wait until every application ended; `progress` is told each report on the way.
+        """Wait until every application ended; `progress` receives each report on the way.
 
         A Resource Manager that is started again meanwhile is waited for: the jobs go on, too.
         """

@@ -163,7 +163,7 @@ def _settings(options: dict[str, Any], **more: Any) -> LocalSettings:
     if options.get("mode") == "process" and options["nodes"] > 1 and not options["cluster"]:
         raise InputError(
             "--nodes",
-            "in process mode this host is one node; several are told by --cluster, "
+            "in process mode this host is one node; --cluster describes several, "
             "as 2x4vcores,8192memory_mb",
         )
     if options["nodes"] and options["cluster"]:

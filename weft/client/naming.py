@@ -93,7 +93,7 @@ def known_queue(client: Client, name: str) -> None:
 
 
 class Lists(Protocol):
-    """Whoever lists applications."""
+    """A client that lists applications."""
 
     def applications(
         self, states: Iterable[str] = (), queue: str = "", user: str = "", limit: int = 0

@@ -69,7 +69,7 @@ def bars(
 
 @contextmanager
 def following(what: str, total: float, told: Callable[[], tuple[float, str]]) -> Iterator[None]:
-    """Show a bar on stderr of what is `told` (done, words), gone when it is done."""
+    """Show a bar on stderr of the progress `told` (done, words), gone when it is done."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield

@@ -541,7 +541,7 @@ def show_unlisted(report: ApplicationReport, listed: Sequence[ContainerReport]) 
         tasks = "finished task is" if left == 1 else "finished tasks are"
         say(
             f"{left:,} more {tasks} not listed: the manager lists what ended last, since its own "
-            "start; the job's page has all that it was told",
+            "start; the job's page has all that it received",
             dim=True,
         )
 

@@ -73,7 +73,7 @@ def wait_for(
     """Wait until every application ended, with a bar per job (and per running stage).
 
     Bars' times are those of the cluster's clock, which runs `scale` times as fast as the wall's (0:
-    that is not known), as all that is told of the applications is.
+    that is not known), as all that is printed of the applications is.
     """
     if quiet:
         ended = client.wait(apps)

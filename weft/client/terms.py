@@ -8,7 +8,7 @@ from weft.model.ids import AppId
 from weft.protocol.requests import Turn
 
 # Of `used of QUEUE`, a term for each queue on the way.
-USED = "of what it is guaranteed: least goes first, before all that is said of jobs"
+USED = "of what it is guaranteed: least goes first, before all terms of jobs"
 
 TERMS = {
     "perf": "the score that decides: pri × packing (or overbook) − work left",
@@ -36,7 +36,7 @@ _LARGEST = frozenset({"priority", "pri"})
 
 
 def put_first(mine: Mapping[str, float], its: Mapping[str, float], *, alike: bool = False) -> str:
-    """Return the term or the rule by which an ask goes before the next one; "": none that is told.
+    """Return the term or the rule by which an ask goes before the next one; "": none that is known.
 
     Each choice is made without those before it, so a score is compared with what the next one has
     in the same choice; `alike`: both are of one application.

@@ -57,7 +57,7 @@ class Process:
         self.clock = Clock(settings.epoch_s, settings.time_scale)
         self.log = log.configure(settings.role, settings.log_json, settings.log_level)
         if open_to_all:
-            self.log.warning("whoever reaches this address is let in", host=settings.host)
+            self.log.warning("any client that reaches this address is let in", host=settings.host)
         self.exposition = Exposition()
         self.metrics_address = ""
         self._events = EventLog(settings.events) if settings.events is not None else None

@@ -96,7 +96,9 @@ class RmSettings(TapedSettings, StoreSettings):
         False, description="Take them back inside a queue for applications of higher priority."
     )
     preemption_grace_s: float = Field(
-        15.0, ge=0, description="A master is told so long before a container is taken back, s."
+        15.0,
+        ge=0,
+        description="How long before a container is taken back its master is notified, s.",
     )
     preemption_interval_s: float = Field(1.0, gt=0, description="Between rounds of preemption, s.")
     preemption_natural: float = Field(

@@ -228,7 +228,7 @@ class Starts:
                 # An earlier release answers each request alone.
                 stream.answered(answer.requests or 1)
             if answer is not grpc.aio.EOF:
-                raise CodecError("what came is no answer")
+                raise CodecError("the message that arrived is no answer")
             code = await stream.call.code()
         except grpc.aio.AioRpcError as error:
             code = error.code()

@@ -21,7 +21,7 @@ const TERMS = {
 };
 
 const QUEUE = "its queue uses";
-const USED = "of what it is guaranteed: least goes first, before all that is said of jobs";
+const USED = "of what it is guaranteed: least goes first, before all terms of jobs";
 
 /** Terms with one column for what each stage's own queue uses, whichever queue that is. */
 export function folded(scores) {
