@@ -460,6 +460,8 @@ def show_times(rows: list[Jct], as_json: bool) -> None:
         f"({_percent(same_s, changed_s):+.1f} %)"
     )
     click.echo(_judged(*_by_draw(both)))
+    if ran_s is not None and abs(changed_s - same_s) < abs(theirs_s - ran_s):
+        click.echo("the change is smaller than what the simulation itself is off by")
 
 
 def _by_draw(rows: Sequence[Jct]) -> tuple[list[float], list[float]]:
@@ -475,7 +477,7 @@ def _judged(same: Sequence[float], changed: Sequence[float]) -> str:
         return "whether that is chance is not known: --draws 5 simulates it five times"
     told = f"{len(same)} draws: simulated {_range(same)} s, what if {_range(changed)} s"
     if min(changed) > max(same) or max(changed) < min(same):
-        return f"{told}: in every draw the change is of one sign"
+        return f"{told}: every draw tells them apart"
     return f"{told}: these overlap, so the change may be chance (more --draws tell)"
 
 

@@ -396,7 +396,7 @@ def test_kill_takes_a_name_where_one_application_is_meant() -> None:
     for text, words in (
         ("b", "'b' is the name of application_9_0003, application_9_0004: name an id"),
         ("c", "every application named 'c' had ended before"),
-        ("d", "'d' is no id"),
+        ("d", "'d' is no id, number or name of a job"),
         ("-", "- may be another one by now"),
     ):
         with pytest.raises(InputError, match=words):

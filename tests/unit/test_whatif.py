@@ -159,7 +159,7 @@ def test_a_difference_is_told_from_chance_by_the_draws(capsys: pytest.CaptureFix
         return whatif.mean_of([[whatif.Jct(1, "m", 10.0, *pair)] for pair in pairs])
 
     for same_s, changed_s, words in (
-        ((9.0, 11.0), (6.0, 8.0), "in every draw the change is of one sign"),
+        ((9.0, 11.0), (6.0, 8.0), "every draw tells them apart"),
         ((9.0, 11.0), (10.0, 6.0), "these overlap, so the change may be chance"),
         ((9.0,), (6.0,), "whether that is chance is not known: --draws 5"),
     ):
@@ -171,6 +171,9 @@ def test_a_difference_is_told_from_chance_by_the_draws(capsys: pytest.CaptureFix
         told
     )
     assert "2 draws: simulated 9.00 to 11.00 s, what if 6.00 to 8.00 s" in told
+    assert "smaller than what the simulation itself is off by" not in told
+    show_times([replace(one, recorded_s=15.0) for one in mean((9.0, 11.0), (6.0, 8.0))], False)
+    assert "smaller than what the simulation itself is off by" in capsys.readouterr().out
     show_times(mean((9.0, 11.0), (6.0, 8.0)), as_json=True)
     means = json.loads(capsys.readouterr().out)["mean"]
     assert (means["same_by_draw_s"], means["changed_by_draw_s"]) == ([9.0, 11.0], [6.0, 8.0])

@@ -141,7 +141,9 @@ def find_open(client: Lists, text: str) -> AppId:
         )
     if named:
         raise InputError("APP", f"every application named {safe(text)!r} had ended before")
-    return find_app(client, text)
+    raise InputError(
+        "APP", f"{safe(text)!r} is no id, number or name of a job (weft apps lists them)"
+    )
 
 
 def find_app(client: Lists, text: str) -> AppId:

@@ -13,7 +13,7 @@ USED = "of what it is guaranteed: least goes first, before all terms of jobs"
 TERMS = {
     "perf": "the score that decides: pri × packing (or overbook) − work left",
     "pri": "preferred order: the place of the stage's next task in its job's plan, 1 is first",
-    "pri_score": "the place by all tasks of the job: over the largest that waits of it, it is pri",
+    "pri_score": "the place by all tasks of the job; over the largest one that waits it is pri",
     "pack": "how well the demand fits what is free",
     "overbook": "what it gains by starting on a full node",
     "work": "of the job, times its weight: less goes first",

@@ -6,7 +6,7 @@ const TERMS = {
   pack: ["packing", "how well the demand fits what is free"],
   overbook: ["overbook", "what it gains by starting on a full node"],
   work: ["work left", "of the job, times its weight: less goes first"],
-  pri_score: ["pri_score", "the place by all tasks of the job: over the largest that waits of it, it is pri"],
+  pri_score: ["pri_score", "the place by all tasks of the job; over the largest one that waits it is pri"],
   deficit: ["deficit", "what its group is owed by fairness: from the bound on it goes before any perf"],
   bound: ["bound", "the deficit from which a group goes before any perf (matcher.kappa)"],
   eta: ["eta", "weighs remaining work against packing; it is in work left already"],
