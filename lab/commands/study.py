@@ -46,6 +46,7 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
     from lab.report.comparing import unranked, varied
     from lab.studies.grid import read_grid, run_study
     from weft.client.progress import bars
+    from weft.client.text import cut
 
     console = Console(stderr=True)
     with bars(console, transient=True) as shown:
@@ -59,7 +60,10 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
                 return
             options = f" {varied(row['options'])}" if row["options"] else ""
             text = f"{row['scheduler']}{options} seed {row['seed']}"
-            shown.update(task, completed=done, total=total, state=text)
+            # With a policy of another package it would not fit beside a bar.
+            own = short_labels([row["scheduler"]])[row["scheduler"]]
+            state = cut(f"{own}{options} seed {row['seed']}", max(16, console.width - 48))
+            shown.update(task, completed=done, total=total, state=state)
             if not console.is_terminal:
                 click.echo(f"{done}/{total} {text}", err=True)
 

@@ -286,7 +286,7 @@ def test_the_bars_of_a_study_have_whole_names(tmp_path: Path, bars: int) -> None
     ]
     plot_study(rows, tmp_path / "s.svg")
     text = (tmp_path / "s.svg").read_text()
-    assert all(f"<!-- tez, options matcher.slack={number} -->" in text for number in range(bars))
+    assert all(f"<!-- tez, matcher.slack={number} -->" in text for number in range(bars))
 
 
 def test_an_interval_is_students() -> None:

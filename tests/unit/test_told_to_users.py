@@ -22,6 +22,7 @@ import lab.bench.sim
 from lab.cli import main, weft
 from lab.commands import predict
 from lab.commands.plan import explained
+from lab.report import plots
 from lab.report.comparing import read_run, read_runs
 from lab.studies import grid
 from lab.studies.grid import read_grid
@@ -445,3 +446,12 @@ def test_runs_and_rows_that_share_a_name_are_told_apart(tmp_path: Path) -> None:
         CliRunner().invoke(weft, [*asked, "--out", str(folder)], catch_exceptions=False)
     assert [one.name for one in read_runs(folders)] == list(map(str, folders))
     assert [one.name for one in read_runs(folders[:1])] == ["tez"]
+
+
+def test_bars_of_a_study_are_named_by_what_tells_them_apart() -> None:
+    one = dict.fromkeys(("workload", "cluster", "load", "arrivals", "estimate_error"), "")
+    rows = [
+        one | {"scheduler": name, "options": options}
+        for name, options in (("tez", {}), ("a:Own+bfs+all_ready", {"matcher.power": "2"}))
+    ]
+    assert [plots._label(row, rows) for row in rows] == ["tez", "Own, matcher.power=2"]
