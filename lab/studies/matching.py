@@ -2,7 +2,7 @@
 
 NAME is eta, kappa, terms or overbook. Every run is the whole stack in virtual time on a public
 workload (eta, kappa, terms) or on made-up jobs of one kind (overbook); cases are compared on the
-same jobs, seed by seed. docs/matching.md holds the tables and says how to read them.
+same jobs, seed by seed. docs/results/matching.md holds the tables and says how to read them.
 
 Each seed draws its own jobs and arrivals. `--scale N` divides the tasks of every stage and the
 machines by N, which keeps what a task is to a machine and a job to the cluster; 1 takes N times as

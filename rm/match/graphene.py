@@ -51,10 +51,10 @@ from weft.model.dag import Floats, Ints
 from weft.policies.compiled import steady
 
 UNITS = {"slots": SLOTS, "drf": DRF, "time": TIME}
-# A decision has at least this weight in the means that eta follows (docs/matching.md).
+# A decision has at least this weight in the means that eta follows (docs/results/matching.md).
 ETA_WEIGHT = 0.1
 # A what-if is about so many rows, and looks for their next opportunity on so many nodes: more of
-# either make no difference that can be told (docs/matching.md).
+# either make no significant difference (docs/results/matching.md).
 OVERBOOK_ROWS = 16
 OVERBOOK_LOOK = 4
 # A decision on a full cluster mostly has fewer candidates.
