@@ -15,9 +15,9 @@ import grpc
 import grpc.aio
 
 from weft.wire.channel import Dialled
-from weft.wire.codec_common import CodecError
 from weft.wire.containers_pb2 import ContainersResponse, StartContainersRequest
 from weft.wire.outbound_queues import Lane, OnDrop, cancel
+from weft.wire.schema import CodecError
 
 Answer = Callable[[StartContainersRequest, Any], Awaitable[ContainersResponse]]
 OnAnswer = Callable[[ContainersResponse], None]
