@@ -399,6 +399,10 @@ def test_the_term_that_puts_one_first_is_named(
     assert bool(terms.put_first(mine, its)) == bool(wanted)
 
 
+def test_what_remains_of_a_sum_that_comes_out_even_is_nothing() -> None:
+    assert show._terms({"deficit": -2.8e-17, "eta": 2.5e-3}) == "deficit 0, eta 0.0025"
+
+
 def test_of_one_job_the_next_stage_counts_for_less_while_the_first_waits() -> None:
     """Its pri is 1 once the first is gone; before, 0.5 over 0.8: 0.625 x 1 - 0.25 = 0.375."""
     mine = {"perf": 0.5, "pri": 1.0, "pri_score": 0.8, "pack": 0.75, "work": 0.25, "eta": 0.1}

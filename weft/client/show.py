@@ -531,7 +531,9 @@ def _named(app: AppId, one: Contender) -> str:
 
 def _terms(scores: Mapping[str, float]) -> str:
     """Return the terms of a place in the order, with so many digits that they can be checked."""
-    return ", ".join(f"{name} {value:.4g}" for name, value in scores.items()) or "-"
+    # What remains of a sum that comes out even is 0.
+    told = {name: 0.0 if abs(value) < 1e-12 else value for name, value in scores.items()}
+    return ", ".join(f"{name} {value:.4g}" for name, value in told.items()) or "-"
 
 
 def show_unlisted(report: ApplicationReport, listed: Sequence[ContainerReport]) -> None:

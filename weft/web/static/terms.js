@@ -39,4 +39,4 @@ export const meaning = (name) =>
   TERMS[name]?.[1] ?? (name === QUEUE ? USED : name);
 
 export const figure = (value) =>
-  value === 0 ? "0" : Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3);
+  Math.abs(value) < 1e-12 ? "0" : Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3);
