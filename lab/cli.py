@@ -235,12 +235,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _with_end(text: str) -> str:
-    """Add how a cluster that was detached has ended, where nobody answers at its address."""
+    """Add how a cluster that was detached has ended, where nobody answers at its address.
+
+    Where nothing is known of one there, say what starts or names another.
+    """
     if "Resource Manager at" not in text:
         return text
     from weft.client.detached import told_of_end
 
     ended = told_of_end(text)
+    if not ended and text.endswith("connection refused"):
+        ended = "weft up starts one, --rm or WEFT_RM_ADDRESS names another"
     return f"{text}; {ended}" if ended else text
 
 

@@ -455,3 +455,14 @@ def test_bars_of_a_study_are_named_by_what_tells_them_apart() -> None:
         for name, options in (("tez", {}), ("a:Own+bfs+all_ready", {"matcher.power": "2"}))
     ]
     assert [plots._label(row, rows) for row in rows] == ["tez", "Own, matcher.power=2"]
+
+
+def test_where_no_manager_is_what_starts_one_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        # Nobody listens there, and nobody else can.
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(SystemExit):
+            main(["apps", "--rm", address, "--connect-timeout", "0.1"])
+    told = capsys.readouterr().err
+    assert told.endswith("refused; weft up starts one, --rm or WEFT_RM_ADDRESS names another\n")
