@@ -1,4 +1,4 @@
-"""What a master believes about durations: the job file, past runs, and the tasks seen to finish.
+"""What a master estimates of durations: the job file, past runs, and the tasks seen to finish.
 
 The truth (`actual_*`) is never read here. A stage's belief is one factor on the durations that its
 job file declares, so that tasks of different length keep their proportions.
@@ -27,7 +27,7 @@ class Estimates:
     """Beliefs by stage, refined by every finished task in O(1).
 
     `base_s[s]` is the mean declared duration of a task (the over-estimate where none is declared),
-    `factor[s]` what it is multiplied with, `told[s]` the factor that others were last told.
+    `factor[s]` what it is multiplied with, `told[s]` the factor that others last received.
     """
 
     __slots__ = (
@@ -83,7 +83,7 @@ class Estimates:
         return self._weight[stage] > 0
 
     def duration_s(self, stage: int) -> float:
-        """Return the believed mean duration of a stage's tasks."""
+        """Return the estimated mean duration of a stage's tasks."""
         return self.base_s[stage] * self.factor[stage]
 
     def observe(self, stage: int, declared_s: float, run_s: float) -> bool:
@@ -93,7 +93,7 @@ class Estimates:
     def observe_run(
         self, stage: int, declared_s: Sequence[float], runs_s: Sequence[float]
     ) -> tuple[bool, Sequence[float]]:
-        """Learn from finished tasks of a stage, one after the other, as each rounds by itself.
+        """Learn from finished tasks of a stage, one after the other, as each is rounded alone.
 
         Return whether the belief moved enough to tell others, and by how much with each task.
         """
@@ -118,7 +118,7 @@ class Estimates:
         return tell, moved
 
     def applied(self) -> Job:
-        """Return the job as a planner should see it: believed durations where they differ."""
+        """Return the job as a planner should see it: estimated durations where they differ."""
         if all(self.declared) and all(factor == 1.0 for factor in self.factor):
             return self._job
         stages = []

@@ -1,7 +1,7 @@
 """What a master knows of its job, in whatever containers the tasks run.
 
 `am.work` (an asker says how many tasks want a container) and `am.reuse` (an asker holds containers)
-both keep one: how far the tasks are, what is believed of them, what was asked for, which nodes are
+both keep one: how far the tasks are, the estimates of them, what was asked for, which nodes are
 bad, and the verdict. Both judge the end of a task by these functions, so a failure counts alike.
 """
 
@@ -38,8 +38,8 @@ NODE_ENDS_WITHIN_S = 3600.0
 class JobState:
     """One attempt's job, from its acceptance to the `verdict`: (succeeded, why not).
 
-    `seen` has every container that was ever granted, and those that ended before their grant was
-    heard of, which are in `ended_first` as well until it is: messages come doubled and in any
+    `seen` has every container that was ever granted, and those that ended before their grant
+    arrived, which are in `ended_first` as well until it is: messages come doubled and in any
     order, and a container may be used once. `review`: the asker has to look again although no task
     became ready or ended; where it does not follow the share (`follows_share`), only what a new
     plan or its own alarm changes is a reason.
@@ -112,7 +112,8 @@ class JobState:
         return [kind for kind, names in kinds if (label in names if label else not names)]
 
     def see_machines(self, event: AttemptAccepted | ContainersGranted) -> bool:
-        """Go by the machines that are told from now on if there are more; return whether there are.
+        """Go by the reported machines from now on if there are more; return
+        whether.
 
         Fewer are no news: nodes that were lost may come back, and a job keeps to the cluster that
         it began with.
@@ -170,7 +171,7 @@ class JobState:
     def refused(self, node: NodeId, label: str, error: str, now: float) -> None:
         """Count a node that refused a start like one that fails tasks.
 
-        It has less room than the manager believes, or takes no tokens. Where no node takes tokens,
+        It has less room than the manager assumes, or takes no tokens. Where no node takes tokens,
         the job fails.
         """
         untrusting = error.startswith(NO_TOKEN)

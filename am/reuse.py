@@ -45,7 +45,7 @@ from weft.protocol.messages import (
 
 
 class _Part:
-    """The part of a pool that stands on the nodes of one label, decided about by itself.
+    """The part of a pool that stands on the nodes of one label, decided about alone.
 
     No task needs a container larger than `size`. `most` has how many containers of a size fit,
     until there are more machines.
@@ -104,7 +104,7 @@ class PoolExecution:
         self.state.adopt(None)
 
     def see_machines(self, event: AttemptAccepted | ContainersGranted) -> bool:
-        """Go by the machines that are told, if they are more; return False: no plan is followed."""
+        """Go by the reported machines, if they are more; return False: no plan is followed."""
         if not self.state.see_machines(event):
             return False
         for label, part in self._parts.items():
@@ -347,7 +347,7 @@ class PoolExecution:
         """Ask again after a restart of the manager.
 
         Containers that no node was seen to run are given up. So are those that were given back
-        before, as that may not have been heard. And ends of tasks may have been lost on their way
+        before, as that may have been lost. And ends of tasks may have been lost on their way
         through the manager: the nodes know them.
         """
         self.progress.now = now
@@ -430,10 +430,7 @@ class PoolExecution:
                 self.launcher.unanswered.pop(held.key, None)
 
     def _misses(self, event: StartAnswered, pooled: Pooled) -> bool:
-        """Return whether the end of a task that a node does not run any more was not heard of.
-
-        It was said beside the answer and may have been lost, so the node is asked again.
-        """
+        """Return whether a task's end was lost, so that its node is asked again."""
         runs = {(i.stage, i.task) for i in event.items if i.container_id == pooled.container_id}
         return any(
             key not in runs and held.key not in self.launcher.unanswered

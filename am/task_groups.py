@@ -184,7 +184,7 @@ def _chunks(
 ) -> list[tuple[Sequence[int], float]]:
     """Split tasks by priScore into at most `levels` runs in plan order; neighbours are merged.
 
-    A merged run is told its mean score, so that it neither overtakes nor yields as a whole.
+    A merged run gets its mean score, so that it neither overtakes nor yields as a whole.
     """
     if isinstance(tasks, range):
         if (score == score[0]).all() and (rank[1:] > rank[:-1]).all():

@@ -75,7 +75,8 @@ class JobExecution:
         self.state.adopt(plan, self._container, getattr(self.asker, "sees", ()))
 
     def see_machines(self, event: AttemptAccepted | ContainersGranted) -> bool:
-        """Go by the machines that are told, if they are more; return whether a plan is to be made.
+        """Go by the reported machines, if they are more; return whether to plan
+        anew.
 
         Containers sized by the machines are asked for anew, where no new plan does that.
         """
@@ -94,7 +95,7 @@ class JobExecution:
     def wants_to_ask(self) -> bool:
         """Whether there is something to tell the manager before the next heartbeat.
 
-        That work was done is no reason by itself, though each end changes what is left: policies
+        That work was done is no reason alone, though each end changes what is left: policies
         that go by remaining work are served well enough by a figure that is a tenth off.
         """
         progress = self.progress

@@ -1,4 +1,4 @@
-"""Running what a node was told to run: containers start once, end once, and every end is owed."""
+"""Running what a node was asked to run: containers start once, end once, and every end is owed."""
 
 from typing import Any, Final
 
@@ -123,7 +123,7 @@ class Runner:
         of this node that is no more, so what is known of the container is asked first: one that is
         here takes a further task only where it is reusable, and one that ended here never comes
         back. Only then is the host's room looked at. What is refused for want of room is buried: an
-        order that comes a second time must not be carried out, as the manager was told otherwise.
+        order that comes a second time must not be carried out, as the manager was sent otherwise.
 
         `known`: what was granted on this process; else only what already runs takes more tasks in.
         `by`: the attempt that orders it; 0: whose container it is.
@@ -224,7 +224,7 @@ class Runner:
         return True
 
     def _launch_run(self, item: TaskLaunch, now: float, effects: list[Effect]) -> bool:
-        """Start a run of real tasks, each of which ends by itself; False where it has no room."""
+        """Start a run of real tasks, each of which ends alone; False where it has no room."""
         book, count = self.book, len(item.tasks)
         if not book.fits(item.granted, count):
             return False
@@ -240,7 +240,7 @@ class Runner:
         return True
 
     def held(self, container: ContainerId) -> HeldContainer | None:
-        """Return a container by itself: a run in which it was is taken apart."""
+        """Return a container alone: a run in which it was is taken apart."""
         held = self.book.containers.get(container)
         if held is None or held.count == 1:
             return held
@@ -486,7 +486,7 @@ class Runner:
         self.outbox.put(container, end)
 
     def process_ended(self, event: ProcessEnded, now: float, effects: list[Effect]) -> None:
-        """Handle the end of a process or a master; what was told to stop counts as killed."""
+        """Handle the end of a process or a master; what was asked to stop counts as killed."""
         held = self.held(event.container_id)
         if held is None:
             return

@@ -1,4 +1,4 @@
-"""What a node manager may be told to do differently."""
+"""The settings of a node manager."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -159,7 +159,7 @@ def _calm_down(simulation: Simulation | Members) -> None:
 
 
 def rest(simulation: Simulation | Members) -> None:
-    """Let the last fault pass, mend the links, and wait until nothing more should happen."""
+    """Let the last fault pass, repair the links, and wait until nothing more should happen."""
     last_s = max((f.at_s + f.for_s for f in simulation.settings.faults.script), default=0.0)
     _calm_down(simulation)
     simulation.go_on(max(simulation.now_s, last_s))

@@ -124,7 +124,7 @@ class Recorder:
     `on_done` is called when the last job ended; `open_jobs` did not end yet. `altruistic` has what
     was granted to ALTRUISTIC asks, `preempted` the containers that the node will call KILLED.
     `masters_s` sums the container seconds of masters that ended; `masters` has since when the
-    others are there. Applications in `_unheard` ended before their clients heard of them. Decisions
+    others are there. Applications in `_unheard` ended before their clients were notified. Decisions
     in `_bytes` were not hashed yet.
     """
 

@@ -1,4 +1,4 @@
-"""What a simulation is told."""
+"""The settings of a simulation."""
 
 import math
 from collections.abc import Mapping

@@ -58,7 +58,7 @@ OnEnd = Callable[[AttemptId, Outcome, int, str], None]
 
 
 class MasterService(Outside):
-    """Drives masters and connects them. `on_end` is told how each of them ended."""
+    """Drives masters and connects them. `on_end` is notified how each of them ended."""
 
     def __init__(self, process: Process, settings: AmSettings, on_end: OnEnd) -> None:
         self._process = process
@@ -268,7 +268,7 @@ class MasterService(Outside):
         self.metrics.note(fact)
 
     def stopped(self, core: Address, reason: str) -> None:
-        """Drop a master that finished or was told to stop."""
+        """Drop a master that finished or was asked to stop."""
         done = reason == "finished"
         master = self._cores[core]
         if done and master.job is not None:

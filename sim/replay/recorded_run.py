@@ -30,7 +30,7 @@ Answered = Callable[[ManagerTold, float, list[Effect], ResourceManager], None]
 
 
 class Seen(NamedTuple):
-    """When nodes (by slot) and masters were heard last, s, where a simulation left beats out."""
+    """When nodes (by slot) and masters last sent a beat, s, where a simulation left some out."""
 
     nodes: tuple[float, ...]
     masters: tuple[tuple[AppId, float], ...]
@@ -47,7 +47,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """All that a manager was told, and what it was told about.
+    """All events that a manager received, and what they are about.
 
     `cluster_ts` is in ms since the epoch (0: simulated). `says` tells people where the run comes
     from.
@@ -68,7 +68,7 @@ class Rerun:
     def __init__(
         self, steps: Sequence[Step], dress: Callable[[ResourceManager], None] | None = None
     ) -> None:
-        """`dress` is told of every manager before its first step."""
+        """`dress` is notified of every manager before its first step."""
         self._steps = steps
         self._dress = dress
         self._manager: ResourceManager | None = None
@@ -76,7 +76,7 @@ class Rerun:
 
     @property
     def at(self) -> int:
-        """Number of steps that its manager has taken (in `answered`: before the one told)."""
+        """Number of steps that its manager has taken (in `answered`: before the one passed)."""
         return self._fed_steps
 
     @property
@@ -92,7 +92,7 @@ class Rerun:
         return self._manager
 
     def seek(self, number: int, answered: Answered | None = None) -> None:
-        """Go behind the first `number` steps; `answered` hears of each that is fed now."""
+        """Go behind the first `number` steps; `answered` learns of each that is fed now."""
         if number < self._fed_steps:
             self._manager, self._fed_steps = None, 0
         if number > self._fed_steps:
@@ -156,7 +156,7 @@ def of_tapes(name: str, tapes: Iterable[Iterable[Row]]) -> RecordedRun:
 
 
 class Watched(Simulation):
-    """A simulation that keeps what its manager is told."""
+    """A simulation that keeps the events of its manager."""
 
     def __init__(
         self,

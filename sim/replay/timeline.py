@@ -44,7 +44,7 @@ _SIGNIFICANT = 7
 class Timeline:
     """Columns of a run; times in s on its clock, `end` and `ran` are -1 where there is none.
 
-    Containers: `start` (grant), `end` (when the manager heard of it), `ran` (of the task itself),
+    Containers: `start` (grant), `end` (when the manager learned of it), `ran` (of the task itself),
     `job`, `stage` (-1: the master), `task`, `attempt`, `node`, `demand` (of `demands`), `spare`
     (granted to an ALTRUISTIC ask), `outcome`, `step` (of the run) and `turn` (among the grants of
     the step), `scores` by term, `end_step`. Of the changes each tells its time and step first:

@@ -209,7 +209,7 @@ class Seen:
                 self.changes.append((now, ClientRequested("", drain)))
 
     def recovered(self, books: Books, now: float) -> None:
-        """Note the jobs that a manager knows from its journal, and that no tape told of.
+        """Note the jobs that a manager knows from its journal, and that no tape names.
 
         They were open when the first tape began, or came in the last moment of a killed process,
         which is lost.
@@ -255,7 +255,7 @@ class Jct:
 def look(tapes: Sequence[Callable[[], Iterable[Row]]], also: Listener = lambda *told: None) -> Seen:
     """Return what tapes of a manager's processes, the oldest first, tell; raises InputError.
 
-    `also` is told of every event as well.
+    `also` is notified of every event as well.
     """
     seen, run = Seen(), Replay()
 
@@ -375,8 +375,8 @@ def instead(seen: Seen, wanted: ClusterSpec) -> ClusterSpec:
 def jobs_of(seen: Seen, measured: bool) -> list[Job]:
     """Return the jobs by application, with arrivals from WARM_S on.
 
-    `measured`: tasks take what they took, contention of then included; else what their file says.
-    Jobs with masters that are not Weft's ask and hold as they did.
+    `measured`: tasks take what they took, contention of that run included; else what their file
+    says. Jobs with masters that are not Weft's ask and hold as they did.
     """
     later_s = _later_s(seen)
     return [
@@ -418,7 +418,7 @@ def beats_of(seen: Seen) -> dict[Address, float]:
 
 
 def recorded_of(seen: Seen, *, own_nodes: bool = True, own_queues: bool = True) -> Recorded:
-    """Return what came beside the jobs, in the time of `jobs_of`.
+    """Return what happened beside the jobs, in the time of `jobs_of`.
 
     What was changed before the first job came is when the nodes are there. Nodes that came by then
     are there, too, and stay.
@@ -435,7 +435,7 @@ def recorded_of(seen: Seen, *, own_nodes: bool = True, own_queues: bool = True) 
 
 
 def rest_of(seen: Seen, apps: Sequence[AppId], after_s: float, *, own_nodes: bool) -> Recorded:
-    """Return what came beside these jobs after a time of the run, in the run's time."""
+    """Return what happened beside these jobs after a time of the run, in the run's time."""
     nodes = [(at_s, seen.nodes[node]) for at_s, node in seen.starts if at_s > after_s]
     again = [(at_s, event) for at_s, event in _changes(seen, own_nodes, True) if at_s > after_s]
     return Recorded(apps, nodes if own_nodes else (), again)
