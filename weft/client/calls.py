@@ -120,7 +120,8 @@ class AsyncClient:
         # It is told the numbers of members that did not answer, of each listing that lacks some.
         self.on_missing: Callable[[tuple[int, ...]], None] = lambda members: None
         self._missing: frozenset[int] = frozenset()
-        self._own = not (for_others or user or token)
+        # Under a certificate the connection that is made here says who calls.
+        self._caller = "" if for_others or user or token else _unknown_caller()
         self._connection = ManagerConnection(address, deadline_s, connect_timeout_s, user, token)
 
     async def __aenter__(self) -> Self:
@@ -186,8 +187,8 @@ class AsyncClient:
         this client before, and is started again meanwhile, is waited for.
         """
         fresh = not submission_id
-        if self._own and not job.user:
-            job = replace(job, user=_unknown_caller())
+        if self._caller and not job.user:
+            job = replace(job, user=self._caller)
         request = SubmitApplication(job, submission_id or uuid.uuid4().hex, app, fresh)
         patience_s = WAIT_PATIENCE_S if self.cluster_ts else 0.0
         accepted = await self._ask(request, ApplicationAccepted, patience_s)
