@@ -86,11 +86,7 @@ class Estimates:
         """Return the estimated mean duration of a stage's tasks."""
         return self.base_s[stage] * self.factor[stage]
 
-    def observe(self, stage: int, declared_s: float, run_s: float) -> bool:
-        """Learn from a finished task; True when the belief moved enough to tell others."""
-        return self.observe_run(stage, (declared_s,), (run_s,))[0]
-
-    def observe_run(
+    def observe(
         self, stage: int, declared_s: Sequence[float], runs_s: Sequence[float]
     ) -> tuple[bool, Sequence[float]]:
         """Learn from finished tasks of a stage, one after the other, as each is rounded alone.

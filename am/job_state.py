@@ -225,7 +225,7 @@ class JobState:
         self, stage: StageProgress, declared_s: Sequence[float], runs_s: Sequence[float]
     ) -> None:
         """Learn from how long tasks of a stage lasted, s; the job may be done with them."""
-        tell, changes = self.estimates.observe_run(stage.position, declared_s, runs_s)
+        tell, changes = self.estimates.observe(stage.position, declared_s, runs_s)
         if tell:
             for group in stage.groups:
                 self.book.touch(group)

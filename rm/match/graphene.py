@@ -85,14 +85,10 @@ class GrapheneMatcher(BaseMatcher):
         overbook: str,
         overbook_limit: float,
     ) -> None:
-        self.eta_m = eta_m
-        self.eta_fixed = eta
         self.kappa = kappa
         self.unit = UNITS[deficit_unit]
         self.by_app = group == "app"
-        self.use_priority = use_priority
         self.relative = use_priority and priority_from == "left"
-        self.use_packing = use_packing
         self.overbook = tuple(name for name in overbook.split(",") if name)
         self.overbook_limit = overbook_limit
         # These are means over the decisions so far of priScore x pScore and of srpt, and how many

@@ -459,9 +459,9 @@ def test_estimates_come_from_the_file_then_from_history_then_from_what_finishes(
     assert told.duration_s(0) == 10.0
     assert told.duration_s(1) == UNKNOWN_S
     assert not told.known(1)
-    assert told.observe(1, 0.0, 3.0)
+    assert told.observe(1, (0.0,), (3.0,))[0]
     assert told.duration_s(1) == pytest.approx(3.0)
-    assert told.observe(0, 10.0, 20.0)  # (2 * 10 + 20) / 3
+    assert told.observe(0, (10.0,), (20.0,))[0]  # (2 * 10 + 20) / 3
     assert told.duration_s(0) == pytest.approx(40 / 3)
     history = merge_history({}, "k", told.record())
     again = Estimates(job, history)

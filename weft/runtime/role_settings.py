@@ -1,12 +1,20 @@
 """What each role's process may be told; `weft.runtime.settings` says how that is read."""
 
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from weft.runtime.settings import ProcessSettings, TapedSettings
+
+Port = Annotated[
+    int, Field(ge=0, le=65535, description="Port of the gRPC service; 0: any free one.")
+]
+MetricsPort = Annotated[
+    int, Field(ge=-1, le=65535, description="Port of the Prometheus endpoint; 0: any, -1: none.")
+]
+Scheduler = Annotated[str, Field(description="Preset: matcher, planner and asker together.")]
 
 
 class StoreSettings(ProcessSettings):
@@ -38,16 +46,12 @@ class RmSettings(TapedSettings, StoreSettings):
     model_config = SettingsConfigDict(env_prefix="WEFT_RM_", extra="forbid")
     role: ClassVar[str] = "rm"
 
-    port: int = Field(
-        8030, ge=0, le=65535, description="Port of the gRPC service; 0: any free one."
-    )
-    metrics_port: int = Field(
-        9101, ge=-1, le=65535, description="Port of the Prometheus endpoint; 0: any, -1: none."
-    )
+    port: Port = 8030
+    metrics_port: MetricsPort = 9101
     cluster: str = Field(
         "", description="Cluster file, or in short 100x16vcores,65536memory_mb: types and queues."
     )
-    scheduler: str = Field("capacity", description="Preset: matcher, planner and asker together.")
+    scheduler: Scheduler = "capacity"
     matcher: str = Field("", description="Matcher, instead of the preset's.")
     set: list[str] = Field(
         [], description="matcher.NAME=VALUE, a parameter of the matcher; may be repeated."
@@ -185,12 +189,8 @@ class NmSettings(TapedSettings, ConnectedSettings):
     model_config = SettingsConfigDict(env_prefix="WEFT_NM_", extra="forbid")
     role: ClassVar[str] = "nm"
 
-    port: int = Field(
-        8041, ge=0, le=65535, description="Port of the gRPC service; 0: any free one."
-    )
-    metrics_port: int = Field(
-        9102, ge=-1, le=65535, description="Port of the Prometheus endpoint; 0: any, -1: none."
-    )
+    port: Port = 8041
+    metrics_port: MetricsPort = 9102
     advertise: str = Field(
         "", description="host:port under which masters reach this process; empty: as it listens."
     )
@@ -302,15 +302,13 @@ class AmSettings(TapedSettings, ConnectedSettings):
     model_config = SettingsConfigDict(env_prefix="WEFT_AM_", extra="forbid")
     role: ClassVar[str] = "am"
 
-    metrics_port: int = Field(
-        9103, ge=-1, le=65535, description="Port of the Prometheus endpoint; 0: any, -1: none."
-    )
+    metrics_port: MetricsPort = 9103
     hosting: bool = Field(False, description="Be an AM host: run the masters that nodes send.")
     attempt: int = Field(0, ge=0, description="The one attempt to run, when not hosting.")
     token_file: Path | None = Field(
         None, description="File with that attempt's token, which is read and removed."
     )
-    scheduler: str = Field("capacity", description="Preset: matcher, planner and asker together.")
+    scheduler: Scheduler = "capacity"
     planner: str = Field("", description="Planner, instead of the preset's.")
     asker: str = Field("", description="Asker, instead of the preset's.")
     set: list[str] = Field(
@@ -339,12 +337,8 @@ class RouterSettings(StoreSettings):
     model_config = SettingsConfigDict(env_prefix="WEFT_ROUTER_", extra="forbid")
     role: ClassVar[str] = "router"
 
-    port: int = Field(
-        8030, ge=0, le=65535, description="Port of the gRPC service; 0: any free one."
-    )
-    metrics_port: int = Field(
-        9101, ge=-1, le=65535, description="Port of the Prometheus endpoint; 0: any, -1: none."
-    )
+    port: Port = 8030
+    metrics_port: MetricsPort = 9101
     member: list[str] = Field(
         [],
         description="host:port of a member's Resource Manager, of several with commas, or @ and "
@@ -373,9 +367,7 @@ class WebSettings(ConnectedSettings):
     role: ClassVar[str] = "web"
 
     port: int = Field(8088, ge=0, le=65535, description="Port of pages and REST; 0: any free one.")
-    metrics_port: int = Field(
-        -1, ge=-1, le=65535, description="Port of the Prometheus endpoint; 0: any, -1: none."
-    )
+    metrics_port: MetricsPort = -1
     deadline_s: float = Field(10.0, gt=0, description="The Resource Manager answers in so long, s.")
     https: bool = Field(
         False, description="Pages over TLS, for visitors with a certificate or a user's token only."
