@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: pictures members floods hardships meetings quick yarn-compare first-minute bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-test demo test check mutants figures walks format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark mapreduce-tez spark-study native native-test clean help
+.PHONY: pictures members floods hardships meetings quick yarn-compare first-minute bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-same dist-test sbom release test-python demo test check mutants figures walks format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark mapreduce-tez spark-study native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -28,16 +28,26 @@ demo: $(VENV)/.run ## start a local cluster, run the sample jobs on it, print th
 quick: $(VENV)/.dev ## what guards most in a minute: no live cluster, no slow test
 	$(BIN)/pytest -n $(WORKERS) -m "not slow" --ignore tests/live
 
+# Kernels run as plain Python here: compiling them anew takes longer than all of these tests.
+test-python: ## the quick tests of the cores on another Python (PYTHON=python3.13), in an environment of its own
+	$(PYTHON) -m venv build/python
+	build/python/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+		-e '.[analyse,gym,plot,results,tls,traces]' pytest pytest-timeout pytest-xdist hypothesis
+	NUMBA_DISABLE_JIT=1 build/python/bin/python -m pytest -p no:cacheprovider -n $(WORKERS) -m "not slow" \
+		tests/unit tests/wire tests/transcripts tests/golden --ignore tests/unit/test_first_compile.py
+
 # tests/conftest.py has the order of the files
 test: $(VENV)/.dev ## the whole test suite
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-check: $(VENV)/.dev ## format, lint, types, walls, stubs, diagrams
+check: $(VENV)/.dev ## format, lint, types, walls, stubs, protos, diagrams, words
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/make_proto.py --check
+	$(BIN)/python -m tools.proto_breaks
+	$(BIN)/python -m tools.prose
 	$(BIN)/python -m tools.draw_lifecycles --check
 	$(BIN)/python -m tools.draw_settings --check
 	$(BIN)/python -m tools.draw_yarn --check
@@ -164,22 +174,28 @@ tapes: $(VENV)/.dev ## record 22 live runs with faults and replay them: is every
 docs: $(VENV)/.dev ## the docs as a site, in build/site; a bad link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-dist: $(VENV)/.dev ## the wheel and the sdist, in dist/
-	rm -rf build/lib dist
-	$(BIN)/python -m build --no-isolation
+dist: $(VENV)/.dev ## the wheel and the sdist, in dist/, the same bytes for the same commit
+	$(BIN)/python -m tools.make_dist
+
+dist-same: dist $(if $(NATIVE),dist-native) ## build again elsewhere: are the bytes the same? (NATIVE=1: the compiled wheel, too)
+	$(BIN)/python -m tools.make_dist --same $(if $(NATIVE),--native)
 
 dist-native: native dist ## a wheel with compiled cores for this platform, in dist/native
 	$(BIN)/python -m tools.make_native_wheel
 
-dist-test: $(if $(NATIVE),dist-native,dist) ## does the wheel work outside the checkout? (NATIVE=1: the compiled one)
-	rm -rf build/dist-test && $(PYTHON) -m venv build/dist-test
-	build/dist-test/bin/pip install --quiet --disable-pip-version-check -c constraints.txt dist/$(if $(NATIVE),native/)*.whl
-	cp weft/client/samples/tpch/q03.json build/dist-test/
-	cd build/dist-test && bin/python -c "import sim.engine; assert sim.engine.__file__.endswith('$(if $(NATIVE),.so,.py)')" \
-		&& bin/weft plan q03.json --cluster 4x8vcores,16384memory_mb,800disk_mbps,1000network_mbps \
-		&& bin/weft simulate q03.json --cluster 4x8vcores,16384memory_mb,800disk_mbps,1000network_mbps && bin/weft demo
-	build/dist-test/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps dist/*.tar.gz
-	cd build/dist-test && bin/weft simulate q03.json --cluster 4x8vcores,16384memory_mb,800disk_mbps,1000network_mbps
+dist-test: $(if $(NATIVE),dist-native,dist) ## install what is in dist/ with pipx and uvx and run the demo and a tutorial (NATIVE=1: the compiled wheel)
+	$(BIN)/python -m tools.try_dist $(if $(NATIVE),--native)
+
+sbom: dist ## all packages of an installation with their versions and licences (CycloneDX), in dist/
+	rm -rf build/sbom && $(PYTHON) -m venv build/sbom/tool && $(PYTHON) -m venv --without-pip build/sbom/weft
+	build/sbom/tool/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom
+	build/sbom/tool/bin/pip --python build/sbom/weft install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	build/sbom/tool/bin/cyclonedx-py environment build/sbom/weft --pyproject pyproject.toml --gather-license-texts \
+		--output-reproducible -o dist/$$(basename dist/*.tar.gz .tar.gz).cdx.json
+
+release: ## all files of a release, in dist/, built twice and tried (docs/versions.md)
+	$(MAKE) dist-same NATIVE=1
+	$(MAKE) sbom dist-test
 
 soak: $(VENV)/.dev ## a day of 20,000 applications on a fast clock: is every process flat? 15 minutes
 	$(BIN)/python -m tools.soak

@@ -21,7 +21,7 @@ from weft.wire.tokens import Shown
 
 
 async def host(settings: AmSettings) -> None:
-    """Run the masters that node managers send, until told to end."""
+    """Run the masters that node managers send, until asked to end."""
     process = Process(settings)
     server = Server(settings.host, settings.port, process.exposition.called)
     service = HostService(process, settings, server)

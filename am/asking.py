@@ -76,7 +76,7 @@ class AskTable:
     def granted_run(self, row: AskRow, count: int) -> bool:
         """Count new containers under their row; False, and nothing is done, beyond what is wanted.
 
-        The row's total stays as it was told: what was wanted is granted.
+        The row's total stays as it was reported: what was wanted is granted.
         """
         if row.wanted < count:
             return False
@@ -203,7 +203,7 @@ class AskTable:
         self._dirty.clear()
 
     def _whole_gangs(self) -> None:
-        """Mark all asks of a changed gang, so that the manager hears of it in one message."""
+        """Mark all asks of a changed gang, so that the manager learns of it in one message."""
         stages = {row.group.stage for row in self._dirty.values() if row.group.gang}
         if not stages:
             return
@@ -217,4 +217,4 @@ class AskTable:
             if row.ask_id != ask_id or row.wanted < 0 or row.granted < 0:
                 raise InvariantError(f"ask {ask_id} is broken")
             if row.granted + row.wanted != row.told and ask_id not in self._dirty:
-                raise InvariantError(f"ask {ask_id} was not told its total")
+                raise InvariantError(f"ask {ask_id} was not sent its total")

@@ -300,7 +300,7 @@ class ApplicationMaster:
     # -- finishing ---------------------------------------------------------------------------------
 
     def _report(self) -> None:
-        """Tell the manager how the job ended, after all that is held was told to stop."""
+        """Tell the manager how the job ended, after all that is held was asked to stop."""
         assert self._work is not None
         assert self._verdict is not None
         self._work.stop_all()

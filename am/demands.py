@@ -1,4 +1,4 @@
-"""What tasks in reusable containers are believed to need (COBRA section VI-B).
+"""What tasks in reusable containers are estimated to need (COBRA section VI-B).
 
 The first tasks of a group are over-estimated, to not slow each other down; then the most
 that any of its tasks was measured to use counts.
@@ -33,7 +33,7 @@ class Demands:
         self._seen: dict[int, tuple[int, Vector]] = {}
 
     def of(self, group: TaskGroup) -> Vector:
-        """Return what one task of a group is believed to need, absolute."""
+        """Return what one task of a group is estimated to need, absolute."""
         if self._over <= 0:
             return group.demand
         found = self._believed.get(group.number)
@@ -56,7 +56,7 @@ class Demands:
         return tuple(max(d, min(m, limit)) for m, d, limit in rows)
 
     def follow(self) -> None:
-        """Believe anew: there are other machines."""
+        """Estimate anew: there are other machines."""
         self._believed.clear()
 
     def measured(self, group: TaskGroup, use: Vector) -> None:
@@ -70,6 +70,6 @@ class Demands:
             self._believed[group.number] = self._belief(group)
 
     def too_little(self, group: TaskGroup) -> None:
-        """Believe the over-estimate again for a group of which a task ran out of memory."""
+        """Use the over-estimate again for a group of which a task ran out of memory."""
         self._believed.pop(group.number, None)
         self._seen.pop(group.number, None)

@@ -1,11 +1,11 @@
-"""What a master believes about durations: the job file, past runs, and the tasks seen to finish.
+"""What a master estimates of durations: the job file, past runs, and the tasks seen to finish.
 
 The truth (`actual_*`) is never read here. A stage's belief is one factor on the durations that its
 job file declares, so that tasks of different length keep their proportions.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.model.job import Job, Stage
 from weft.model.json_types import Json, Table
@@ -14,32 +14,24 @@ from weft.model.json_types import Json, Table
 History = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
-@dataclass(frozen=True, slots=True)
-class EstimateSettings:
-    """How beliefs are formed.
-
-    `unknown_s` is the deliberate over-estimate for the first tasks of a stage of which nothing is
-    known; `file_weight` and `history_weight` are the number of finished tasks that the job file's
-    and the history's word are worth; a change below `tell_above` (relative) is not told.
-    """
-
-    refine: bool = True
-    unknown_s: float = 30.0
-    file_weight: float = 2.0
-    history_weight: float = 4.0
-    tell_above: float = 0.1
+# The first tasks of a stage of which nothing is known are taken to last so long, s: deliberately
+# more than most.
+UNKNOWN_S = 30.0
+# The word of the job file, and of past runs, is worth so many finished tasks.
+FILE_WEIGHT, HISTORY_WEIGHT = 2.0, 4.0
+# A smaller change, relative, is not told.
+TELL_ABOVE = 0.1
 
 
 class Estimates:
     """Beliefs by stage, refined by every finished task in O(1).
 
     `base_s[s]` is the mean declared duration of a task (the over-estimate where none is declared),
-    `factor[s]` what it is multiplied with, `told[s]` the factor that others were last told.
+    `factor[s]` what it is multiplied with, `told[s]` the factor that others last received.
     """
 
     __slots__ = (
         "_job",
-        "_settings",
         "_spent",
         "_weight",
         "base_s",
@@ -50,9 +42,8 @@ class Estimates:
         "told",
     )
 
-    def __init__(self, job: Job, history: History, settings: EstimateSettings) -> None:
+    def __init__(self, job: Job, history: History) -> None:
         self._job = job
-        self._settings = settings
         past = history.get(job.history_key, {}) if job.history_key else {}
         self.base_s: list[float] = []
         self.declared: list[bool] = []
@@ -72,11 +63,11 @@ class Estimates:
         else:
             mean = stage.duration_s
         declared = mean > 0
-        base = mean if declared else self._settings.unknown_s
-        factor, weight = 1.0, self._settings.file_weight if declared else 0.0
+        base = mean if declared else UNKNOWN_S
+        factor, weight = 1.0, FILE_WEIGHT if declared else 0.0
         if past is not None:
             factor = past["run_s"] * self._growth(past.get("input_mb", 0.0)) / base
-            weight = self._settings.history_weight
+            weight = HISTORY_WEIGHT
         self.base_s.append(base)
         self.declared.append(declared)
         self.factor.append(factor)
@@ -92,24 +83,20 @@ class Estimates:
         return self._weight[stage] > 0
 
     def duration_s(self, stage: int) -> float:
-        """Return the believed mean duration of a stage's tasks."""
+        """Return the estimated mean duration of a stage's tasks."""
         return self.base_s[stage] * self.factor[stage]
 
-    def observe(self, stage: int, declared_s: float, run_s: float) -> bool:
-        """Learn from a finished task; True when the belief moved enough to tell others."""
-        return self.observe_run(stage, (declared_s,), (run_s,))[0]
-
-    def observe_run(
+    def observe(
         self, stage: int, declared_s: Sequence[float], runs_s: Sequence[float]
     ) -> tuple[bool, Sequence[float]]:
-        """Learn from finished tasks of a stage, one after the other, as each rounds by itself.
+        """Learn from finished tasks of a stage, one after the other, as each is rounded alone.
 
         Return whether the belief moved enough to tell others, and by how much with each task.
         """
         self.finished[stage] += len(runs_s)
-        settings, base_s = self._settings, self.base_s[stage]
+        base_s = self.base_s[stage]
         all_s, told, tell = self.runs_s[stage], self.told[stage], False
-        bound = settings.tell_above * told
+        bound = TELL_ABOVE * told
         spent, weight, factor = self._spent[stage], self._weight[stage], self.factor[stage]
         moved: list[float] = []
         for own_s, run_s in zip(declared_s, runs_s, strict=True):
@@ -120,16 +107,14 @@ class Estimates:
             moved.append(now - factor)
             factor = now
             if abs(factor - told) > bound:
-                told, tell, bound = factor, True, settings.tell_above * factor
+                told, tell, bound = factor, True, TELL_ABOVE * factor
         self.runs_s[stage] = all_s
-        if not settings.refine:
-            return False, ()
         self._spent[stage], self._weight[stage] = spent, weight
         self.factor[stage], self.told[stage] = factor, told
         return tell, moved
 
     def applied(self) -> Job:
-        """Return the job as a planner should see it: believed durations where they differ."""
+        """Return the job as a planner should see it: estimated durations where they differ."""
         if all(self.declared) and all(factor == 1.0 for factor in self.factor):
             return self._job
         stages = []

@@ -9,6 +9,10 @@ from weft.protocol.messages import Outcome
 NODE_FAULTS_FACTOR = 5
 # Fewer refused starts in a row say nothing, however long they take.
 REFUSED_MIN = 10
+# A job of which nodes start nothing for so long, for want of tokens, has failed, s.
+REFUSED_WAIT_S = 600.0
+# More of the nodes are never avoided (YARN's ignore-threshold-node-percent).
+AVOIDED_SHARE_MAX = 0.33
 
 
 class NodeFailures:
@@ -21,7 +25,12 @@ class NodeFailures:
 
     __slots__ = ("_bad", "_counts", "_failures_max", "_open_to", "_share_max")
 
-    def __init__(self, open_to: Callable[[str], int], failures_max: int, share_max: float) -> None:
+    def __init__(
+        self,
+        open_to: Callable[[str], int],
+        failures_max: int,
+        share_max: float = AVOIDED_SHARE_MAX,
+    ) -> None:
         self._open_to = open_to
         self._failures_max = failures_max
         self._share_max = share_max

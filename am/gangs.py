@@ -1,7 +1,7 @@
 """Gang stages: all of a stage's tasks start together, so they are asked for together.
 
 A stage may be several groups (`am.task_groups`): of other demands, preferences, places in the plan.
-To the Resource Manager the asks of one stage that say `gang` are one unit, told in one message.
+To the Resource Manager the asks of one stage that say `gang` are one unit, sent in one message.
 """
 
 from collections.abc import Collection, Sequence

@@ -1,7 +1,7 @@
 """What a master knows of its job, in whatever containers the tasks run.
 
 `am.work` (an asker says how many tasks want a container) and `am.reuse` (an asker holds containers)
-both keep one: how far the tasks are, what is believed of them, what was asked for, which nodes are
+both keep one: how far the tasks are, the estimates of them, what was asked for, which nodes are
 bad, and the verdict. Both judge the end of a task by these functions, so a failure counts alike.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from am.asking import AskTable
 from am.estimates import Estimates
-from am.failures import NodeEnds, NodeFailures, Refusals, blame, diagnose
+from am.failures import REFUSED_WAIT_S, NodeEnds, NodeFailures, Refusals, blame, diagnose
 from am.gangs import Gangs
 from am.launching import LaunchedTask, Launcher
 from am.progress import Progress, StageProgress
@@ -31,12 +31,15 @@ from weft.protocol.messages import (
     Outcome,
 )
 
+# A node that ends later than this after a task's start ended by itself, s.
+NODE_ENDS_WITHIN_S = 3600.0
+
 
 class JobState:
     """One attempt's job, from its acceptance to the `verdict`: (succeeded, why not).
 
-    `seen` has every container that was ever granted, and those that ended before their grant was
-    heard of, which are in `ended_first` as well until it is: messages come doubled and in any
+    `seen` has every container that was ever granted, and those that ended before their grant
+    arrived, which are in `ended_first` as well until it is: messages come doubled and in any
     order, and a container may be used once. `review`: the asker has to look again although no task
     became ready or ended; where it does not follow the share (`follows_share`), only what a new
     plan or its own alarm changes is a reason.
@@ -61,7 +64,7 @@ class JobState:
         self.planning_for: Machines | None = None
         self.capacity: Vector = totals(accepted.machines, len(accepted.types))
         self.share: Vector = accepted.share
-        self.estimates = Estimates(job, settings.history, settings.estimates)
+        self.estimates = Estimates(job, settings.history)
         self.progress = Progress(job, accepted.finished, self.estimates.factor)
         self.book = AskTable(settings.resend_s, lossless=settings.lossless)
         self.gangs = Gangs(job, self.progress, self.book)
@@ -71,10 +74,9 @@ class JobState:
             # Where no machine with a label was told of, nothing is known of those that have it.
             lambda label: count_of(self.open_to(label)) if self.labels or not label else 0,
             settings.node_failures_max,
-            settings.avoided_share_max,
         )
         self.node_ends = NodeEnds(settings.node_ends_max)
-        self.refusals = Refusals(settings.refused_wait_s)
+        self.refusals = Refusals(REFUSED_WAIT_S)
         self.racks: dict[NodeId, str] = dict(accepted.racks)
         self.notes: list[Fact] = []
         self.verdict: tuple[bool, str] | None = None
@@ -94,8 +96,7 @@ class JobState:
             group.ready = []
             self.book.retire(group)
         job, accepted = self.job, self.accepted
-        base_s, limits = self.estimates.base_s, self.settings.groups
-        groups = build_groups(job, accepted.types, self.capacity, plan, base_s, limits)
+        groups = build_groups(job, accepted.types, self.capacity, plan, self.estimates.base_s)
         every = [group for stage in groups for group in stage]
         size_containers(every, container, sees, job, accepted.types, self.open_to)
         self.progress.adopt(groups)
@@ -111,7 +112,8 @@ class JobState:
         return [kind for kind, names in kinds if (label in names if label else not names)]
 
     def see_machines(self, event: AttemptAccepted | ContainersGranted) -> bool:
-        """Go by the machines that are told from now on if there are more; return whether there are.
+        """Go by the reported machines from now on if there are more; return
+        whether.
 
         Fewer are no news: nodes that were lost may come back, and a job keeps to the cluster that
         it began with.
@@ -169,7 +171,7 @@ class JobState:
     def refused(self, node: NodeId, label: str, error: str, now: float) -> None:
         """Count a node that refused a start like one that fails tasks.
 
-        It has less room than the manager believes, or takes no tokens. Where no node takes tokens,
+        It has less room than the manager assumes, or takes no tokens. Where no node takes tokens,
         the job fails.
         """
         untrusting = error.startswith(NO_TOKEN)
@@ -223,7 +225,7 @@ class JobState:
         self, stage: StageProgress, declared_s: Sequence[float], runs_s: Sequence[float]
     ) -> None:
         """Learn from how long tasks of a stage lasted, s; the job may be done with them."""
-        tell, changes = self.estimates.observe_run(stage.position, declared_s, runs_s)
+        tell, changes = self.estimates.observe(stage.position, declared_s, runs_s)
         if tell:
             for group in stage.groups:
                 self.book.touch(group)
@@ -251,7 +253,7 @@ class JobState:
         After too many the task is taken for the cause. One that had run for long is not: nodes end
         now and then.
         """
-        if now - held.launched_s > self.settings.node_ends_within_s:
+        if now - held.launched_s > NODE_ENDS_WITHIN_S:
             return
         stage = held.stage.position
         nodes = self.node_ends.count(stage, held.task, held.node)

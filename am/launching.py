@@ -137,7 +137,7 @@ def _takes(order: Order, held: LaunchedTask) -> bool:
 
 
 def _parts(run: LaunchedTask) -> list[LaunchedTask]:
-    """Return each task of a run by itself."""
+    """Return each task of a run alone."""
     parts = []
     for number, task in enumerate(run.tasks, run.container_id):
         one = LaunchedTask(
@@ -195,7 +195,7 @@ class Launcher:
 
     @property
     def held(self) -> dict[Hashable, LaunchedTask]:
-        """All tasks in containers by their keys, each by itself: runs are taken apart."""
+        """All tasks in containers by their keys, each alone: runs are taken apart."""
         self._take_all_apart()
         return self.by_key
 
@@ -222,7 +222,7 @@ class Launcher:
                 unanswered[one.key] = one
 
     def one(self, container_id: ContainerId) -> LaunchedTask | None:
-        """Return the one task of a container, by itself; None: it is not held."""
+        """Return the one task of a container, alone; None: it is not held."""
         held = self.by_key.get(container_id)
         if held is not None and held.tasks:
             self._take_apart(self._runs.pop(held.container_id))
@@ -301,7 +301,7 @@ class Launcher:
 
     @property
     def waits(self) -> bool:
-        """Whether a node owes an answer, so that something may have to be said again."""
+        """Whether a node owes an answer, so that something may have to be sent again."""
         return bool(self._unanswered or self.stopped or self.asked)
 
     def stop(self, held: LaunchedTask) -> None:

@@ -32,7 +32,7 @@ class MasterAction(Enum):
     """What a master does at a step.
 
     REGISTER repeats until the master is accepted. REPORT stops what it holds and says how the job
-    ended, until that is heard. LEAVE waits for nothing any more.
+    ended, until that is acknowledged. LEAVE waits for nothing any more.
     """
 
     REGISTER = auto()

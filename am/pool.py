@@ -11,7 +11,7 @@ class Pooled:
     """A reusable container that the job holds.
 
     The node has `label`, which the tasks in the container need; `boot` is the life of the node's
-    process on which it was granted. `tasks` and `needs`, what was believed when they started, are
+    process on which it was granted. `tasks` and `needs`, the estimates when they started, are
     by (stage, task). `notice`: it is about to be taken back; `confirmed`: its node has started
     something in it. An earlier attempt used the try numbers below `first_try`.
     """

@@ -121,9 +121,10 @@ class Progress:
     """All stages of a job, and the groups whose number of ready tasks changed.
 
     The sums over stages (`finished`, `running`, `work`) change in the same call as the stages' own.
-    `changed` is what the asker has not looked at yet: whoever changes how many tasks of a group are
-    ready puts it there, and only the asker's next look empties it, so no change is ever missed.
-    `version` grows with every change of a task's state, for askers that keep what they computed.
+    `changed` is what the asker has not looked at yet: the code that changes how many tasks of a
+    group are ready puts it there, and only the asker's next look empties it, so no change is ever
+    missed. `version` grows with every change of a task's state, for askers that keep what they
+    computed.
 
     `factor` is belief over declaration, by stage. `failed` counts failures of whatever task,
     `completed` the stages that ended while this attempt knew the job; `version` grows with every
@@ -485,8 +486,8 @@ class Progress:
 class RemainingPath:
     """The longest path of what is left, by stage: how short a job is (Carbyne section 5.1).
 
-    A stage that is not done counts with the believed duration of its longest task. Worked out again
-    only when a stage was completed or a belief moved: O(stages), never tasks.
+    A stage that is not done counts with the estimated duration of its longest task. Worked out
+    again only when a stage was completed or a belief moved: O(stages), never tasks.
     """
 
     __slots__ = ("_completed", "_factor", "_longest_s", "_order", "_value")

@@ -3,7 +3,7 @@
 In the place of `am.work` where the job brings a recording (`weft.model.recording`). What a
 container is for is not known, so one that is lost is wanted again for as long, and one beyond those
 that the recorded run was granted is given back. The master ends when all were held and everything
-is said.
+is acknowledged.
 """
 
 from collections import deque

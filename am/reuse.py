@@ -18,7 +18,7 @@ from am.pool import Pooled, check_pool
 from am.progress import READY
 from am.single import SingleTasks
 from am.sizes import Machines, at_least, held_by_some, pool_max, pool_size
-from am.takeover import Kept, PoolTakeover
+from am.takeover import TAKEOVER_WAIT_S, Kept, PoolTakeover
 from am.task_groups import TaskGroup
 from weft.model.errors import InvariantError
 from weft.model.ids import ContainerId, NodeId
@@ -45,7 +45,7 @@ from weft.protocol.messages import (
 
 
 class _Part:
-    """The part of a pool that stands on the nodes of one label, decided about by itself.
+    """The part of a pool that stands on the nodes of one label, decided about alone.
 
     No task needs a container larger than `size`. `most` has how many containers of a size fit,
     until there are more machines.
@@ -66,7 +66,7 @@ class PoolExecution:
     """
 
     def __init__(self, state: JobState, asker: HoldAsker, rng: np.random.Generator) -> None:
-        accepted, settings = state.accepted, state.settings
+        accepted = state.accepted
         self.state = state
         # The parts by label: containers on labelled nodes serve the tasks that need the label, and
         # no others.
@@ -90,7 +90,7 @@ class PoolExecution:
         self._asker_is_due = True
         self.takeover = PoolTakeover(
             accepted.held,
-            settings.takeover_wait_s,
+            TAKEOVER_WAIT_S,
             self.progress,
             self.book,
             self.launcher,
@@ -105,7 +105,7 @@ class PoolExecution:
         self.state.adopt(None)
 
     def see_machines(self, event: AttemptAccepted | ContainersGranted) -> bool:
-        """Go by the machines that are told, if they are more; return False: no plan is followed."""
+        """Go by the reported machines, if they are more; return False: no plan is followed."""
         if not self.state.see_machines(event):
             return False
         for label, part in self._parts.items():
@@ -358,7 +358,7 @@ class PoolExecution:
         """Ask again after a restart of the manager.
 
         Containers that no node was seen to run are given up. So are those that were given back
-        before, as that may not have been heard. And ends of tasks may have been lost on their way
+        before, as that may have been lost. And ends of tasks may have been lost on their way
         through the manager: the nodes know them.
         """
         self.progress.now = now
@@ -441,10 +441,7 @@ class PoolExecution:
                 self.launcher.unanswered.pop(held.key, None)
 
     def _misses(self, event: StartAnswered, pooled: Pooled) -> bool:
-        """Return whether the end of a task that a node does not run any more was not heard of.
-
-        It was said beside the answer and may have been lost, so the node is asked again.
-        """
+        """Return whether a task's end was lost, so that its node is asked again."""
         runs = {(i.stage, i.task) for i in event.items if i.container_id == pooled.container_id}
         return any(
             key not in runs and held.key not in self.launcher.unanswered

@@ -19,6 +19,8 @@ from weft.protocol.messages import Container, ItemAnswer, StartAnswered
 Found = Mapping[int, list[tuple[Container, int]]]
 # A node that reports a higher try would leave no numbers for the tries to come.
 TRIES_MAX = 1_000_000
+# What an earlier attempt left running is waited for for so long, s, then given back.
+TAKEOVER_WAIT_S = 10.0
 # A try is (stage, task, number of the try).
 TaskTry = tuple[int, int, int]
 
@@ -79,7 +81,7 @@ class Takeover:
         return found
 
     def _told(self, items: Iterable[ItemAnswer]) -> Mapping[ContainerId, list[ItemAnswer]]:
-        """Return what is said of containers that are waited for."""
+        """Return the text about containers that are waited for."""
         told: dict[ContainerId, list[ItemAnswer]] = {}
         for item in items:
             if item.container_id in self.waiting:
@@ -190,8 +192,8 @@ class PoolTakeover(Takeover):
         """Return the containers to go on with, and what of their tasks still runs.
 
         One with a task that is not to be run now, or that another runs, is given back: a task in it
-        cannot be stopped alone. So is one that is said to run a task twice. A task that is done may
-        run to its end.
+        cannot be stopped alone. So is one that is reported to run a task twice. A task that is
+        done may run to its end.
         """
         found: list[Kept] = []
         taken: set[tuple[int, int]] = set()

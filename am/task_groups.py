@@ -5,7 +5,6 @@ asked for as a handful of rows. Inside a group, tasks follow the plan.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -16,13 +15,8 @@ from weft.model.plan import Plan
 from weft.model.resources import ResourceTypes, Vector
 from weft.protocol.messages import AskType
 
-
-@dataclass(frozen=True, slots=True)
-class GroupLimits:
-    """How finely the preferred order is told: levels of priScore per stage and per job."""
-
-    levels_per_stage: int = 16
-    levels_per_job: int = 512
+# The preferred order is told in so many levels of priScore, per stage and per job.
+STAGE_LEVELS_MAX, JOB_LEVELS_MAX = 16, 512
 
 
 class TaskGroup:
@@ -114,10 +108,9 @@ def build_groups(
     capacity: Vector,
     plan: Plan | None,
     base_s: Sequence[float],
-    limits: GroupLimits,
 ) -> list[list[TaskGroup]]:
     """Return the groups of every stage, numbered; without a plan, breadth first by hop count."""
-    levels = max(1, min(limits.levels_per_stage, limits.levels_per_job // len(job.stages)))
+    levels = max(1, min(STAGE_LEVELS_MAX, JOB_LEVELS_MAX // len(job.stages)))
     rank = None if plan is None else _ranks(plan.order)
     fallback = level_scores(job) if plan is None else []
     stages: list[list[TaskGroup]] = []
@@ -191,7 +184,7 @@ def _chunks(
 ) -> list[tuple[Sequence[int], float]]:
     """Split tasks by priScore into at most `levels` runs in plan order; neighbours are merged.
 
-    A merged run is told its mean score, so that it neither overtakes nor yields as a whole.
+    A merged run gets its mean score, so that it neither overtakes nor yields as a whole.
     """
     if isinstance(tasks, range):
         if (score == score[0]).all() and (rank[1:] > rank[:-1]).all():

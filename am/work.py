@@ -15,7 +15,7 @@ from am.launching import LaunchedTask
 from am.progress import RUNNING, Progress, RemainingPath
 from am.single import SingleTasks
 from am.sizes import Wanted
-from am.takeover import Takeover
+from am.takeover import TAKEOVER_WAIT_S, Takeover
 from weft.model.errors import InvariantError
 from weft.model.ids import ContainerId, NodeId
 from weft.model.job import EdgeKind
@@ -35,13 +35,16 @@ from weft.protocol.messages import (
 _TASK_EDGES = (EdgeKind.ONE_TO_ONE, EdgeKind.PAIRS)
 # Remaining work is told again once it fell below this part of what was told last.
 RETELL_FRACTION = 0.9
+# A task that runs so many times longer than expected gets a second copy once nothing else of its
+# stage waits and this part of the stage is done.
+STRAGGLER_FACTOR, STRAGGLER_FINISHED_MIN = 1.5, 0.75
 
 
 class JobExecution:
     """The running part of a master whose asker counts tasks; the job is over with a verdict."""
 
     def __init__(self, state: JobState, asker: Asker, rng: np.random.Generator) -> None:
-        job, settings, accepted = state.job, state.settings, state.accepted
+        job, accepted = state.job, state.accepted
         self.state = state
         state.follows_share = asker.follows_share
         self.asker = asker
@@ -51,7 +54,7 @@ class JobExecution:
         self.launcher = state.launcher
         self.path = RemainingPath(job, state.estimates.base_s)
         self.takeover = Takeover(
-            accepted.held, settings.takeover_wait_s, state.progress, state.book, state.launcher
+            accepted.held, TAKEOVER_WAIT_S, state.progress, state.book, state.launcher
         )
         self.single = SingleTasks(state, self.takeover)
         self._container: Wanted = getattr(asker, "container", "task")
@@ -72,7 +75,8 @@ class JobExecution:
         self.state.adopt(plan, self._container, getattr(self.asker, "sees", ()))
 
     def see_machines(self, event: AttemptAccepted | ContainersGranted) -> bool:
-        """Go by the machines that are told, if they are more; return whether a plan is to be made.
+        """Go by the reported machines, if they are more; return whether to plan
+        anew.
 
         Containers sized by the machines are asked for anew, where no new plan does that.
         """
@@ -91,7 +95,7 @@ class JobExecution:
     def wants_to_ask(self) -> bool:
         """Whether there is something to tell the manager before the next heartbeat.
 
-        That work was done is no reason by itself, though each end changes what is left: policies
+        That work was done is no reason alone, though each end changes what is left: policies
         that go by remaining work are served well enough by a figure that is a tenth off.
         """
         progress = self.progress
@@ -229,15 +233,15 @@ class JobExecution:
 
     def speculate(self, now: float) -> None:
         """Want a second copy of what runs much longer than expected, near the end of a stage."""
-        progress, settings = self.progress, self.state.settings
+        progress = self.progress
         for held in self.launcher.held.values():
             stage = held.stage
             factor = self.state.estimates.factor[held.group.stage]
             expected = held.group.declared_of(held.task) * factor
             if (
-                now - held.launched_s > settings.straggler_factor * expected
+                now - held.launched_s > STRAGGLER_FACTOR * expected
                 and stage.finished + stage.running == stage.tasks
-                and stage.finished >= settings.straggler_finished_min * stage.tasks
+                and stage.finished >= STRAGGLER_FINISHED_MIN * stage.tasks
                 and held.task not in stage.copies
                 and stage.state[held.task] == RUNNING
             ):

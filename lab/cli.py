@@ -3,6 +3,7 @@
 import difflib
 import io
 import os
+import platform
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -15,6 +16,11 @@ from weft.client.numeric_options import finite
 from weft.client.text import safe
 from weft.model.errors import InputError, PolicyError, WeftError
 
+# What `--version` prints; docs/versions.md has the whole of it.
+ABOUT = f"""%(prog)s, version %(version)s (Python {platform.python_version()})
+Stable through 1.x: gRPC for clients (client.proto, matcher.proto), job and cluster files, commands
+with their options, exit codes and --json, metrics, and the state of a Resource Manager. A tape is
+replayed by the version that wrote it. See docs/versions.md."""
 # A shell gives this exit code to a command that SIGPIPE ended.
 PIPE_CLOSED = 141
 # By section of the help: command -> (module that holds it in its list `commands`, its line).
@@ -142,7 +148,7 @@ class LazyGroup(click.Group):
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(package_name="weft-rm")
+@click.version_option(package_name="weft-rm", message=ABOUT)
 @click.pass_context
 def weft(ctx: click.Context) -> None:
     """Weft: a resource manager in the style of YARN for jobs made of dependent tasks."""
@@ -151,7 +157,7 @@ def weft(ctx: click.Context) -> None:
 
 
 class _StandardOutput(io.FileIO):
-    """Standard output, named by its errors; what comes after one goes nowhere."""
+    """Standard output, named by its errors; what is written after one is dropped."""
 
     _over = False
 
@@ -229,12 +235,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _with_end(text: str) -> str:
-    """Add how a cluster that was detached has ended, where nobody answers at its address."""
+    """Add how a cluster that was detached has ended, where nobody answers at its address.
+
+    Where nothing is known of one there, say what starts or names another.
+    """
     if "Resource Manager at" not in text:
         return text
     from weft.client.detached import told_of_end
 
     ended = told_of_end(text)
+    if not ended and text.endswith("connection refused"):
+        ended = "weft up starts one, --rm or WEFT_RM_ADDRESS names another"
     return f"{text}; {ended}" if ended else text
 
 

@@ -39,7 +39,7 @@ _PARAMETERS = (
         "--estimate-error",
         default="",
         metavar="LO:HI",
-        help="Relative error of the durations and demands that schedulers are told, by stage; e.g. "
+        help="Relative error of the durations and demands that schedulers see, by stage; e.g. "
         "-0.5:0.5. Below 0, tasks whose memory is estimated too low end OUT_OF_MEMORY where a node "
         "has no more.",
     ),

@@ -49,7 +49,7 @@ async def serve(
     cluster: ClusterSpec,
     kept_apart: Isolation | None,
 ) -> None:
-    """Run these nodes until told to end."""
+    """Run these nodes until asked to end."""
     process = Process(settings)
     server = Server(settings.host, settings.port, process.exposition.called)
     service = NodeService(process, settings, server, kept_apart)

@@ -52,10 +52,11 @@ class _Reuse:
 class HeldContainer:
     """One container on this node with the tasks inside.
 
-    It takes room from the order to start until its last process is gone, and its end is told once
-    it is: so the manager never gives a node's room away before it is there. Its tasks are known by
-    stage, task and try, as one task may be tried here more than once. Whose orders it heeds is said
-    by its id, until a later attempt takes it over (`claim`), and never an earlier one's again.
+    It takes room from the order to start until its last process is gone, and its end is reported
+    once it is: so the manager never gives a node's room away before it is there. Its tasks are
+    known by stage, task and try, as one task may be tried here more than once. Its id says whose
+    orders it heeds, until a later attempt takes it over (`claim`), and never an earlier one's
+    again.
 
     Or `count` of them with consecutive ids, that began alike, each with one task
     (`NodeContainers.add_run`).
@@ -242,7 +243,7 @@ class NodeContainers:
         return (end.container_id, end.tasks) == (item.container_id, item.tasks)
 
     def is_new(self, first: ContainerId, count: int) -> bool:
-        """Return whether none of so many ids in a row was ever heard of."""
+        """Return whether none of so many ids in a row was ever received."""
         numbers = range(first, first + count)
         return self.containers.keys().isdisjoint(numbers) and self.tombstones.keys().isdisjoint(
             numbers
@@ -251,7 +252,7 @@ class NodeContainers:
     def take_in(
         self, container_id: ContainerId, granted: Vector, demand: Vector, reusable: bool
     ) -> HeldContainer | None:
-        """Hold a new container, whose amounts are its demand where no grant is told.
+        """Hold a new container, whose amounts are its demand where no grant is known.
 
         None where the rigid part of its grant does not fit beside all others.
         """
@@ -297,7 +298,7 @@ class NodeContainers:
         return held
 
     def one(self, container_id: ContainerId) -> HeldContainer | None:
-        """Return a container by itself; the run in which it was is taken apart.
+        """Return a container alone; the run in which it was is taken apart.
 
         The works of the run must have been taken apart (`Emulation.take_apart`).
         """

@@ -243,10 +243,7 @@ class NodeManager:
         return (
             self.state is _RUNNING
             and not (box.owes or self._acks or runner.had_reusable or runner.measures)
-            and (
-                not self._settings.report_use
-                or (runner.emulation.used or runner.use()) == self._reported_use
-            )
+            and (runner.emulation.used or runner.use()) == self._reported_use
             and self._known_health == self._unhealthy_reason
             and self._timer_interval_s == self._heartbeat_s
             and not (self._settings.report_tasks and self._begun())
@@ -401,10 +398,10 @@ class NodeManager:
         if periodic and (runner.had_reusable or runner.measures):
             container_use = runner.measure(now, effects)
         use: Vector = ()
-        if settings.report_use:
-            current = runner.emulation.used or runner.use()
-            if current != self._reported_use:
-                use = self._reported_use = current
+        current = runner.emulation.used or runner.use()
+        # A beat at the end of a task would always find the node emptier than it mostly is.
+        if (periodic or settings.lossless) and current != self._reported_use:
+            use = self._reported_use = current
         acks: tuple[int, ...] = ()
         if self._acks:
             acks, self._acks = tuple(self._acks), []
@@ -421,7 +418,7 @@ class NodeManager:
         effects.append(Send(MANAGER, beat))
 
     def _begun(self) -> tuple[BegunTask, ...]:
-        """Return the tasks that run and that no heartbeat told of."""
+        """Return the tasks that run and that no heartbeat named."""
         runner = self._runner
         return runner.book.begun(self._begun_told_s, in_order=not runner.had_reusable)
 
@@ -437,9 +434,9 @@ class NodeManager:
         """Handle orders of the manager, if it is the one that this node registered with.
 
         A manager that restarted knows nothing of what runs here, and one of before knows nothing of
-        what was decided since: of both no order is carried out, and what is said here goes to the
-        one of today, as a registration. An order to start is left unacknowledged while the node may
-        not start anything (`_may_start`), so it is said again; to stop is always right.
+        what was decided since: of both no order is carried out, and what is reported here goes to
+        the one of today, as a registration. An order to start is left unacknowledged while the
+        node may not start anything (`_may_start`), so it is sent again; to stop is always right.
         """
         runner = self._runner
         if event.resync:
@@ -479,7 +476,7 @@ class NodeManager:
             self._leave(event.shutdown, now, effects)
 
     def _on_heard(self, event: Heard, now: float, effects: list[Effect]) -> None:
-        """Note that idle heartbeats were left out, and that the manager heard of it."""
+        """Note that idle heartbeats were left out, and that the manager learned of it."""
         self._lease_start_s = max(self._lease_start_s, event.at_s)
 
     def _set_timer(self, now: float, effects: list[Effect]) -> None:
@@ -498,7 +495,7 @@ class NodeManager:
     def _may_start(self, now: float, effects: list[Effect]) -> bool:
         """Return whether what the manager granted here may begin, be it a task or a master.
 
-        Not while the node registers, as the manager is being told what runs here; nor without an
+        Not while the node registers, as the manager is being sent what runs here; nor without an
         answer for the expiry: the manager has given up its grants, and has the node register again.
         """
         lapsed = self._settings.lease and now - self._lease_start_s >= self._expiry_s

@@ -1,4 +1,4 @@
-"""Running what a node was told to run: containers start once, end once, and every end is owed."""
+"""Running what a node was asked to run: containers start once, end once, and every end is owed."""
 
 from typing import Any, Final
 
@@ -41,6 +41,8 @@ _FAILED: Final = Outcome.FAILED
 _OUT_OF_MEMORY: Final = Outcome.OUT_OF_MEMORY
 # A shell shows a process that SIGKILL ended as 128 + 9.
 OOM_EXIT_CODE = 137
+# A task whose input is remote needs as much more of the one as it needs of the other.
+REMOTE_RESOURCE, REMOTE_OF = "network_mbps", "disk_mbps"
 TAKEN_OVER = "a later attempt took the container over"
 Report = ContainerEnd | TaskEnd
 
@@ -86,7 +88,7 @@ class Runner:
         self._mishaps = Mishaps(settings)
         self._mischance = self._mishaps.any
         self._failing_by_chance: set[tuple[ContainerId, TaskKey]] = set()
-        # Positions of the settings' `remote_resource` and `remote_of`; -1: there is none.
+        # Positions of `REMOTE_RESOURCE` and `REMOTE_OF`; -1: there is none.
         self._remote_position = self._remote_of_position = -1
         # the newest of real containers; heartbeats tell it, as they do of reusable ones
         self.measures: dict[ContainerId, Vector] = {}
@@ -100,8 +102,8 @@ class Runner:
         self.book.size(capacity, types.rigid)
         self._measured_at_s = now
         places = {name: place for place, name in enumerate(types.names)}
-        self._remote_position = places.get(self._settings.remote_resource, -1)
-        self._remote_of_position = places.get(self._settings.remote_of, -1)
+        self._remote_position = places.get(REMOTE_RESOURCE, -1)
+        self._remote_of_position = places.get(REMOTE_OF, -1)
         # A host may tell no capacity of its network, which limits nothing then.
         if self._remote_position >= 0 and capacity[self._remote_position] <= 0:
             self._remote_position = -1
@@ -121,7 +123,7 @@ class Runner:
         of this node that is no more, so what is known of the container is asked first: one that is
         here takes a further task only where it is reusable, and one that ended here never comes
         back. Only then is the host's room looked at. What is refused for want of room is buried: an
-        order that comes a second time must not be carried out, as the manager was told otherwise.
+        order that comes a second time must not be carried out, as the manager was sent otherwise.
 
         `known`: what was granted on this process; else only what already runs takes more tasks in.
         `by`: the attempt that orders it; 0: whose container it is.
@@ -222,7 +224,7 @@ class Runner:
         return True
 
     def _launch_run(self, item: TaskLaunch, now: float, effects: list[Effect]) -> bool:
-        """Start a run of real tasks, each of which ends by itself; False where it has no room."""
+        """Start a run of real tasks, each of which ends alone; False where it has no room."""
         book, count = self.book, len(item.tasks)
         if not book.fits(item.granted, count):
             return False
@@ -238,7 +240,7 @@ class Runner:
         return True
 
     def held(self, container: ContainerId) -> HeldContainer | None:
-        """Return a container by itself: a run in which it was is taken apart."""
+        """Return a container alone: a run in which it was is taken apart."""
         held = self.book.containers.get(container)
         if held is None or held.count == 1:
             return held
@@ -316,10 +318,8 @@ class Runner:
 
     def _from_afar(self, demand: Vector) -> Vector:
         """Return a demand with what reading the input over the network costs on top."""
-        at = self._remote_position
-        amount = demand[at] + self._settings.remote_amount
-        if self._remote_of_position >= 0:
-            amount += demand[self._remote_of_position]
+        at, of = self._remote_position, self._remote_of_position
+        amount = demand[at] + (demand[of] if of >= 0 else 0.0)
         return (*demand[:at], amount, *demand[at + 1 :])
 
     def start_master(self, launch: MasterLaunch, now: float, effects: list[Effect]) -> None:
@@ -486,7 +486,7 @@ class Runner:
         self.outbox.put(container, end)
 
     def process_ended(self, event: ProcessEnded, now: float, effects: list[Effect]) -> None:
-        """Handle the end of a process or a master; what was told to stop counts as killed."""
+        """Handle the end of a process or a master; what was asked to stop counts as killed."""
         held = self.held(event.container_id)
         if held is None:
             return

@@ -1,4 +1,4 @@
-"""What a node manager may be told to do differently."""
+"""The settings of a node manager."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,12 +23,6 @@ class NodeSettings:
     resend_after_s: float = 3.0
     # An ended container is remembered for so long, s.
     tombstone_s: float = 600.0
-    # The resource that a task needs more of where its input is remote.
-    remote_resource: str = "network_mbps"
-    # A remote input adds so much to the demand for `remote_resource`, besides `remote_of`.
-    remote_amount: float = 0.0
-    # A remote input adds the demand for this resource to that for `remote_resource`.
-    remote_of: str = "disk_mbps"
     # Emulated tasks last their duration divided by it; planners know it.
     speed: float = 1.0
     # A new emulated container takes so long on average before its first task, s.
@@ -47,7 +41,5 @@ class NodeSettings:
     lossless: bool = False
     # Start nothing when no report was answered for the manager's expiry.
     lease: bool = True
-    # Heartbeats carry the node's measured use when it changed.
-    report_use: bool = True
     # Heartbeats name the tasks that began; a simulation has nobody who looks.
     report_tasks: bool = False

@@ -11,6 +11,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import fields
 
 from rm.core import ResourceManager
 from rm.making import ManagerParts
@@ -18,7 +19,7 @@ from rm.match.registry import make_matcher
 from rm.process.etcd_store import LeadershipLostError
 from rm.process.ranks import Ranks, start_again
 from rm.process.remote import InOrder, RemoteMatcher
-from rm.process.service import ManagerService
+from rm.process.service import SUBMISSIONS_PER_S, ManagerService
 from rm.process.settings_told import settings_told
 from rm.process.state import State, from_folder
 from rm.process.warm import warm
@@ -46,6 +47,8 @@ def parts_of(settings: RmSettings, cluster_ts: int) -> ManagerParts:
     member, members = map(int, settings.member.split("/"))
     if member > members:
         raise InputError("member", f"{settings.member}: there is no such member")
+    told = settings.model_dump()
+    same = {each.name: told[each.name] for each in fields(ManagerSettings) if each.name in told}
     return ManagerParts(
         cluster_ts,
         types,
@@ -53,41 +56,17 @@ def parts_of(settings: RmSettings, cluster_ts: int) -> ManagerParts:
         chosen.matcher,
         chosen.matcher_options,
         ManagerSettings(
-            prompt=settings.pace == "prompt",
-            heartbeat_s=settings.heartbeat_s,
-            master_heartbeat_s=settings.master_heartbeat_s,
-            node_expiry_s=settings.node_expiry_s,
-            master_expiry_s=settings.master_expiry_s,
-            resend_after_s=settings.resend_after_s,
-            reserve_after_s=settings.reserve_after_s,
-            gang_nodes_max=settings.gang_nodes_max,
-            min_vcores=settings.min_vcores,
-            min_memory_mb=settings.min_memory_mb,
-            increment_vcores=settings.increment_vcores,
-            increment_memory_mb=settings.increment_memory_mb,
-            node_containers_max=settings.node_containers_max,
-            preemption=settings.preemption,
-            preemption_intra_queue=settings.preemption_intra_queue,
-            preemption_grace_s=settings.preemption_grace_s,
-            preemption_interval_s=settings.preemption_interval_s,
-            preemption_natural=settings.preemption_natural,
-            preemption_round_max=settings.preemption_round_max,
-            preemption_dead_zone=settings.preemption_dead_zone,
-            takeover=settings.takeover,
-            takeover_wait_s=settings.takeover_wait_s,
-            node_ends_max=settings.node_ends_max,
-            max_attempts=settings.max_attempts,
-            queue_apps_max=settings.queue_apps_max,
-            user_apps_max=settings.user_apps_max,
-            jobs_mb_max=settings.jobs_mb_max,
-            master_demand={
-                "vcores": settings.master_vcores,
-                "memory_mb": settings.master_memory_mb,
-            },
-            master_share_max=settings.master_share_max,
-            recovery=settings.state_dir is not None or bool(settings.store),
-            member=member,
-            members=members,
+            **{
+                **same,
+                "prompt": settings.pace == "prompt",
+                "master_demand": {
+                    "vcores": settings.master_vcores,
+                    "memory_mb": settings.master_memory_mb,
+                },
+                "recovery": settings.state_dir is not None or bool(settings.store),
+                "member": member,
+                "members": members,
+            }
         ),
         settings.seed,
     )
@@ -127,7 +106,7 @@ async def serve(settings: RmSettings) -> None:
     d, pace = len(parts.types), settings.heartbeat_s
     report = None if ranks is None else ranks.report
     told = settings_told(settings, parts)
-    service = ManagerService(process, server, d, settings.submissions_per_s, pace, report, told)
+    service = ManagerService(process, server, d, SUBMISSIONS_PER_S, pace, report, told)
     state: State | None = None
     stepped_down = False
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from rm.ledger.queues import QueueTree
 from rm.masters.asking import ASKS_MIN, OPEN_JOB_ASKED_MAX
-from rm.placing.feasible import NoRoomError, fits_a_class, within_maximum
+from rm.placing.feasible import ROUND_GRANTS_MAX, NoRoomError, fits_a_class, within_maximum
 from rm.placing.gang_room import check_gangs
 from rm.state.books import Books
 from weft.model.errors import InputError
@@ -44,7 +44,7 @@ def _full(books: Books, tree: QueueTree, queue: int, user: str, left: int) -> st
     known = books.queues.slot_of(path)
     own = tree.specs[queue][1].max_user_applications
     there_now = ledger.apps_of(known, user)
-    if 0 <= own <= there_now or 0 < settings.user_apps_max <= there_now:
+    if 0 <= own <= there_now:
         return f"user {user!r} has {there_now} applications in {path}, the most"
     return ""
 
@@ -72,10 +72,10 @@ def check_fits(books: Books, job: Job) -> None:
         return
     for position, stage in enumerate(job.stages):
         place = f"stages[{position}].demand"
-        if stage.together and stage.tasks > (most := books.settings.round_grants_max):
+        if stage.together and stage.tasks > ROUND_GRANTS_MAX:
             raise InputError(
                 f"stages[{position}].tasks",
-                f"{stage.tasks} in a gang; at most {most} start together",
+                f"{stage.tasks} in a gang; at most {ROUND_GRANTS_MAX} start together",
             )
         for demand in _demands(books, stage, place):
             if books.classes and not fits_a_class(books, demand, stage.label):

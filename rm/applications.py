@@ -30,6 +30,8 @@ from weft.protocol.messages import AttemptStopped, ContainerEnd, Outcome, master
 OVER = (*ENDED_APPS, AppState.FINISHING, AppState.KILLING)
 # An attempt's number is one byte of its id.
 ATTEMPTS_MAX = 255
+# The end of a node counts against a master that was made at most so long before, s.
+NODE_ENDS_WITHIN_S = 3600.0
 DEAD = (AttemptState.FINISHED, AttemptState.FAILED, AttemptState.KILLED)
 
 
@@ -147,7 +149,7 @@ def fail_attempt(
     """
     move_attempt(books, attempt, AttemptEvent.FAIL, why)
     app = attempt.app
-    early = books.now - attempt.created_s <= books.settings.node_ends_within_s
+    early = books.now - attempt.created_s <= NODE_ENDS_WITHIN_S
     attempt.counts, attempt.ended_node = counts, ended_node and early
     attempt.failed_on = attempt.master.node.node_id if attempt.master is not None else ""
     failures = sum(one.counts for one in app.attempts)

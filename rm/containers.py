@@ -156,33 +156,14 @@ def close_done(books: Books, run: Holding, end: ContainerEnd) -> App:
             books.matcher.ended(books.view, node.slot, app.slot, demand, now)
     books.matching.changed()
     stage, tasks, run_s, message = end.stage, end.tasks, end.run_s, end.message[:MESSAGE_CHARS_MAX]
+    how, name = (end.attempt, end.exit_code, run_s, message), node.node_id
     closed: Closed | ClosedRun
     if tasks:
         journal_run(books, app, end)
-        closed = ClosedRun(
-            first,
-            node.node_id,
-            _SUCCEEDED,
-            stage,
-            tasks,
-            end.attempt,
-            end.exit_code,
-            run_s,
-            message,
-        )
+        closed = ClosedRun(first, name, _SUCCEEDED, stage, tasks, *how)
     else:
         journal(books, app, stage, end.task, run_s)
-        closed = Closed(
-            first,
-            node.node_id,
-            _SUCCEEDED,
-            stage,
-            end.task,
-            end.attempt,
-            end.exit_code,
-            run_s,
-            message,
-        )
+        closed = Closed(first, name, _SUCCEEDED, stage, end.task, *how)
     books.out.append(Note(closed))
     app.closed.append((run, end, now))
     if run.stage >= 0:

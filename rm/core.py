@@ -29,7 +29,6 @@ from weft.protocol.effects import (
     TimerFired,
 )
 from weft.protocol.event_unions import ManagerTold, UnknownEventError
-from weft.protocol.facts import Gauge
 from weft.protocol.messages import (
     AttemptFinished,
     AttemptRegistered,
@@ -153,7 +152,6 @@ class ResourceManager:
                 ending.expire(self.books)
             forget_served(self.books)
             expire(self.books)
-            self._gauges()
             self._watch()
         elif event.key == PREEMPT_TIMER:
             self._look()
@@ -238,14 +236,3 @@ class ResourceManager:
         silence.forgive(self.books, late_s)
         ending.forgive(self.books, late_s)
         return True
-
-    def _gauges(self) -> None:
-        books = self.books
-        counts = {
-            "weft_nodes_up": int(sum(books.classes.values())),
-            "weft_apps_live": int(books.ledger.apps.active[: books.ledger.app_slots].sum()),
-            "weft_containers_held": len(books.holdings),
-            "weft_containers_pending": int(books.ledger.by_queue.pending[0]),
-        }
-        for name, value in counts.items():
-            books.note(Gauge(name, float(value)))

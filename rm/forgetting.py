@@ -19,6 +19,8 @@ from weft.protocol.messages import ContainerEnd
 
 # With so many racks, the places of those without nodes are used again.
 RACKS_BEFORE_REUSE: Final = 100
+# At most so many nodes that are LOST or left are kept for reports.
+GONE_NODES_MAX: Final = 1000
 # So many ended applications are kept with all that is known of them, and of large ones as many as
 # take so many bytes; the newest always is.
 ENDED_WHOLE_MAX = 200
@@ -34,16 +36,16 @@ _GONE: Final = (RmNodeState.LOST, RmNodeState.SHUTDOWN)
 def slot_of_forgotten(books: Books) -> int:
     """Return the slot of the node that is gone for longest and needed by nobody; -1 for none.
 
-    Only where more than `gone_nodes_max` nodes are gone: until then they are shown in listings.
+    Only where more than `GONE_NODES_MAX` nodes are gone: until then they are shown in listings.
     The node itself is forgotten; should it come back it is a new one.
     """
     n = books.ledger.node_count
-    columns, most = books.ledger.nodes, books.settings.gone_nodes_max
+    columns = books.ledger.nodes
     away = np.flatnonzero(~columns.up[:n])
-    if len(away) <= most:
+    if len(away) <= GONE_NODES_MAX:
         return -1
     gone = [slot for slot in away.tolist() if books.node_at[slot].state in _GONE]
-    if len(gone) <= most:
+    if len(gone) <= GONE_NODES_MAX:
         return -1
     for slot in sorted(gone, key=lambda slot: float(columns.seen_s[slot])):
         node = books.node_at[slot]

@@ -25,19 +25,10 @@ class ManagerSettings:
     resend_after_s: float = 3.0
     # Containers that a lost attempt left running continue under the next one.
     takeover: bool = True
-    # A new attempt waits so long for the containers of the old one to end.
-    takeover_wait_s: float = 3.0
-    # A new attempt waits so long after the manager's start for nodes that may still report
-    # containers.
-    return_wait_s: float = 10.0
     # An application has at most so many attempts.
     max_attempts: int = 2
     # An application fails when so many of its masters ended with their nodes; 0 is any number.
     node_ends_max: int = 4
-    # A master counts for `node_ends_max` if its node ends within this time of its creation.
-    node_ends_within_s: float = 3600.0
-    # A master avoids at most this part of the nodes for past failures.
-    master_avoids_max: float = 0.8
     # The container of a master of Weft's own holds this; names that the cluster does not have are
     # left out.
     master_demand: Mapping[str, float] = field(
@@ -82,17 +73,11 @@ class ManagerSettings:
     increment_memory_mb: float = 0.0
     # A node runs at most so many containers at a time, divided among the applications that ask.
     node_containers_max: int = 10_000
-    # One heartbeat, or one pass over all nodes, grants at most so many containers.
-    round_grants_max: int = 5_000
     # A leaf queue has at most so many applications that have not ended; 0 is any number.
     queue_apps_max: int = 0
-    # A user has at most so many applications in a leaf queue that have not ended; 0 is any number.
-    user_apps_max: int = 0
     # Jobs of applications that have not ended take at most so many MB (`weft.model.job_size`) in
     # all; 0 is any number.
     jobs_mb_max: float = 0.0
-    # At most so many nodes that are LOST or left are kept for reports.
-    gone_nodes_max: int = 1000
     # At most so many ended applications are kept for reports.
     completed_apps_max: int = 10_000
     # Of so many members of a cluster this is the one that gives applications the numbers that leave
@@ -104,5 +89,7 @@ class ManagerSettings:
     buggify: Callable[[str], bool] | None = None
     # Links lose and delay nothing, so nothing is acknowledged.
     lossless: bool = False
+    # A simulation of what comes next has all nodes back at once.
+    nodes_return: bool = True
     # What a restarted manager needs is written.
     recovery: bool = True

@@ -12,7 +12,7 @@ from sim.process.walk import SCHEDULERS, walk
 
 
 def main(arguments: list[str]) -> None:
-    """Run each seed and say what came out; the first broken rule ends it with its trace."""
+    """Run each seed and print the results; the first broken rule ends it with its trace."""
     if arguments[:1] == ["gangs"]:
         gangs(int(arguments[1]), int(arguments[2]))
         return

@@ -72,7 +72,7 @@ class Checkers:
             watch(fact)
 
     def restarted(self) -> None:
-        """Note that the Resource Manager starts again: it may hear of the same ends once more."""
+        """Note that the Resource Manager starts again: it may learn of the same ends once more."""
         self._restarted = True
         # No fact tells of what ended while the manager was away.
         self._limits_hold = False

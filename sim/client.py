@@ -16,7 +16,7 @@ RETRY_S = 5.0
 
 
 class Client:
-    """Told of the answers, it keeps the recorder's table of jobs; `repeat` where messages fail."""
+    """Given the answers, it keeps the recorder's table of jobs; `repeat` where messages fail."""
 
     def __init__(
         self, jobs: Sequence[Job], recorder: Recorder, *, repeat: bool, apps: Sequence[AppId] = ()

@@ -212,8 +212,8 @@ class Simulation:
     def _waiting_for(self) -> str:
         """Return why nothing can happen any more, empty: something may.
 
-        Only masters run, every job came, and nothing breaks or is mended later. Where links are bad
-        for ever, whatever a message was lost for came to pass in so long a time.
+        Only masters run, every job came, and nothing breaks or is repaired later. Where links are
+        bad for ever, whatever a message was lost for came to pass in so long a time.
         """
         books, rows = self.manager.books, self.recorder.jobs
         only_masters = len(books.holdings) == int(books.ledger.by_queue.masters[0])
@@ -243,7 +243,7 @@ class Simulation:
 
     @property
     def out_of_service(self) -> Collection[NodeId]:
-        """The nodes of which the operator was told that they leave, or left."""
+        """The nodes whose leaving was reported to the operator."""
         return self._fault_executor.out_of_service
 
     @property
@@ -526,7 +526,7 @@ class Simulation:
         return plan
 
     def _machine_set(self, effect: MakePlan) -> Machines:
-        """Return the machines that jobs are told of: the same until a node comes or goes."""
+        """Return the machines that jobs are notified of: the same until a node comes or goes."""
         told = (effect.machines, effect.speeds)
         if self._machines[0] != told:
             self._machines = (told, machines_of(effect))

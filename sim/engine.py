@@ -44,7 +44,7 @@ class HeartbeatSender(Protocol):
 
 
 class HasNextEnd(HeartbeatSender, Protocol):
-    """One in which tasks end by themselves."""
+    """One in which tasks end without an order."""
 
     @property
     def due_s(self) -> float:

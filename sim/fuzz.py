@@ -159,7 +159,7 @@ def _calm_down(simulation: Simulation | Members) -> None:
 
 
 def rest(simulation: Simulation | Members) -> None:
-    """Let the last fault pass, mend the links, and wait until nothing more should happen."""
+    """Let the last fault pass, repair the links, and wait until nothing more should happen."""
     last_s = max((f.at_s + f.for_s for f in simulation.settings.faults.script), default=0.0)
     _calm_down(simulation)
     simulation.go_on(max(simulation.now_s, last_s))
@@ -206,7 +206,7 @@ def leftovers(simulation: Simulation) -> Iterator[str]:
         "containers in the manager's books": list(books.holdings),
         "containers waited for": {n: list(m) for n, m in books.unseen_containers.items()},
         "masters waited for": list(books.returning_masters),
-        "masters to be told of machines": list(books.early),
+        "masters to be notified of machines": list(books.early),
         "masters to be placed": list(books.waiting),
         "asks": books.rows.live,
         "reserved nodes": dict(books.matching.reserved),

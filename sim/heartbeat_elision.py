@@ -234,7 +234,7 @@ class HeartbeatElision:
             self._foresee(beat)
 
     def seen(self, actor: Actor) -> bool:
-        """Note suppressed actors as heard, before the manager looks for silent ones."""
+        """Note suppressed actors as alive, before the manager looks for silent ones."""
         books, now = self._books, self._engine.now
         if books is None:
             return False
@@ -267,7 +267,7 @@ class HeartbeatElision:
         self._engine.set_timer_at(beat.actor, HEARTBEAT, time_s, beat.rank)
 
     def _heard_at(self, beat: HeartbeatTimer, time_s: float) -> None:
-        """Note a beat that was left out as heard, as the manager counts from it to the next."""
+        """Note a beat that was left out as received, as the manager counts from it to the next."""
         books, key = self._books, beat.key
         assert books is not None
         if isinstance(key, str):

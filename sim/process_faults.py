@@ -50,7 +50,7 @@ class Pauses:
         return actor in self._waiting
 
     def resume(self, actor: Actor) -> None:
-        """Let it run on: its timers are due first, then it hears what came, in order."""
+        """Let it run on: first its timers are due, then the waiting messages, in order."""
         stood = self._waiting.pop(actor, None)
         if stood is None or not actor.alive:
             return

@@ -1,4 +1,4 @@
-"""Promises that need more than facts to be judged: what was said, and what waits to be heard."""
+"""Promises that need more than facts to be judged: what was sent, and what waits to be read."""
 
 from sim.cluster import Simulation
 from weft.model.errors import InvariantError
@@ -10,11 +10,11 @@ from weft.protocol.messages import Address, AttemptAccepted, ContainersGranted, 
 class Promises:
     """Watches one run; a broken promise raises InvariantError.
 
-    * What a master was told to have succeeded is durable: the next attempt is told so as well.
-    * A node whose word waits to be heard is not declared lost.
+    * A success that a master has received is durable: the next attempt receives it as well.
+    * A node whose message waits to be read is not declared lost.
     * A node that was given up starts nothing before it is accepted again (unless cores were made
       to give up early on purpose).
-    * A node that an operator was told to be out of service gets no work until it is put back.
+    * A node that was reported to an operator as out of service gets no work until it is put back.
     """
 
     def __init__(self, simulation: Simulation, *, expiry_s: float, early: bool) -> None:
@@ -38,7 +38,9 @@ class Promises:
             known = {(done.stage, done.task) for done in message.finished}
             forgotten = self._told.get(app_of_attempt(message.attempt_id), set()) - known
             if forgotten:
-                raise InvariantError(f"a success that was told is forgotten [{sorted(forgotten)}]")
+                raise InvariantError(
+                    f"a success that was reported is forgotten [{sorted(forgotten)}]"
+                )
 
     def note(self, now: float, fact: Fact) -> None:
         """Check a fact that a core notes."""
@@ -49,7 +51,7 @@ class Promises:
                 silent_s = self._simulation.engine.now - heard_s
                 if silent_s < 0.45 * self._expiry_s:
                     raise InvariantError(
-                        f"a node is declared lost though its word waits to be heard [{fact.node}]"
+                        f"a node is declared lost though its heartbeat is unread [{fact.node}]"
                     )
         elif isinstance(fact, Placed):
             if fact.node in self._simulation.out_of_service:

@@ -124,7 +124,7 @@ class Recorder:
     `on_done` is called when the last job ended; `open_jobs` did not end yet. `altruistic` has what
     was granted to ALTRUISTIC asks, `preempted` the containers that the node will call KILLED.
     `masters_s` sums the container seconds of masters that ended; `masters` has since when the
-    others are there. Applications in `_unheard` ended before their clients heard of them. Decisions
+    others are there. Applications in `_unheard` ended before their clients were notified. Decisions
     in `_bytes` were not hashed yet.
     """
 
@@ -179,37 +179,23 @@ class Recorder:
             self.log({"t": now, "fact": type(fact).__name__, **_plain(fact)})
 
     def _task_stopped(self, now: float, fact: TaskStopped) -> None:
-        if fact.stage < 0:
-            return
-        container, node, outcome = fact.container, fact.node, fact.outcome
-        number = self.nodes.get(node)
-        if number is None:
-            number = self.nodes[node] = len(self.nodes)
-        self._stops += _STOPPED.pack(
-            1, fact.stage, fact.attempt, outcome, number, container, now - fact.run_s, now
-        )
-        self._stopped_tasks.append(fact.task)
-        if outcome is _SUCCEEDED:
-            self.finished_tasks += 1
+        if fact.stage >= 0:
+            self._stopped(now, fact, (fact.task,))
 
     def _stopped_run(self, now: float, fact: StoppedRun) -> None:
-        outcome, tasks = fact.outcome, fact.tasks
+        self._stopped(now, fact, fact.tasks)
+
+    def _stopped(self, now: float, fact: TaskStopped | StoppedRun, tasks: tuple[int, ...]) -> None:
+        count, outcome, began_s = len(tasks), fact.outcome, now - fact.run_s
         number = self.nodes.get(fact.node)
         if number is None:
             number = self.nodes[fact.node] = len(self.nodes)
         self._stops += _STOPPED.pack(
-            len(tasks),
-            fact.stage,
-            fact.attempt,
-            outcome,
-            number,
-            fact.container,
-            now - fact.run_s,
-            now,
+            count, fact.stage, fact.attempt, outcome, number, fact.container, began_s, now
         )
         self._stopped_tasks.extend(tasks)
         if outcome is _SUCCEEDED:
-            self.finished_tasks += len(tasks)
+            self.finished_tasks += count
 
     def _placed(self, now: float, fact: Placed) -> None:
         if fact.kind is _ALTRUISTIC:

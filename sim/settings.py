@@ -1,4 +1,4 @@
-"""What a simulation is told."""
+"""The settings of a simulation."""
 
 import math
 from collections.abc import Mapping
@@ -65,11 +65,21 @@ _ROLES: Mapping[str, type] = {
 }
 # Settings that have a flag of their own, or that the scheduler's preset holds.
 ELSEWHERE = {
-    "manager": ("prompt", "recovery", "buggify", "lossless"),
+    "manager": (
+        "prompt",
+        "recovery",
+        "buggify",
+        "lossless",
+        "nodes_return",
+        "min_demand",
+        "master_demand",
+        "member",
+        "members",
+    ),
     "master": ("planner", "planner_options", "history", "address", "buggify", "lossless"),
-    "node": ("mode", "launch", "buggify", "lossless"),
+    "node": ("mode", "launch", "buggify", "lossless", "lease", "report_tasks"),
 }
-# A setting of a live manager: the resource of `master_demand` that it is.
+# What a master holds is set by resource, as of a live manager.
 OF_MASTER = {"master_vcores": "vcores", "master_memory_mb": "memory_mb"}
 _ABOVE_ZERO = (
     "heartbeat_s",
@@ -84,18 +94,14 @@ _ABOVE_ZERO = (
 _INTERVAL_MIN_S = 0.001
 
 
-def role_settings(role: str, given: Options, resources: tuple[str, ...]) -> Arguments:
-    """Return a role's settings from names and texts; raises InputError for a wrong one.
-
-    `resources` are the cluster's, for `manager.master_demand`.
-    """
+def role_settings(role: str, given: Options) -> Arguments:
+    """Return a role's settings from names and texts; raises InputError for a wrong one."""
     for key in given:
         if key.partition(".")[0] in ELSEWHERE[role]:
             raise InputError(
                 f"--set {role}.{key}", "is not set here: it follows from other options"
             )
     texts = dict(given)
-    # A live manager has the parts of `master_demand` as settings of their own.
     master = {
         resource: _amount(texts.pop(name), f"--set {role}.{name}")
         for name, resource in OF_MASTER.items()
@@ -103,8 +109,7 @@ def role_settings(role: str, given: Options, resources: tuple[str, ...]) -> Argu
     }
     read = read_parameters(_ROLES[role], texts, f"--set {role}")
     if master:
-        before = read.get("master_demand", ManagerSettings().master_demand)
-        read["master_demand"] = {**before, **master}
+        read["master_demand"] = {**ManagerSettings().master_demand, **master}
     for name, value in read.items():
         place = f"--set {role}.{name}"
         if name in _ABOVE_ZERO and not value > 0:
@@ -119,10 +124,6 @@ def role_settings(role: str, given: Options, resources: tuple[str, ...]) -> Argu
             raise InputError(place, f"expected a number from 0 to 1, got {value}")
         if name.endswith("_share_max") and not 0 < value <= 1:
             raise InputError(place, f"expected a number above 0, at most 1, got {value}")
-        if name == "master_demand":
-            for unknown in value.keys() - {*resources, "vcores", "memory_mb"}:
-                known = ", ".join(resources)
-                raise InputError(f"{place}.{unknown}", f"unknown resource; the cluster has {known}")
     return read
 
 

@@ -20,6 +20,7 @@ from sim.settings import ELSEWHERE
 from tools import drawn
 from weft.runtime.role_settings import (
     AmSettings,
+    ConnectedSettings,
     HadoopSettings,
     NmSettings,
     RmSettings,
@@ -43,6 +44,7 @@ PROCESSES: dict[str, tuple[str, type[ProcessSettings]]] = {
 SHARED: dict[str, type[ProcessSettings]] = {
     "Every process": ProcessSettings,
     "Processes with a tape": TapedSettings,
+    "Processes that ask the Resource Manager": ConnectedSettings,
     "Processes that may share an etcd": StoreSettings,
 }
 CORES: dict[str, tuple[type[Any], type[ProcessSettings]]] = {

@@ -53,15 +53,13 @@ def schedule(
     share: Vector,
     capacity: Vector,
     by_rank: bool,
-    slack_s: float = 0.0,
     within_s: float = np.inf,
     promise: float = 1.0,
 ) -> Intra:
     """Return one job's schedule by lines 16 to 24 of pseudocode 1.
 
-    Tasks that are due within `slack_s` start now. The job is to end within `promise` x the smaller
-    of T_k and `within_s`. Where that is before T_k, every task is due that much earlier, and those
-    that are late already must start.
+    The job is to end within `promise` x the smaller of T_k and `within_s`. Where that is before
+    T_k, every task is due that much earlier, and those that are late already must start.
     """
     shape = remaining.shape
     todo = np.flatnonzero(remaining.unstarted)
@@ -83,7 +81,7 @@ def schedule(
         latest = forward.start.copy()
     latest = latest - max(0.0, t_k - promise * min(t_k, within_s))
     ready = remaining.states == READY
-    must = ready & (latest <= slack_s + tolerance)
+    must = ready & (latest <= tolerance)
     busy = np.concatenate((np.flatnonzero(must), remaining.running))
     leftover = np.asarray(share or capacity) - shape.need[shape.kind[busy]].sum(axis=0)
     return Intra(t_k, forward.start, latest, must, ready, np.maximum(leftover, 0.0), reversed_holds)
@@ -126,9 +124,7 @@ class Carbyne:
     `altruism` is P(Altruism): with that probability the job yields at a scheduling event, else it
     asks DEFAULT for whatever its share holds now; at 0 it asks DEFAULT for every ready task, as a
     job under DRF does. `packer`: `tetris` inside the share, or the order of the job's `plan`.
-    Tasks due within `slack_s` count as due now. A schedule is kept for `refresh_s` while the share
-    stays within a tenth and no estimate moves: tasks that start or end early leave it feasible. At
-    0 it is made anew whenever anything changed.
+    The schedule is made anew whenever anything changed.
 
     `promise` is the part of T_k within which the job keeps itself to end: 1 as in theorem 3.1, less
     to yield less (0: nothing), `inf` for a T_k that is counted anew at every event.
@@ -140,8 +136,6 @@ class Carbyne:
         self,
         altruism: float = 1.0,
         packer: str = "tetris",
-        slack_s: float = 0.0,
-        refresh_s: float = 0.0,
         promise: float = 1.0,
     ) -> None:
         if packer not in PACKERS:
@@ -155,8 +149,6 @@ class Carbyne:
         self._altruism = float(altruism)
         self._promise = float(promise)
         self._by_rank = packer == "plan"
-        self._slack_s = float(slack_s)
-        self._refresh_s = float(refresh_s)
         self._shape: Shape | None = None
         self._declared: Floats = np.zeros(0)
         self._of: object = None
@@ -177,7 +169,7 @@ class Carbyne:
         shape = self._shape
         assert shape is not None
         passed = now - self._at_s
-        tolerance = 1e-9 * (1.0 + intra.t_k) + self._slack_s
+        tolerance = 1e-9 * (1.0 + intra.t_k)
         if self._altruism < 1.0 and rng.random() >= self._altruism:
             due = intra.start
         else:
@@ -208,7 +200,7 @@ class Carbyne:
             self._known = None
         assert self._shape is not None
         known = (view.version, view.share, tuple(view.factors))
-        if self._intra is None or (known != self._known and not self._holds(known, now)):
+        if self._intra is None or known != self._known:
             remaining = Remaining(self._shape, self._declared, view, now)
             level, pool = pool_level(view.share, view.capacity)
             left = int(remaining.unstarted.sum())
@@ -232,11 +224,3 @@ class Carbyne:
         if level <= 0.0 or self._level <= 0.0:
             return np.inf
         return max(0.0, self._ends_s - now) * max(1.0, self._level / level)
-
-    def _holds(self, known: Known, now: float) -> bool:
-        """Return whether the last schedule is near enough to what is known now."""
-        if now - self._at_s >= self._refresh_s or not self._known or known[2] != self._known[2]:
-            return False
-        return all(
-            abs(a - b) <= 0.1 * max(a, b) for a, b in zip(known[1], self._known[1], strict=True)
-        )

@@ -14,6 +14,9 @@ from am.ask.holding import Filling, idle_containers, surplus, useless
 from am.ask.view import HoldView, HoldWish
 from weft.model.errors import InputError
 
+# A task waits so long for its node while its duration is unknown (docs/rules.md, rule 57).
+UNKNOWN_WAIT_S = 5.0
+
 
 class _Seen(NamedTuple):
     """Use measured of a container when the period began."""
@@ -28,8 +31,8 @@ class Cobra:
     `container`: its capacity, named amounts or a part of the smallest machine. `surplus_release`:
     at once give back containers that the waiting tasks do not need, and desire no more than is kept
     (figure 2(c)); without it only a falling desire gives containers back, as they become empty.
-    `needed_only`: however large the desire, ask for no more than one container for each task that
-    waits, as Lemma 4 supposes; the paper's Af asks on while few tasks wait for their node.
+    However large the desire, it asks for no more than one container for each task that waits, as
+    Lemma 4 supposes; the paper's Af asks on while few tasks wait for their node (docs/cobra.md).
     `over_estimate`: the first tasks of a stage are taken to need so many times what is declared, at
     most a container; then what was measured counts (section VI-B). 0: always what is declared.
     """
@@ -41,10 +44,8 @@ class Cobra:
         delta: float = 0.7,
         period_s: float = 5.0,
         tau: float = 0.5,
-        unknown_wait_s: float = 5.0,
         initial_desire: float = 1.0,
         surplus_release: bool = False,
-        needed_only: bool = True,
         over_estimate: float = 1.25,
     ) -> None:
         if not float(rho) > 1.0:
@@ -63,9 +64,7 @@ class Cobra:
         self._af = AfSettings(float(rho), float(delta))
         self._period_s = float(period_s)
         self._tau = float(tau)
-        self._unknown_wait_s = float(unknown_wait_s)
         self._surplus = bool(surplus_release)
-        self._needed_only = bool(needed_only)
         # The current period has no end before the first call.
         self._ends_s: float = np.inf
         self._seen: dict[int, _Seen] = {}
@@ -86,7 +85,7 @@ class Cobra:
         while now >= self._ends_s - 1e-9:
             self._feed_back(view)
             self._ends_s += self._period_s
-        filling = Filling(now, self._tau, self._af.delta, self._unknown_wait_s)
+        filling = Filling(now, self._tau, self._af.delta, UNKNOWN_WAIT_S)
         filling.fill(view, view.containers)
         idle = idle_containers(view, filling.used)
         back = useless(view, idle)
@@ -99,10 +98,9 @@ class Cobra:
         target = request_of(self.desire)
         extra = len(view.containers) - len(back) - target
         back += [c.container_id for c in idle if c.container_id not in back][: max(0, extra)]
-        if self._needed_only:
-            busy = len(view.containers) - len(idle)
-            needed = busy + sum(task.tasks for task in filling.left)
-            target = min(target, max(1, needed, len(view.containers) - len(back)))
+        busy = len(view.containers) - len(idle)
+        needed = busy + sum(task.tasks for task in filling.left)
+        target = min(target, max(1, needed, len(view.containers) - len(back)))
         self._observe(view)
         waits = [self._ends_s - now, *(d for d in (filling.wakes_in_s(),) if d is not None)]
         return HoldWish(target, filling.start, back, max(min(waits), 1e-6))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from am.ask.pdelay import Spot, Waiting, assign_left, empty_after_packing, fits, next_threshold_s
+from am.ask.pdelay import Spot, Waiting, assign, empty_after_packing, fits, next_threshold_s
 from am.ask.view import ContainerView, GroupView, HoldView
 from weft.model.resources import Vector
 
@@ -104,9 +104,7 @@ class Filling:
             if not tasks:
                 continue
             spot = Spot(container.node, view.racks.get(container.node, ""), free)
-            chosen, _ = assign_left(
-                spot, tasks, left, self._delta, 1 if self._one_task_at_a_time else 0
-            )
+            chosen, _ = assign(spot, tasks, left, self._delta, 1 if self._one_task_at_a_time else 0)
             waits -= len(chosen)
             for group, _level in chosen:
                 self.start.append((container.container_id, group))

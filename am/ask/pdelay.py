@@ -43,22 +43,13 @@ def fits(need: Sequence[float], free: Sequence[float]) -> bool:
 
 
 def assign(
-    spot: Spot, tasks: Sequence[Waiting], delta: float
+    spot: Spot, tasks: Sequence[Waiting], left: dict[int, int], delta: float, most: int = 0
 ) -> tuple[list[tuple[int, str]], tuple[float, ...]]:
     """Return tasks for a container in the order of choice, as (key, level), and what stays free.
 
     Tasks without a preference are local everywhere. Within a branch the longest waiting task is
-    taken, ties in the given order; after every choice the branches begin anew.
-    """
-    return assign_left(spot, tasks, {task.key: task.tasks for task in tasks}, delta)
-
-
-def assign_left(
-    spot: Spot, tasks: Sequence[Waiting], left: dict[int, int], delta: float, most: int = 0
-) -> tuple[list[tuple[int, str]], tuple[float, ...]]:
-    """Return what `assign` does where `left` counts the tasks of each key; it is counted down.
-
-    At most `most` of them; 0: any number.
+    taken, ties in the given order; after every choice the branches begin anew. `left` counts the
+    tasks of each key, and is counted down; at most `most` are chosen, 0: any number.
     """
     free = spot.free
     chosen: list[tuple[int, str]] = []

@@ -95,7 +95,7 @@ def states_of(view: JobView) -> NDArray[np.uint8]:
 
 
 class Remaining:
-    """What is left of a job now: states, believed durations, residuals of running tasks."""
+    """What is left of a job now: states, estimated durations, residuals of running tasks."""
 
     __slots__ = ("done", "duration", "residual", "running", "shape", "states", "unstarted")
 

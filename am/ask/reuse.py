@@ -11,7 +11,8 @@ from weft.model.errors import InputError
 
 
 class Reuse:
-    """Asks for a container for every task that waits and runs the next one in what comes free.
+    """Asks for a container for every waiting task and runs the next one in what is
+    free.
 
     `container`: one size for all of the job's tasks, p75, p90 or the largest, as Hive on Tez has
     it. A container holds one task at a time and is given back after `idle_s` without one (Tez:

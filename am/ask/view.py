@@ -98,7 +98,7 @@ class AvailableView:
 class JobView(AvailableView):
     """The clairvoyant view: the whole remaining DAG, its estimates, and what runs.
 
-    By stage: `factors` (believed over declared duration), `states` (by task: waiting, ready,
+    By stage: `factors` (estimated over declared duration), `states` (by task: waiting, ready,
     running, done) and `parents` ((parent, whether a barrier) pairs). `pairs` is by (parent, child).
     `version` grows with every change of the remaining DAG.
     """
@@ -151,7 +151,7 @@ class ContainerView(Protocol):
 class WaitingTasks(NamedTuple):
     """Ready tasks of one group; `duration_s` is None while nothing is known of it.
 
-    The longest waiting task became ready at `since_s`; one task is believed to need `demand`.
+    The longest waiting task became ready at `since_s`; one task is estimated to need `demand`.
     """
 
     group: GroupView

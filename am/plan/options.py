@@ -3,7 +3,6 @@
 What each chooses between: docs/rules.md, rules 17 to 32.
 """
 
-import math
 from dataclasses import dataclass, fields
 from typing import TypeVar, cast
 
@@ -22,6 +21,7 @@ _CHOICES = {
     "candidates": ("all", "paper", "lists"),
 }
 _ORDERS = ("TSCP", "TSPC", "TPSC", "TCSP")
+THRESHOLDS_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,9 @@ class SearchOptions:
     ("ratio"), the "steady" bottleneck share, or the union of both candidate lists. `rule`: among
     ready tasks the "longest" first, the longest remaining path ("cp"), or both tried. `t_both`: go
     on from both placements of T, not only from its shorter one. `orders`: which of the four
-    orders, with commas. `t_share_max`: drop candidates with a larger share of the tasks in T.
-    `early_stop`: stop a part at its `bound`, the strong one ("fast" without what takes long).
-    `bypass_s`: parts whose bound is not above this are placed once, not searched. `candidates`:
-    Graphene's and the list schedules beside them ("all"), Graphene's alone as in the "paper", or
-    list schedules only ("lists").
+    orders, with commas. `early_stop`: stop a part at its `bound`, the strong one ("fast" without
+    what takes long). `candidates`: Graphene's and the list schedules beside them ("all"),
+    Graphene's alone as in the "paper", or list schedules only ("lists").
     """
 
     thresholds: int = 8
@@ -44,10 +42,8 @@ class SearchOptions:
     rule: str = "longest"
     t_both: bool = True
     orders: str = "TSCP,TSPC,TPSC,TCSP"
-    t_share_max: float = 1.0
     early_stop: bool = True
     bound: str = "fast"
-    bypass_s: float = 0.0
     candidates: str = "all"
 
     @property
@@ -85,13 +81,8 @@ def read_options(given: Options, also: tuple[str, ...] = ()) -> SearchOptions:
     for name, choices in _CHOICES.items():
         if getattr(options, name) not in choices:
             raise InputError(f"options.{name}", f"expected one of {', '.join(choices)}")
-    for name, low, high in (
-        ("thresholds", 1, 1_000_000),
-        ("t_share_max", 0.0, 1.0),
-        ("bypass_s", 0.0, math.inf),
-    ):
-        if not low <= getattr(options, name) <= high:
-            raise InputError(f"options.{name}", f"expected a number from {low:g} to {high:g}")
+    if not 1 <= options.thresholds <= THRESHOLDS_MAX:
+        raise InputError("options.thresholds", f"expected a number from 1 to {THRESHOLDS_MAX:g}")
     for order in options.orders.split(","):
         if order not in _ORDERS:
             raise InputError("options.orders", f"unknown order {order!r}; {', '.join(_ORDERS)}")

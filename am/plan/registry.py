@@ -30,7 +30,7 @@ class PlanRequest:
     """Everything that a planner may look at; time and chance come in as arguments.
 
     `time_left_s` answers how long the planner may still search (infinite without a limit);
-    `progress` is told (done, total) candidates, `watch` the makespan of each better plan and the
+    `progress` receives (done, total) candidates, `watch` the makespan of each better plan and the
     lower bound (0 where none is known), s; `workers` is the number of cores to use
     and `spread` how: the caller's thread pool, as planners start no threads.
     """

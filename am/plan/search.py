@@ -147,10 +147,8 @@ def search(
     list schedules come last. `also`: keep so many other schedules.
     """
     if simple(prepared.dag):
-        return _bypass(prepared, options, "simple")
-    bound_s = prepared.bound_s(options.bound) if options.early_stop or options.bypass_s > 0 else 0.0
-    if 0 < bound_s <= options.bypass_s:
-        return _bypass(prepared, options, "short")
+        return _bypass(prepared, options)
+    bound_s = prepared.bound_s(options.bound) if options.early_stop else 0.0
     stop = prepared.reached(bound_s) if options.early_stop else -1
     if options.candidates == "lists":
         lists = list_schedules(prepared, bound_s)
@@ -267,11 +265,11 @@ def in_waves(dag: Dag, machines: Machines, grid: Grid) -> Schedule | None:
     return Schedule(wave * length, machine, int((wave[-1] + 1) * length), 1, explain)
 
 
-def _bypass(prepared: PreparedPart, options: SearchOptions, why: str) -> Schedule:
-    """Place everything forward once: for parts too short or too simple to search."""
+def _bypass(prepared: PreparedPart, options: SearchOptions) -> Schedule:
+    """Place everything forward once: for parts too simple to search."""
     label = np.zeros(prepared.dag.tasks, np.int8)
     candidate = Candidate(label, None, None, "bypass")
-    explain = {"tasks": prepared.dag.tasks, "bypass": True, "bypass_why": why}
+    explain = {"tasks": prepared.dag.tasks, "bypass": True, "bypass_why": "simple"}
     return _rebuild(prepared, candidate, prepared.ranks(options.rules[0]), 0, 1, explain)
 
 
@@ -290,7 +288,6 @@ def _choices(prepared: PreparedPart, options: SearchOptions) -> list[Candidate]:
         long_scores(prepared.dag),
         frags,
         options.thresholds,
-        options.t_share_max,
     )
 
 

@@ -1,4 +1,4 @@
-"""StripPart: levels cut out of the critical path by halving, each packed by itself.
+"""StripPart: levels cut out of the critical path by halving, each packed alone.
 
 Augustine, Banerjee and Irani's divide and conquer for strips with precedence (Graphene section 8.3
 cites it for the best known ratio, O(log n)): the tasks that cross half the height of the critical

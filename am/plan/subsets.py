@@ -55,12 +55,10 @@ def candidates(
     long: Floats,
     frags: Sequence[tuple[str, Floats]],
     most: int = 8,
-    share_max: float = 1.0,
 ) -> list[Candidate]:
     """Return the candidates in their fixed order: small sets first, each closed set once.
 
-    `long` (n,) are LongScores; `frags` the FragScore variants by name, (n,) each. Sets of more than
-    `share_max` of the tasks are dropped, but never the last candidate.
+    `long` (n,) are LongScores; `frags` the FragScore variants by name, (n,) each.
     """
     found: dict[bytes, Candidate] = {}
     chosen: set[bytes] = set()
@@ -83,6 +81,4 @@ def candidates(
                 closed = (label == T).tobytes()
                 if closed not in found:
                     found[closed] = Candidate(label, high, low, variant)
-    every = list(found.values())
-    small = [c for c in every if c.troublesome <= share_max * len(long)]
-    return small or sorted(every, key=lambda c: c.troublesome)[:1]
+    return list(found.values())

@@ -37,7 +37,7 @@ _DUE_MAX = 200
 def make_plan(order: MakePlan, limit_s: float = math.inf) -> PlanReady:
     """Build one plan; whatever goes wrong becomes the answer's error.
 
-    A planner that improves its plan for as long as it may is told to stop after `limit_s`.
+    A planner that improves its plan for as long as it may is asked to stop after `limit_s`.
     """
     began_s = time.perf_counter()
     try:
@@ -124,7 +124,7 @@ class Planning:
         """Spend a moment on one kept plan: on new estimates, or for a shorter one; False: none due.
 
         `graphene` is improved by `graphene_plus`, which begins with the same search. Others, and
-        one that was told its candidates, are asked again only where estimates have changed.
+        one that was given its candidates, are asked again only where estimates have changed.
         """
         if not self._due:
             return False

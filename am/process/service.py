@@ -52,11 +52,13 @@ KILLED, BUG = 137, 70
 LINK_DOWN_S = 60.0
 # Wall clock: how often to look whether a kept plan may be improved.
 IDLE_S = 1.0
+# Expensive plans are built by so many processes.
+PLAN_WORKERS = 1
 OnEnd = Callable[[AttemptId, Outcome, int, str], None]
 
 
 class MasterService(Outside):
-    """Drives masters and connects them. `on_end` is told how each of them ended."""
+    """Drives masters and connects them. `on_end` is notified how each of them ended."""
 
     def __init__(self, process: Process, settings: AmSettings, on_end: OnEnd) -> None:
         self._process = process
@@ -80,7 +82,7 @@ class MasterService(Outside):
             tape=process.record(f"am-{settings.attempt}" if settings.attempt else "am"),
         )
         shelf = PlanShelf() if settings.plans is None else DiskShelf(settings.plans)
-        self._planning = Planning(settings.plan_workers, settings.plan_limit_s, shelf)
+        self._planning = Planning(PLAN_WORKERS, settings.plan_limit_s, shelf)
         self._history = HistoryFile(settings.history)
         self._cores: dict[Address, ApplicationMaster] = {}
         self._plans: dict[Address, asyncio.Task[None]] = {}
@@ -266,7 +268,7 @@ class MasterService(Outside):
         self.metrics.note(fact)
 
     def stopped(self, core: Address, reason: str) -> None:
-        """Drop a master that finished or was told to stop."""
+        """Drop a master that finished or was asked to stop."""
         done = reason == "finished"
         master = self._cores[core]
         if done and master.job is not None:

@@ -37,7 +37,7 @@ def analyse(
     """Make figures 2.1 to 2.12 of the thesis on Alibaba 2018 from a trace.
 
     TRACE: files of batch_instance, batch_task or a derived form, CSV (gzipped or not) or Parquet.
-    What a figure needs and the trace lacks is said, and the figure refused.
+    What a figure needs and the trace lacks is reported, and the figure refused.
     """
     from lab.analysis.figures import FIGURES, Facts, Options
     from lab.analysis.files import clear_errors

@@ -46,7 +46,7 @@ def restore_state(copy: Path, folder: Path, as_json: bool) -> None:
     """Put the backup COPY into FOLDER, which must have no journal.
 
     The manager that starts there numbers its lives and applications from further on, so that it
-    takes nothing of what came after the backup for its own.
+    takes nothing from after the backup for its own.
     """
     _tell(folder, restore(copy, folder), as_json)
 
@@ -61,7 +61,7 @@ def _tell(folder: Path, found: Condition, as_json: bool) -> None:
     say(f"applications: {apps or 'none'}; the newest has number {found.newest_app}")
     say(f"life {found.lives} of the manager; {queues}")
     if found.dropped:
-        say(f"left out at the end: {found.dropped}, which nobody was told of")
+        say(f"left out at the end: {found.dropped}, which no answer named")
 
 
 commands: list[click.Command] = [journal]

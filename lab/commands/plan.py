@@ -359,11 +359,6 @@ _LETTERS = {
     "P": "those that come before them",
     "C": "those that come after them",
 }
-# Why a part was not searched; plans that were kept by an earlier version do not say it.
-_BYPASSED = {
-    "simple": ", as no order is better than another: its tasks are alike and wait for none",
-    "short": ", as it is short: its bound is not above planner.bypass_s",
-}
 _RULES = {"longest": "the longest task", "cp": "the longest path"}
 _LISTS = {"bfs": "breadth first", "critical_path": "longest path first"}
 
@@ -373,7 +368,12 @@ def _part(part: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     tasks = part.get("tasks", 0)
     told = [f"{tasks} task{'s' if tasks > 1 else ''}"] if tasks else []
     if part.get("bypass") or part.get("frag") == "bypass":
-        told.append(f"placed in one pass{_BYPASSED.get(part.get('bypass_why', ''), '')}")
+        told.append("placed in one pass")
+        # Plans that were kept by an earlier version do not say why a part was not searched.
+        if part.get("bypass_why") == "simple":
+            told[-1] += (
+                ", as no order is better than another: its tasks are alike and wait for none"
+            )
     elif "list" in part:
         name = _LISTS.get(part["list"], part["list"])
         told.append(f"the list schedule, {name}, was the shortest")

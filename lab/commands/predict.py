@@ -1,6 +1,7 @@
 """`weft predict`: when waiting and running jobs will start and end."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import click
 
 from lab.commands.tape_times import Moment, TapeTime, on_clock
+from rm.match.registry import make_matcher
 from sim.replay.predict import DRAWS, Prediction
 from sim.replay.snapshot import State
 from sim.settings import SimSettings
@@ -18,7 +20,7 @@ from weft.client.tables import Column, say, table
 from weft.model.cluster import ClusterSpec
 from weft.model.errors import InputError
 from weft.model.ids import AppId
-from weft.policies.presets import PRESETS, choose
+from weft.policies.presets import PRESETS, Preset, choose, with_options
 from weft.protocol.messages import MANAGER
 from weft.runtime.tapefile import find_tapes
 
@@ -105,9 +107,9 @@ def _of_cluster(
         state = read_state(client, known)
         cluster_ts, scale = client.metrics().cluster_ts, client.manager().time_scale
         chosen = [find_app(client, name) for name in names]
-    settings = SimSettings(
-        choose(live["scheduler"] or preset_of(state.matcher)), prompt=live["pace"] == "prompt"
-    )
+        told = {one.name: one.value for one in client.settings()}
+    scheduler = choose(live["scheduler"]) if live["scheduler"] else _scheduler(state.matcher, told)
+    settings = SimSettings(scheduler, prompt=live["pace"] == "prompt")
     book.settle(cluster_ts, state.ended)
     score = book.score()
     found = foresee(state, settings, chosen or _all(state), None, draws, seed)
@@ -131,14 +133,29 @@ def _of_cluster(
         show.say_pace(scale)
 
 
-def preset_of(matcher: str) -> str:
-    """Return the preset named after a matcher, else the first that has it; raises InputError."""
+def _scheduler(matcher: str, told: Mapping[str, str]) -> Preset:
+    """Return the preset named after a live matcher, else the first that has it.
+
+    A matcher of another package is made as the manager's settings (`told`) say, with the usual
+    planner and asker. Raises InputError where it is not here.
+    """
     if matcher in PRESETS:
-        return matcher
+        return choose(matcher)
     for name, known in PRESETS.items():
         if known.matcher == matcher:
-            return name
-    raise InputError("--scheduler", f"no preset has the matcher {matcher!r}: name what is alike")
+            return choose(name)
+    written = told.get("matcher") or matcher
+    options = {key: value for key, value in told.items() if key.startswith("matcher.")}
+    chosen = with_options(choose(matcher=written), options)
+    try:
+        make_matcher(chosen.matcher, chosen.matcher_options)
+    except InputError as error:
+        raise InputError(
+            "--scheduler",
+            f"the cluster runs the matcher {written!r}, which cannot be made here ({error}): give "
+            "the command where its package is, or name a preset that is alike",
+        ) from None
+    return chosen
 
 
 def _of_tape(

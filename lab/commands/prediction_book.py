@@ -52,7 +52,7 @@ class Score:
 
 
 class PredictionBook:
-    """Read when made; appends as told. Raises WeftError for a file that cannot be read or written.
+    """Read when made; appends as asked. Raises WeftError for a file that cannot be read or written.
 
     Lines that are no record (of another version, or torn) are left out.
     """

@@ -21,8 +21,8 @@ from weft.client import show
 from weft.client.naming import find_app
 from weft.client.tables import table
 from weft.client.text import plural, safe
-from weft.model.cluster import ClusterSpec
 from weft.model.errors import InputError, WeftError
+from weft.model.json_types import Json
 from weft.policies.parameters import split_settings
 from weft.policies.presets import Preset, with_options
 from weft.protocol.messages import MANAGER
@@ -100,7 +100,7 @@ def replay(
 def _all_replayed(
     tapes: Sequence[TapeFile], until_s: float, workers: int, options: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Replay each tape by itself; large ones in processes beside each other, the largest first."""
+    """Replay each tape alone; large ones in processes beside each other, the largest first."""
     sizes = [tape.path.stat().st_size for tape in tapes]
     if (
         options["from_s"] < math.inf
@@ -185,7 +185,7 @@ def _show(told: list[dict[str, Any]]) -> None:
         if row["problem"]:
             click.echo(f"{name}: {safe(row['problem'])}; replayed up to {row['until_s']:.6f} s")
         elif row["closed"] is False:
-            click.echo(f"{name}: ends without its closing frame: what came later is not on it")
+            click.echo(f"{name}: ends without its closing frame: later events are not on it")
         if (found := row["difference"]) is not None:
             click.echo(
                 f"{name}: event {found['event_number']:,} at "
@@ -326,7 +326,7 @@ def _show_state(found: dict[str, Any], now_s: float) -> None:
     type=click.IntRange(1),
     default=3,
     show_default=True,
-    help="Mean of so many simulations, which differ in the delays that are drawn.",
+    help="Means and ranges of so many simulations, which differ in the delays that are drawn.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print data, not a table.")
 def whatif(
@@ -368,7 +368,7 @@ def whatif(
     nodes = what.instead(seen, load_cluster(cluster)) if cluster else what.cluster_of(seen)
     if at_s is not None and nodes.queues != what.cluster_of(seen).queues:
         raise InputError("--cluster", "has queues of its own, which go without --at only")
-    changed = _changed(same, what.exchanged(same.scheduler, scheduler, parts), chosen, nodes)
+    changed = _changed(same, what.exchanged(same.scheduler, scheduler, parts), chosen)
     if at_s is None and pace is not None:
         changed = replace(changed, prompt=pace == "prompt")
     measured = durations == "measured" or (durations == "auto" and seen.commands)
@@ -382,19 +382,20 @@ def whatif(
             runs.append(fork.compare(surveyed, every, before, policies, nodes if cluster else None))
     rows = what.mean_of(runs)
     show_times(rows, as_json)
-    if seen.lost:
+    broke = [plural(count, what) for what, count in sorted(seen.faults.items()) if count]
+    if broke:
         click.echo(
-            f"note: nodes came back {plural(seen.lost, 'time')}; simulated ones stay", err=True
+            f"note: {', '.join(broke)} as it ran; nothing breaks as simulated, so compare "
+            "simulated with what if",
+            err=True,
         )
 
 
-def _changed(
-    same: SimSettings, scheduler: Preset, options: Mapping[str, str], cluster: ClusterSpec
-) -> SimSettings:
+def _changed(same: SimSettings, scheduler: Preset, options: Mapping[str, str]) -> SimSettings:
     """Return the recorded settings with what is set anew."""
     from sim.process.command import read_options
 
-    policy, roles = read_options(options, scheduler, cluster)
+    policy, roles = read_options(options, scheduler)
     return replace(
         same,
         scheduler=with_options(scheduler, policy),
@@ -407,7 +408,7 @@ def _changed(
 def show_times(rows: list[Jct], as_json: bool) -> None:
     """Print a row a job, and the means over the jobs that end in both simulations.
 
-    Of a cluster that still runs they may not have ended as they ran: what that took is told of the
+    Of a cluster that still runs they may not have ended as they ran: the times are those of the
     others.
     """
     both = [row for row in rows if min(row.same_s, row.changed_s) >= 0]
@@ -418,16 +419,21 @@ def show_times(rows: list[Jct], as_json: bool) -> None:
     same_s, changed_s = fmean(row.same_s for row in both), fmean(row.changed_s for row in both)
     ran_s = fmean(row.recorded_s for row in ended) if ended else None
     if as_json:
-        means = {"recorded_s": ran_s, "same_s": same_s, "changed_s": changed_s}
+        means: Json = {"recorded_s": ran_s, "same_s": same_s, "changed_s": changed_s}
+        means["same_by_draw_s"], means["changed_by_draw_s"] = _by_draw(both)
         counts = {"jobs_in_mean": len(both), "jobs_ended": len(ended)}
         show.echo_json({"jobs": rows, "mean": means, **counts})
         return
     table(
-        ("job", "as it ran s", "simulated s", "what if s", "change %"),
+        ("job", "as it ran s", "simulated s", "range", "what if s", "range", "change %"),
         [
             (
                 _named(row),
-                *(_or_dash(s) for s in (row.recorded_s, row.same_s, row.changed_s)),
+                _or_dash(row.recorded_s),
+                _or_dash(row.same_s),
+                _range(row.same_by_draw_s),
+                _or_dash(row.changed_s),
+                _range(row.changed_by_draw_s),
                 "-" if min(row.same_s, row.changed_s) < 0 else _percent(row.same_s, row.changed_s),
             )
             for row in rows
@@ -443,14 +449,43 @@ def show_times(rows: list[Jct], as_json: bool) -> None:
         click.echo(f"{safe(', '.join(names))}, {left_out}: {safe(why)}")
     if ran_s is not None:
         theirs_s = fmean(row.same_s for row in ended)
+        off = [abs(_percent(row.recorded_s, row.same_s)) for row in ended]
         click.echo(
             f"mean of {len(ended)} that ended: ran {ran_s:.2f} s, simulated {theirs_s:.2f} s "
-            f"({_percent(ran_s, theirs_s):+.1f} %)"
+            f"({_percent(ran_s, theirs_s):+.1f} %; single jobs are off by {fmean(off):.1f} %, at "
+            f"most {max(off):.1f} %)"
         )
     click.echo(
         f"mean of {len(both)}: simulated {same_s:.2f} s, what if {changed_s:.2f} s "
         f"({_percent(same_s, changed_s):+.1f} %)"
     )
+    click.echo(_judged(*_by_draw(both)))
+    if ran_s is not None and abs(changed_s - same_s) < abs(theirs_s - ran_s):
+        click.echo("the change is smaller than what the simulation itself is off by")
+
+
+def _by_draw(rows: Sequence[Jct]) -> tuple[list[float], list[float]]:
+    """Return the means of these jobs in each draw, simulated and what if, s."""
+    times = zip(*((row.same_by_draw_s, row.changed_by_draw_s) for row in rows), strict=True)
+    same, changed = ([fmean(of) for of in zip(*jobs, strict=True)] for jobs in times)
+    return same, changed
+
+
+def _judged(same: Sequence[float], changed: Sequence[float]) -> str:
+    """Return whether the means of draws, s, differ significantly."""
+    if len(same) < 2:
+        return "whether that is chance is not known: --draws 5 simulates it five times"
+    told = f"{len(same)} draws: simulated {_range(same)} s, what if {_range(changed)} s"
+    if min(changed) > max(same) or max(changed) < min(same):
+        return f"{told}: every draw tells them apart"
+    return f"{told}: these overlap, so the change may be chance (more --draws tell)"
+
+
+def _range(times: Sequence[float]) -> str:
+    """Return the least and the most of times by draw; "-" where there is one or one is none."""
+    if len(times) < 2 or min(times) < 0:
+        return "-"
+    return f"{min(times):.2f} to {max(times):.2f}"
 
 
 def _named(row: Jct) -> str:

@@ -61,8 +61,8 @@ def simulate(
 
 
 PACES = {
-    "yarn": "all moves on heartbeats of 1 s; live clusters run at --pace prompt unless told",
-    "prompt": "all moves at once, as live clusters do unless told",
+    "yarn": "all moves on heartbeats of 1 s; live clusters run at --pace prompt by default",
+    "prompt": "all moves at once, as live clusters do by default",
 }
 
 
@@ -89,11 +89,11 @@ def compare(folders: tuple[str, ...], common: bool, plot: Path | None, as_json: 
 
     Runs that finished different work are shown and not ranked: one whose jobs died looks fast.
     """
-    from lab.report.comparing import PERCENTILES, differs, gains, read_run
+    from lab.report.comparing import PERCENTILES, differs, gains, read_runs
 
     if plot is not None:
         require("matplotlib", "plot", "--plot")
-    runs = [read_run(Path(folder)) for folder in folders]
+    runs = read_runs(map(Path, folders))
     first = runs[0]
     found = {folder: gains(first, run, common) for folder, run in zip(folders, runs, strict=True)}
     del found[folders[0]]

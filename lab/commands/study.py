@@ -43,9 +43,10 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
         require("matplotlib", "plot", "--plot")
     from rich.console import Console
 
-    from lab.report.comparing import unranked
+    from lab.report.comparing import unranked, varied
     from lab.studies.grid import read_grid, run_study
     from weft.client.progress import bars
+    from weft.client.text import cut
 
     console = Console(stderr=True)
     with bars(console, transient=True) as shown:
@@ -57,8 +58,12 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
                 if done:
                     click.echo(f"{done} of {total} rows are there already in {out}", err=True)
                 return
-            text = f"{row['scheduler']} seed {row['seed']}"
-            shown.update(task, completed=done, total=total, state=text)
+            options = f" {varied(row['options'])}" if row["options"] else ""
+            text = f"{row['scheduler']}{options} seed {row['seed']}"
+            # With a policy of another package it would not fit beside a bar.
+            own = short_labels([row["scheduler"]])[row["scheduler"]]
+            state = cut(f"{own}{options} seed {row['seed']}", max(16, console.width - 48))
+            shown.update(task, completed=done, total=total, state=state)
             if not console.is_terminal:
                 click.echo(f"{done}/{total} {text}", err=True)
 
@@ -73,8 +78,6 @@ def study(grid: Path, out: Path, workers: int, dask: str, plot: Path | None, as_
     if as_json:
         echo_json([row | {"not_ranked": note} for row, note in zip(rows, notes, strict=True)])
         return
-    from lab.report.comparing import varied
-
     # What a grid varies beside these is what tells its rows apart.
     more = [
         key

@@ -67,22 +67,11 @@ class Run:
 
     def columns(self) -> dict[str, Any]:
         """Return the timeline as plain data, with what its numbers stand for."""
-        types, queues = self.played.types, self.played.queues
-        guaranteed: dict[str, float] = {}
-        leaves = {}
-        for path, queue in queues.walk():
-            above = guaranteed.get(path.rpartition(".")[0], 1.0)
-            guaranteed[path] = above * queue.capacity
-            leaves[path] = not queue.children
         return {
             **self.described(),
             **asdict(self.timeline),
-            "types": list(types.names),
+            "types": list(self.played.types.names),
             "outcomes": {one.value: one.name for one in Outcome},
-            "queues": [
-                {"path": path, "capacity": guaranteed[path], "leaf": leaf}
-                for path, leaf in leaves.items()
-            ],
         }
 
     def weighed(self, row: int) -> dict[str, Any]:
@@ -116,11 +105,12 @@ def put_first_by(found: Weighed) -> str:
         return "reservation: the node was kept for it"
     if len(found.ranked) < 2:
         return ""
-    mine, its = (dict(one.scores) for one in found.ranked[:2])
-    if why := put_first(mine, its):
+    first, second = found.ranked[:2]
+    why = put_first(dict(first.scores), dict(second.scores), alike=first.app == second.app)
+    if why and not (found.before and why.startswith("bundle: ")):
         return why
     if found.before:
-        return "bundle: it was picked in one pass with the one before it, by the terms of then"
+        return "bundle: it was picked in one pass with the one before it, by the terms of that pass"
     return "the order of the line: queue, priority, submission"
 
 

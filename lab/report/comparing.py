@@ -5,8 +5,9 @@ Runs that finished different work are not ranked: a run whose jobs died early lo
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,13 @@ def read_run(folder: Path) -> Compared:
         tasks,
         counts,
     )
+
+
+def read_runs(folders: Iterable[Path]) -> list[Compared]:
+    """Read runs; those whose folders have one name are named by their whole paths."""
+    runs = [read_run(folder) for folder in folders]
+    named = Counter(run.name for run in runs)
+    return [replace(run, name=str(run.folder)) if named[run.name] > 1 else run for run in runs]
 
 
 def _summary(path: Path) -> dict[str, Any]:

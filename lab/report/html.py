@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from lab.report.comparing import differs, ranked, read_run
+from lab.report.comparing import differs, ranked, read_runs
 from lab.report.dag import draw_dag
 from lab.report.gantt import lanes
 from weft.client.text import natural
@@ -227,7 +227,7 @@ def _drawn(figure: Figure) -> str:
 
 def _unranked(folders: Sequence[Path]) -> list[str]:
     """Return by run why it cannot be ranked against the first, or nothing where all can."""
-    first, *others = [read_run(folder) for folder in folders]
+    first, *others = read_runs(folders)
     found = ["", *(differs(first, other) for other in others)]
     return found if any(found) else []
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from lab.report.comparing import Compared, differs, unranked, varied
 from weft.model.errors import InputError, WeftError
+from weft.policies.presets import short_labels
 from weft.results.ends import succeeded
 
 COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f")
@@ -116,10 +117,14 @@ def _student(degrees: int) -> float:
 
 def _label(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the scheduler, and whatever else of the grid is varied."""
-    parts = [str(row["scheduler"])]
+    parts = [short_labels(str(other["scheduler"]) for other in rows)[str(row["scheduler"])]]
     for key in ("workload", "cluster", "load", "arrivals", "estimate_error", "options"):
         if len({str(other[key]) for other in rows}) > 1:
             own = row[key]
+            if key == "options":
+                # Its keys say what it is.
+                parts += [varied(own)] if own else []
+                continue
             parts.append(Path(str(own)).name if key == "workload" else f"{key} {varied(own)}")
     return ", ".join(parts)
 

@@ -3,7 +3,7 @@
 Jobs drawn after TPC-DS's shapes arrive over two days on a cluster at a load of 0.6; a day of carbon
 intensity takes 24 minutes, as in the paper, whose hour is a minute. The footprint is the sum over
 tasks of the intensity while each ran, weighted with the dominant share of the cluster that it held.
-docs/matching.md holds the table.
+docs/results/matching.md holds the table.
 """
 
 import sys

@@ -79,7 +79,7 @@ def main() -> None:
         "open jobs",
         "mean error %",
         "bias %",
-        "delays of then %",
+        "delays of that run %",
         "closed loop %",
     )
     table(heads, rows)

@@ -2,7 +2,7 @@
 
 NAME is eta, kappa, terms or overbook. Every run is the whole stack in virtual time on a public
 workload (eta, kappa, terms) or on made-up jobs of one kind (overbook); cases are compared on the
-same jobs, seed by seed. docs/matching.md holds the tables and says how to read them.
+same jobs, seed by seed. docs/results/matching.md holds the tables and says how to read them.
 
 Each seed draws its own jobs and arrivals. `--scale N` divides the tasks of every stage and the
 machines by N, which keeps what a task is to a machine and a job to the cluster; 1 takes N times as
@@ -195,7 +195,6 @@ def terms_cases(arrivals: str, scale: int) -> dict[str, Trial]:
         "no packing": {"use_packing": False},
         "no srpt": {"eta_m": 0.0},
         "no overbooking": {"overbook": ""},
-        "overbooking, all nodes looked at": {"overbook_look": 1 << 20},
         "no unfairness bound": {"kappa": -1.0},
         "all off": off,
     }
@@ -216,8 +215,6 @@ def overbook_cases(kind: str) -> dict[str, Trial]:
     cases: dict[str, dict[str, Any]] = {
         "off": {"overbook": ""},
         "disk, network": {},
-        "the same, all nodes looked at": {"overbook_look": 1 << 20},
-        "the same, relative oScore": {"overbook_look": 1 << 20, "overbook_score": "relative"},
     }
     return {
         name: partial(on_bound, kind, {f"matcher.{k}": v for k, v in own.items()})

@@ -252,7 +252,8 @@ def by_weft(folder: Path, jobs: list[Table], scheduler: str, seed: int) -> Outco
     file.write_text("\n".join(json.dumps(job) for job in jobs), encoding="utf-8")
     options = {f"matcher.{key}": value for key, value in case.matcher.items()}
     options |= {f"manager.{key}": value for key, value in case.manager.items()}
-    options |= {"manager.master_demand": "vcores:1,memory_mb:1024", "manager.master_share_max": 1.0}
+    options |= {"manager.master_vcores": 1, "manager.master_memory_mb": 1024}
+    options["manager.master_share_max"] = 1.0
     run = weft.simulate(
         str(file), case.cluster, scheduler, options=options, seed=seed, format="sls"
     )

@@ -78,7 +78,7 @@ Each = Sequence[tuple[ContainerId, TaskKey]]
 class ProcessHost:
     """The processes of one host's containers. Use it on the event loop's thread only.
 
-    `on_ended` is told of every end, of several at once; before them `on_fault` of why this host
+    `on_ended` gets every end, of several at once; before them `on_fault` of why this host
     could not start something that another one could. Folders:
     `<root>/<application>/<container>/` with `stdout` and `stderr`; in reusable containers one
     sub-folder a task. Stopping is SIGTERM to the group, then SIGKILL after `grace_s` of wall-clock
@@ -354,7 +354,7 @@ class ProcessHost:
         return ProcessEnded(record.container_id, Outcome.LOST, UNKNOWN_EXIT_CODE, why, (), *key)
 
     def forget(self, *, heard: bool) -> None:
-        """Drop what is written down of processes whose ends were heard of."""
+        """Drop what is written down of processes whose ends were reported."""
         if self._records is not None:
             self._records.forget(heard=heard)
 

@@ -1,4 +1,4 @@
-"""What the nodes of a process that said nothing are told of having been heard."""
+"""How nodes of a process that sent nothing learn that they count as alive."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,10 +11,10 @@ UNWRITTEN_MAX = 1_000
 
 
 class IdleNodes:
-    """Makes messages of nodes that say nothing, and remembers which of them were heard.
+    """Makes messages of nodes that say nothing, and remembers which of them count as alive.
 
-    A core need not know before somebody has it do something: whether it may goes by when it was
-    heard last.
+    A core need not know before somebody has it do something: whether it may goes by when it last
+    counted as alive.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class IdleNodes:
             yield IdleTold(self._number, tuple([node.partition(":")[2] for node in some]))
 
     def hear(self, answer: IdleHeard) -> None:
-        """Note whom the manager heard of, and whom it did not."""
+        """Note whom the manager learned of, and whom it did not."""
         at_s, some = self._unanswered.pop(answer.number, (0.0, ()))
         unheard = {*map(node_address, answer.unheard)}
         if unheard:
@@ -49,5 +49,5 @@ class IdleNodes:
         self._heard.update(dict.fromkeys(some, at_s))
 
     def news_for(self, node: Address) -> float | None:
-        """Return when a node that its core takes for unheard was heard; None: no news."""
+        """Return when a node that its core takes for silent was acknowledged; None: no news."""
         return self._heard.pop(node, None)

@@ -4,7 +4,7 @@ Two measures, each by a tool that every distribution keeps: the task runs as a u
 (`setpriv`, of util-linux; needs root) without a way to more rights, and in a sandbox (`bwrap`, of
 bubblewrap; needs root or user namespaces) in which it sees its own processes only, a `/tmp` of its
 own, its own container's folder and none of the node's keys. The sandbox ends whatever the task
-leaves behind, however it hides. What a host cannot do is told once, in `lacking`.
+leaves behind, however it hides. What a host cannot do is reported once, in `lacking`.
 """
 
 import contextlib
@@ -97,7 +97,7 @@ class Isolation:
         """Return the command so that it runs in `folder` as the task's user and in its sandbox.
 
         `seen` are the folders below the root that it may use, one of them `folder` or above it,
-        `later` the variables that only the command itself is told, as `steers` is true of them.
+        `later` the variables that only the command itself gets, as `steers` is true of them.
         """
         env = self.tools["env"]
         told = [env, *(f"{name}={value}" for name, value in later.items())] if later else []

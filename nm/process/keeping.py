@@ -33,7 +33,7 @@ class Keeper:
 
     `log_retain_s` after its end an application's logs go, too; those that are longer than
     `log_bytes` (0: none is) lose their middle; `debug_delay_s` after its end all else goes. `owner`
-    is the user of tasks, with whose rights their files go; `warn` is told what cannot be removed.
+    is the user of tasks, with whose rights their files go; `warn` receives what cannot be removed.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Real containers held to what they were granted, and measured.
 
 With control groups a container gets the CPU quota, the memory and, where the host can, the disk
-bandwidth that it asked for, and an out-of-memory kill is told apart from a failure; without, its
+bandwidth that it asked for, and an out-of-memory kill is distinguished from a failure; without, its
 processes are measured one by one.
 """
 

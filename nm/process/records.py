@@ -3,11 +3,11 @@
 Lines in a few files, their owner's only, in `<root>/.processes`. `S` and a record in JSON: which
 container and task, the process's number with its start time and the host's boot (a number alone is
 soon another's), and its control group. `E`, a name and an exit code: it ended. Both are written by
-who started the process and waits for it (`nm.process.spawner`): whoever is not its parent cannot
-ask the system for it. `T`, a name and an attempt: its container obeys that one from now on. `F` and
-a name: the Resource Manager has heard of the end. A line begins with the end of the one before, and
-all but records end with a full stop, so that a torn one is known and tears no other. A file goes
-when all of its processes are forgotten.
+who started the process and waits for it (`nm.process.spawner`): any caller that is not its parent
+cannot ask the system for it. `T`, a name and an attempt: its container obeys that one from now on.
+`F` and a name: the Resource Manager has learned of the end. A line begins with the end of the one
+before, and all but records end with a full stop, so that a torn one is known and tears no other. A
+file goes when all of its processes are forgotten.
 """
 
 import contextlib
@@ -216,7 +216,7 @@ class Records:
                 self._write(self._file_of.get(name, ""), f"\nE {name} {code} .")
 
     def told(self, names: Sequence[str]) -> None:
-        """Note that processes ended, as who waited for them told and wrote down."""
+        """Note that processes ended, as their parent reported and wrote down."""
         self._ended_s.update(dict.fromkeys(names, time.monotonic()))
 
     def never(self, name: str) -> None:
@@ -224,7 +224,7 @@ class Records:
         self._forget([name])
 
     def forget(self, *, heard: bool) -> None:
-        """Drop the ends that were heard of, or that are long ago."""
+        """Drop the ends that were reported, or that are long ago."""
         before = time.monotonic() - (1.0 if heard else ENDS_KEPT_S)
         self._forget([name for name, since in self._ended_s.items() if since <= before])
 

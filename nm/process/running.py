@@ -9,7 +9,7 @@ TaskKey = tuple[int, int, int]
 
 
 class RunningProcess:
-    """A process of a container, from the order to start it until its end was heard of."""
+    """A process of a container, from the order to start it until its end was reported."""
 
     __slots__ = (
         "container_id",

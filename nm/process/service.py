@@ -181,7 +181,6 @@ class NodeService(Outside):
             mode=Mode(settings.mode),
             register_retry_s=settings.register_retry_s,
             resend_after_s=settings.resend_after_s,
-            report_use=settings.report_use,
             report_tasks=True,
         )
         for number, spec in enumerate(specs):
@@ -317,7 +316,7 @@ class NodeService(Outside):
         self.shell.post(node_address(name), NodeExamined(report))
 
     async def _forget(self) -> None:
-        """Forget what is written down of ended processes once the manager has heard of them."""
+        """Forget what is written down of ended processes once the manager has learned of them."""
         while True:
             await asyncio.sleep(MEASURE_S)
             cores = [self.shell.core(address) for address in self.shell.addresses]
@@ -368,7 +367,7 @@ class NodeService(Outside):
                 self.shell.post(node, ContainersMeasured(use))
 
     async def close(self) -> None:
-        """Leave in order: the manager is told, and no process stays behind."""
+        """Leave in order: the manager is notified, and no process stays behind."""
         for address in self.shell.addresses:
             self.shell.post(address, StopRequested())
         for _ in range(200):
@@ -400,7 +399,7 @@ class NodeService(Outside):
             self._tell(node_address(message.node_id), message)
 
     def _tell(self, address: Address, event: Any, *more: Any) -> None:
-        """Tell a node what somebody orders; whether it may obey goes by when it was heard last."""
+        """Pass an order to a node; it may obey by its last acknowledged heartbeat."""
         if (at_s := self._idle.news_for(address)) is not None:
             self.shell.post(address, Heard(at_s))
         self.shell.post(address, event, *more)
@@ -502,7 +501,7 @@ class NodeService(Outside):
     ) -> AsyncIterator[tuple[bytes, int]]:
         """Yield what the commands of a container wrote so far, but for `skip` bytes at its begin.
 
-        With each piece comes the number to skip for what comes after it. Raises InputError if
+        With each piece comes the number to skip for the next one. Raises InputError if
         nothing is there.
         """
         host, loop = self._processes, asyncio.get_running_loop()

@@ -10,7 +10,7 @@ It hears and says plain tuples (`marshal`, each message after its length). Order
 `("run", Run, list of One)` and `("environment", variables)`. Words, three lists: of those that
 began `(number, pid)`, of those that could not `(number, errno, where)` with one of `OUTSIDE`,
 `INSIDE`, `LIMITED`, and of those that ended `(number, exit code, CPU s, memory kB or -1, how long
-in s, pid)`: the last is 0 where it was said before that it began.
+in s, pid)`: the last is 0 where it was sent before that it began.
 
 Run by `nm.process.spawning`; it imports next to nothing.
 """
@@ -134,8 +134,8 @@ class Spawner:
     def _say_soon(self) -> float | None:
         """Say what there is to say, or return in how many ms; None: there is nothing.
 
-        What comes soon after is said with it: to be told costs the node manager, and all whom it
-        tells, more than a process.
+        What follows soon is sent with it: to receive a message costs the node manager, and all
+        whom it tells, more than a process.
         """
         if not (self._ends or self._failures or self._unsaid_pid_by_number):
             return None

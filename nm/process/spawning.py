@@ -32,7 +32,7 @@ Words = tuple[Numbered, Numbered, Numbered]
 
 
 class Run(NamedTuple):
-    """What a spawner is told once of processes that are started alike.
+    """What a spawner receives once of processes that are started alike.
 
     `variables` come on top of those that all tasks have, `app` is the folder below the root that
     holds theirs, their stderr begins with the line `note`, `owner` is user and group of their
@@ -53,7 +53,7 @@ class Run(NamedTuple):
 
 
 class One(NamedTuple):
-    """What a spawner is told of each of them by itself.
+    """What a spawner receives for each of them alone.
 
     `container` is its name, `folder` is below the container's (empty: that one), and `task` is the
     value of WEFT_TASK (empty: there is none). By `groups`, files separated by colons, the process
@@ -74,7 +74,7 @@ class One(NamedTuple):
 class Spawning:
     """One spawner; a new one is started where it ended. Use it on the event loop's thread only.
 
-    `hear` is told the words of one message; `lost` the numbers of the processes whose spawner
+    `hear` receives the words of one message; `lost` the numbers of the processes whose spawner
     ended: how they end will not be known.
     """
 
@@ -220,7 +220,7 @@ class Spawning:
             self._hear(words)
 
     def _ended(self) -> None:
-        """End all after the spawner, which never ends by itself."""
+        """End all after the spawner, which never ends without an order."""
         assert self._link is not None
         self._loop.remove_reader(self._link)
         self._loop.remove_writer(self._link)
@@ -246,8 +246,8 @@ def usual_spawners() -> int:
 class Spawners:
     """One spawner, and up to `most` where there is much to start.
 
-    Whoever starts a process waits until it runs its own program; what one spawner does at a time is
-    said in one message.
+    The one that starts a process waits until it runs its own program; what one spawner does at a
+    time is sent in one message.
     """
 
     def __init__(self, make: Callable[[], Spawning], most: int = 1) -> None:
@@ -263,7 +263,7 @@ class Spawners:
     def run(self, run: Run, each: Sequence[One]) -> Numbered:
         """Have processes started; words of their beginning and end follow, or of their failure.
 
-        Return the words of the failure of those that no spawner could be had for.
+        Return the words of the failure of those that no spawner could start.
         """
         first = 0
         while first < len(each):

@@ -38,7 +38,7 @@ class NodeTokens:
     ) -> None:
         """Take `holds`, which says whether a node holds a container now.
 
-        `clock` is unix time, s, and counts only until the manager told its own: hosts' clocks
+        `clock` is unix time, s, and counts only until the manager sent its own: hosts' clocks
         differ. `since_start` never jumps.
         """
         self._holds = holds
@@ -90,7 +90,7 @@ class NodeTokens:
         """Return the orders that may be carried out, and answers for what may not.
 
         A container needs its token, given to the attempt that orders; one that a node neither holds
-        nor shall start needs none, as nothing is done there. Nodes that were told no key (a manager
+        nor shall start needs none, as nothing is done there. Nodes that received no key (a manager
         of an older version) take all.
         """
         given = _Given(shown)
@@ -163,8 +163,9 @@ class NodeTokens:
     ) -> bool:
         """Return whether a run may start whole; else add what of it may, and answers for the gaps.
 
-        The work is by the tokens that were shown, not by the length of the run: whoever has none
-        may ask for as long a run as it likes, and who shows untrue ones is soon not heard.
+        The work is by the tokens that were shown, not by the length of the run: any caller that
+        has none may ask for as long a run as it likes, and a peer that shows untrue ones is soon
+        ignored.
         """
         run, good, bad = started_by(item), list[range](), ""
         for part, token in given.within(run):

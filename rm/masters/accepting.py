@@ -21,6 +21,8 @@ from weft.protocol.messages import (
 )
 
 _RUNNING: Final = AttemptState.RUNNING
+# A new attempt waits so long for the containers of the old one to end, s.
+TAKEOVER_WAIT_S: Final = 3.0
 
 
 def register(books: Books, event: AttemptRegistered) -> None:
@@ -39,7 +41,7 @@ def register(books: Books, event: AttemptRegistered) -> None:
     * the answer is the same for all, and made anew: share, machines and finished tasks are today's.
     """
     attempt = current(books, event.attempt_id)
-    if attempt is None or books.rarely("a registration of a master is not heard"):
+    if attempt is None or books.rarely("a registration of a master is refused"):
         return
     app = attempt.app
     attempt.seen_s = books.now
@@ -120,7 +122,7 @@ def _wait_for_held(
 
 def _old_ones_linger(books: Books, attempt: Attempt) -> bool:
     """Return whether containers that are being stopped may still finish tasks: waiting pays."""
-    if books.now - attempt.created_s >= books.settings.takeover_wait_s:
+    if books.now - attempt.created_s >= TAKEOVER_WAIT_S:
         return False
     earlier = (one for one in attempt.app.attempts if one is not attempt)
     return any(h.state is RmContainerState.STOPPING for one in earlier for h in one.holdings.once())

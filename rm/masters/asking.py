@@ -7,6 +7,7 @@ import numpy as np
 from rm.applications import DEAD
 from rm.containers import order_stop
 from rm.ledger.asks import AskEntry
+from rm.placing.feasible import ROUND_GRANTS_MAX
 from rm.state.books import Books
 from rm.state.lifecycle import (
     CONTAINER,
@@ -347,8 +348,8 @@ def _problem_of(books: Books, attempt: Attempt, ask: Ask, entry: AskEntry | None
         ASKED_PER_TASK * job.task_count, OPEN_JOB_ASKED_MAX * (job.master is not None)
     ):
         return f"{pending} containers pending for a job of {job.task_count} tasks"
-    if ask.gang and ask.total - granted > books.settings.round_grants_max:
-        return f"a gang of more than {books.settings.round_grants_max}"
+    if ask.gang and ask.total - granted > ROUND_GRANTS_MAX:
+        return f"a gang of more than {ROUND_GRANTS_MAX}"
     asks = len(attempt.entries)
     if entry is None and asks >= ASKS_MIN and asks >= ASKS_PER_TASK * job.task_count + ASKS_MIN:
         return f"{asks} asks for a job of {job.task_count} tasks"

@@ -27,6 +27,8 @@ from weft.protocol.record import changed
 
 PLACE = "matcher.carbon"
 SLOTS_A_DAY, DAY_S = 24, 86_400.0
+# So many slots, two days of hours, are forecast.
+SLOTS_AHEAD = 48
 _HALVINGS = 60
 
 
@@ -45,10 +47,10 @@ class Trace:
         """Return the intensity at a time."""
         return self.values[self.slot(now) % len(self.values)]
 
-    def outlook(self, now: float, look: int) -> tuple[float, float]:
-        """Return L and U: the least and the most of `look` slots from that of `now` on."""
+    def outlook(self, now: float) -> tuple[float, float]:
+        """Return L and U: the least and the most of the slots from that of `now` on."""
         first, n = self.slot(now), len(self.values)
-        seen = [self.values[(first + i) % n] for i in range(min(look, n))]
+        seen = [self.values[(first + i) % n] for i in range(min(SLOTS_AHEAD, n))]
         return min(seen), max(seen)
 
 
@@ -122,7 +124,6 @@ class CarbonSettings:
     policy: str = "cap"
     gamma: float = 0.5
     least: float = 0.2
-    look: int = 48
 
 
 class CarbonMatcher(BaseMatcher):
@@ -176,7 +177,7 @@ class CarbonMatcher(BaseMatcher):
         """Return the rows that wait for cleaner electricity; none where no task runs."""
         settings, rows = self.settings, view.rows
         intensity = settings.trace.at(now)
-        low, high = settings.trace.outlook(now, settings.look)
+        low, high = settings.trace.outlook(now)
         if intensity <= settings.gamma * low + (1 - settings.gamma) * high or not _busy(view):
             return set()
         n = rows.count
@@ -195,7 +196,7 @@ class CarbonMatcher(BaseMatcher):
         slot = settings.trace.slot(now)
         if self._told[:2] != (slot, all_of_it):
             up = int(view.nodes.up[: view.node_count].sum())
-            low, high = settings.trace.outlook(now, settings.look)
+            low, high = settings.trace.outlook(now)
             least = max(1, ceil(settings.least * up - 1e-9))
             some = quota(up, least, settings.trace.at(now), low, high) / max(up, 1)
             self._told = slot, all_of_it, some

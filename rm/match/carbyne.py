@@ -43,13 +43,10 @@ class CarbyneMatcher(BaseMatcher):
 
     name = "carbyne"
 
-    def __init__(
-        self, leftover: str, leftover_mix: float, packing: bool, remote_penalty: float
-    ) -> None:
+    def __init__(self, leftover: str, leftover_mix: float, packing: bool) -> None:
         self.leftover = ORDERS[leftover]
         self.leftover_mix = leftover_mix
         self.packing = packing
-        self.remote_penalty = remote_penalty
         self._told: tuple[bytes, Floats] = (b"", np.zeros((0, 0)))
 
     def match(self, view: View, node: int, now: float) -> Match:
@@ -58,7 +55,7 @@ class CarbyneMatcher(BaseMatcher):
         if not len(found.rows):
             return NOTHING
         n, apps = view.app_slots, view.apps
-        knobs = Carbyne(self.packing, self.remote_penalty, self.leftover, self.leftover_mix)
+        knobs = Carbyne(self.packing, self.leftover, self.leftover_mix)
         limits, k = limits_of(view, follows=True), len(found.rows)
         share = _largest_over.code(apps.held[:n], view.total)
         pending, spare, step = np.empty(k, np.int64), np.empty(k, np.int64), np.empty(k)
@@ -96,7 +93,7 @@ class CarbyneMatcher(BaseMatcher):
         n = view.app_slots
         rest = found.part(np.flatnonzero(view.rows.kind[found.rows] == AskType.ALTRUISTIC))
         # Nobody's share or work counts here.
-        fit = Tetris(0.0, 0.0, 0.0, self.remote_penalty)
+        fit = Tetris(0.0, 0.0, 0.0)
         held = np.zeros((n, len(view.total)))
         spare = best_aligned(rest, view.apps.remaining[:n].copy(), held, fit, limits)
         return placements(rest.rows, spare, ("alignment", "work"))

@@ -16,13 +16,12 @@ SRTF, LEAST_SHARE, MIX, PACKING = 0, 1, 2, 3
 class Carbyne(NamedTuple):
     """What counts.
 
-    `packs` aligns rows inside their application, `penalty` is the factor for a row that prefers
-    other machines. `leftover` is SRTF, LEAST_SHARE or MIX; with PACKING, ALTRUISTIC rows are not
-    picked here. `mix` is for MIX: 0 is as SRTF, 1 goes by share alone.
+    `packs` aligns rows inside their application. `leftover` is SRTF, LEAST_SHARE or MIX; with
+    PACKING, ALTRUISTIC rows are not picked here. `mix` is for MIX: 0 is as SRTF, 1 goes by share
+    alone.
     """
 
     packs: bool
-    penalty: float
     leftover: int
     mix: float
 
@@ -75,6 +74,6 @@ def mixed(
 def align(found: Candidates, knobs: Carbyne, order: Floats) -> None:
     """Fill `order` (k,) with priScore x alignment, where the policy packs."""
     if knobs.packs:
-        pack_scores(found.packing, found.free, found.level, knobs.penalty, order)
+        pack_scores(found.packing, found.free, found.level, order)
         for i in range(order.shape[0]):
             order[i] = found.pri[i] * max(order[i], 0.0)

@@ -35,7 +35,6 @@ from rm.match.graphene_kernels import (
     NONE,
     PICK,
     ROWS,
-    SURVEY,
     TERMS_PER_PICK,
     UNDECIDED,
     Answer,
@@ -47,11 +46,17 @@ from rm.match.graphene_kernels import (
 )
 from rm.match.limit_kernels import Limits
 from rm.match.overbook_kernels import Fluid, Trial, Waiting
-from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement
+from rm.match.protocol import NOTHING, BaseMatcher, Match, Placement, Scores
 from weft.model.dag import Floats, Ints
 from weft.policies.compiled import steady
 
 UNITS = {"slots": SLOTS, "drf": DRF, "time": TIME}
+# A decision has at least this weight in the means that eta follows (docs/results/matching.md).
+ETA_WEIGHT = 0.1
+# A what-if is about so many rows, and looks for their next opportunity on so many nodes: more of
+# either make no significant difference (docs/results/matching.md).
+OVERBOOK_ROWS = 16
+OVERBOOK_LOOK = 4
 # A decision on a full cluster mostly has fewer candidates.
 _USUAL_CANDIDATES_MAX = 64
 # No row prefers any place; it is read-only, as the levels of rows are.
@@ -67,12 +72,10 @@ class GrapheneMatcher(BaseMatcher):
 
     name = "graphene"
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         eta_m: float,
         eta: float,
-        eta_weight: float,
-        remote_penalty: float,
         kappa: float,
         deficit_unit: str,
         group: str,
@@ -80,32 +83,14 @@ class GrapheneMatcher(BaseMatcher):
         priority_from: str,
         use_packing: bool,
         overbook: str,
-        overbook_score: str,
-        overbook_rows: int,
         overbook_limit: float,
-        overbook_look: int,
-        bundle_enter: str,
-        bundle_end: int,
-        bundle_pick: str,
     ) -> None:
-        self.eta_m = eta_m
-        self.eta_fixed = eta
-        self.eta_weight = eta_weight
-        self.remote_penalty = remote_penalty
         self.kappa = kappa
         self.unit = UNITS[deficit_unit]
         self.by_app = group == "app"
-        self.use_priority = use_priority
         self.relative = use_priority and priority_from == "left"
-        self.use_packing = use_packing
         self.overbook = tuple(name for name in overbook.split(",") if name)
-        self.overbook_relative = overbook_score == "relative"
-        self.overbook_rows = overbook_rows
         self.overbook_limit = overbook_limit
-        self.overbook_look = overbook_look
-        self.bundle_enter = bundle_enter
-        self.bundle_end = bundle_end
-        self.bundle_pick = bundle_pick
         # These are means over the decisions so far of priScore x pScore and of srpt, and how many
         # they were.
         self._means: Floats = np.zeros(3)
@@ -113,20 +98,14 @@ class GrapheneMatcher(BaseMatcher):
         self._counters: Floats = np.zeros(0)
         may_overbook = bool(self.overbook) and overbook_limit > 1
         self._rule = Rule(
-            remote_penalty,
             use_packing,
             NONE if not use_priority else LEFT if self.relative else DECLARED,
-            1 if bundle_pick == "one" else 1 << 30,
-            overbook_rows if may_overbook else 0,
+            OVERBOOK_ROWS if may_overbook else 0,
             self.unit,
             eta if eta >= 0 else 0.0 if eta_m == 0 else -1.0,
             eta_m,
-            eta_weight,
-            self.overbook_relative,
+            ETA_WEIGHT,
         )
-        self._bundles = bundle_enter != "all" or bundle_end > 0
-        # With time, running tasks end and a what-if may turn out otherwise.
-        self._settles = bundle_pick != "one" and bundle_end == 0
         # Each resource may be overbooked so far, over the capacity.
         self._slack: Floats | None = None
         self._standing: Standing | None = None
@@ -144,14 +123,11 @@ class GrapheneMatcher(BaseMatcher):
         level = levels_of(view, node) if view.rows.preferring else _NO_LEVELS
         standing = self._standing_of(view)
         desk, rule, answer = self._desk_of(view, asks.size, standing), self._rule, self._answer
-        first, settled = SURVEY if self._bundles else ALL, self._settles
-        made = _decide.code(asks, site, level, standing, desk, rule, answer, first)
-        if made == UNDECIDED:
-            if desk.tally.item(ROWS) > desk.tally.item(FIT):
-                settled = False
-                self._weigh_overbooking(view, node, site, standing, desk, now)
-            if self._bundles:
-                self._bundle(view, desk, desk.tally.item(ROWS))
+        made = _decide.code(asks, site, level, standing, desk, rule, answer, ALL)
+        # With time, running tasks end and a what-if may turn out otherwise.
+        settled = made != UNDECIDED
+        if not settled:
+            self._weigh_overbooking(view, node, site, standing, desk, now)
             made = _decide.code(asks, site, level, standing, desk, rule, answer, PICK)
         while made == len(answer.row):
             self._answer = answer = Answer(
@@ -220,33 +196,10 @@ class GrapheneMatcher(BaseMatcher):
         if seen > 0 and left > 0:
             score, work, decisions = self._means.tolist()
             # The first few decisions have a plain mean.
-            weight = max(self.eta_weight, 1.0 / (decisions + 1))
+            weight = max(ETA_WEIGHT, 1.0 / (decisions + 1))
             self._means[0] = score + weight * (seen - score)
             self._means[1] = work + weight * (left - work)
             self._means[2] = decisions + 1
-
-    def _bundle(self, view: View, desk: Desk, k: int) -> None:
-        """Leave of the rows what enters the bundle until it ends: the best by preferred order."""
-        app, serial = desk.app[:k], view.rows.serial[desk.rows[:k]]
-        order = np.lexsort((serial, view.apps.order[app], -desk.pri[:k]))
-        if self.bundle_enter == "first":
-            # Only the most preferred row of each application enters.
-            _, first = np.unique(app[order], return_index=True)
-            order = order[np.sort(first)]
-        keep = order[: self.bundle_end] if self.bundle_end else order
-        columns: tuple[Floats | Ints, ...] = (
-            desk.rows,
-            desk.app,
-            desk.pri,
-            desk.near,
-            desk.packing,
-            desk.p,
-            desk.over,
-        )
-        for column in columns:
-            column[..., : len(keep)] = column[..., keep]
-        # They are in any order from here on.
-        desk.tally[FIT], desk.tally[ROWS] = 0, len(keep)
 
     # -- fairness ----------------------------------------------------------------------------------
 
@@ -307,6 +260,14 @@ class GrapheneMatcher(BaseMatcher):
             view.nodes.up[: view.node_count],
             scratch,
         )
+
+    def terms(self, view: View, row: int) -> Scores:
+        """Return what `pri` is a part of, and the deficit from which a group goes first."""
+        found: Scores = (("pri_score", float(view.rows.pri_score[row])),) if self.relative else ()
+        bound = self._bound(view)
+        if bound == np.inf or (view.queues.lone and not self.by_app):
+            return found
+        return (*found, ("bound", bound))
 
     def why_not(self, view: View, node: int, row: int) -> str:
         """Return the group that goes first as it is owed more than the bound allows, if any."""
@@ -393,7 +354,7 @@ class GrapheneMatcher(BaseMatcher):
         """Write oScore of the rows that do not fit into `desk.over`."""
         fit, rows = desk.tally.item(FIT), desk.tally.item(ROWS)
         barred = view.barred(desk.rows[fit:rows])
-        n, up, look = view.node_count, view.nodes.up, min(view.node_count, self.overbook_look)
+        n, up, look = view.node_count, view.nodes.up, min(view.node_count, OVERBOOK_LOOK)
         for first in reversed(range(0, look, NODES_PER_WEIGH)):
             seats: list[tuple[int, int]] = []
             running: list[Running] = []

@@ -32,7 +32,7 @@ from weft.model.resources import TOLERANCE
 from weft.policies.compiled import inner_kernel, kernel
 
 # These say what `decide` is to do.
-ALL, SURVEY, PICK = range(3)
+ALL, PICK = range(2)
 # priScore is as the ask declares it, or over that of the best pending row, or there is none.
 DECLARED, LEFT, NONE = range(3)
 # These are the entries of `Desk.known`: the mean score seen, the eta used, the mean srpt, and 1
@@ -54,24 +54,20 @@ Seats = tuple[tuple[int, int], ...]
 class Rule(NamedTuple):
     """What counts in a score, and how eta is found; it does not change in the life of a matcher.
 
-    `penalty` is the factor of pScore for a row that prefers other machines. Without `use_pack`,
-    pScore is 1 for all that fits. `priority` is DECLARED, LEFT or NONE. One decision has at most
-    `most` picks and looks at no more than `extras` rows that fit with overbooking only; with 0
-    nothing is overbooked. `unit`, of the deficits, is SLOTS, DRF or TIME. `eta` is fixed, or below
-    0, and then eta is `m` x mean score / mean remaining work; both means give this decision at
-    least `weight`, from 0 to 1. Where `relative`, oScore is over the duration, at most 1.
+    Without `use_pack`, pScore is 1 for all that fits. `priority` is DECLARED, LEFT or NONE. One
+    decision looks at no more than `extras` rows that fit with overbooking only; with 0 nothing is
+    overbooked. `unit`, of the deficits, is SLOTS, DRF or TIME. `eta` is fixed, or below 0, and then
+    eta is `m` x mean score / mean remaining work; both means give this decision at least `weight`,
+    from 0 to 1.
     """
 
-    penalty: float
     use_pack: bool
     priority: int
-    most: int
     extras: int
     unit: int
     eta: float
     m: float
     weight: float
-    relative: bool
 
 
 class Standing(NamedTuple):
@@ -169,15 +165,15 @@ def decide(
 ) -> int:
     """Fill `answer` with what to grant on a node; return how many runs of picks there are.
 
-    SURVEY: only find who competes (`desk.rows`), for PICK to go on with, and return UNDECIDED; so
-    does ALL where some rows fit with overbooking only, as what runs nearby decides about them. As
-    many runs as `answer` holds: call again with more room and PICK.
+    ALL only finds who competes (`desk.rows`), for PICK to go on with, and returns UNDECIDED where
+    some rows fit with overbooking only, as what runs nearby decides about them. As many runs as
+    `answer` holds: call again with more room and PICK.
     """
     if what != PICK:
         _survey(asks, site, level, standing, desk, rule)
         if desk.tally[ROWS] == 0:
             return 0
-        if what == SURVEY or desk.tally[ROWS] != desk.tally[FIT]:
+        if desk.tally[ROWS] != desk.tally[FIT]:
             return UNDECIDED
     if desk.tally[PICKS] == 0:
         _begin(standing, desk, rule)
@@ -238,7 +234,7 @@ def _describe(asks: Asks, capacity: Floats, level: Ints, desk: Desk, rule: Rule)
         desk.pri[:k] = 1.0
     desk.near[:k] = 1.0
     for i in range(k if level.shape[0] > 0 else 0):
-        desk.near[i] = nearness(level[rows[i]], rule.penalty)
+        desk.near[i] = nearness(level[rows[i]])
     desk.over[:k] = 0.0
     desk.picked[:k] = 0
     for r in range(capacity.shape[0]):
@@ -312,7 +308,7 @@ def _pick_all(
 ) -> int:
     """Pick until nothing may be picked any more, or `answer` is full."""
     tally, eta, work, who = desk.tally, desk.known[ETA], desk.work, standing.who
-    while tally[PICKS] < rule.most and tally[RUNS] < answer.row.shape[0]:
+    while tally[RUNS] < answer.row.shape[0]:
         if tally[PICKS] > 0:
             _pack(desk, rule.use_pack)
         _value(asks, who, desk)
@@ -458,5 +454,4 @@ def weigh(
         sooner(waiting, near[each], count, room, slot, now, trial)
     slot, count = seats[0]
     if slot == site.node:
-        told = now, rule.relative
-        what_if(desk.over[fit:k], waiting, near[0], count, room, slot, told, trial)
+        what_if(desk.over[fit:k], waiting, near[0], count, room, slot, now, trial)

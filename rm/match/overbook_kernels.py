@@ -259,15 +259,14 @@ def what_if(
     count: int,
     room: Room,
     node: int,
-    rule: tuple[float, bool],
+    now: float,
     trial: Trial,
 ) -> None:
     """Write oScore on a node into `over` (k,), one per candidate; 0: better to wait.
 
-    `count` containers run there. Where a task fits on any node, nothing is gained. `rule`: the time
-    now, and whether the score is over the task's duration, and so at most 1.
+    `count` containers run there. Where a task fits on any node, nothing is gained.
     """
-    demand, duration, wait, (now, relative) = waiting.demand, waiting.duration, waiting.wait, rule
+    demand, duration, wait = waiting.demand, waiting.duration, waiting.wait
     capacity, resources, roomy = room.capacity[node], demand.shape[1], -1
     many, left = trial.demand[: count + 1], trial.left[: count + 1]
     fluid, before, after = trial.fluid, trial.before[:count], trial.after[: count + 1]
@@ -297,7 +296,7 @@ def what_if(
         if roomy < 0:
             roomy = _find_roomy(demand, room, trial)
         if not _fits_somewhere(waiting, i, room, trial.roomy[:roomy]):
-            over[i] = min(1.0, score / duration[i]) if relative and duration[i] > 0.0 else score
+            over[i] = score
 
 
 @inner_kernel

@@ -129,7 +129,8 @@ MATCHERS: dict[str, Row] = {
             ),
             "preemption_intra_queue_conservative_drf": Parameter(True, "the same within queues"),
             "preemption_based_on_reserved": Parameter(
-                False, "what nodes are reserved for counts as wanted, and nothing ends by itself"
+                False,
+                "what nodes are reserved for counts as wanted, and no container is expected to end",
             ),
         },
     ),
@@ -191,8 +192,6 @@ MATCHERS: dict[str, Row] = {
         "best aligned task, with shortest remaining work and a fairness knob (Tetris)",
         {
             "fairness": Parameter(0.0, "f: only the neediest (1 - f) of the jobs compete", 0, 1),
-            "srpt_m": Parameter(0.2, "weight of remaining work against alignment", 0),
-            "remote_penalty": Parameter(0.8, "rp: factor for a task away from its input", 0, 1),
         },
     ),
     "carbyne": Row(
@@ -208,7 +207,6 @@ MATCHERS: dict[str, Row] = {
                 0.5, "of `mix`: 0 by remaining work alone, 1 by dominant share alone", 0, 1
             ),
             "packing": Parameter(True, "alignment inside the application; false: as DRF does"),
-            "remote_penalty": Parameter(0.8, "factor for a task away from its input", 0, 1),
         },
     ),
     "graphene": Row(
@@ -217,10 +215,6 @@ MATCHERS: dict[str, Row] = {
         {
             "eta_m": Parameter(0.2, "m: weight of remaining work; 0 switches it off", 0),
             "eta": Parameter(-1.0, "a fixed eta; below 0: automatic"),
-            "eta_weight": Parameter(
-                0.1, "weight of a new decision in the means that eta follows; 1: no memory", 0, 1
-            ),
-            "remote_penalty": Parameter(0.8, "rp: factor for a task away from its input", 0, 1),
             "kappa": Parameter(0.1, "unfairness bound over C; below 0: no bound"),
             "deficit_unit": Parameter(
                 "drf",
@@ -236,21 +230,7 @@ MATCHERS: dict[str, Row] = {
             ),
             "use_packing": Parameter(True, "score by alignment"),
             "overbook": Parameter("disk_mbps,network_mbps", "overbookable resources; empty: none"),
-            "overbook_score": Parameter(
-                "raw", "oScore in s, or over the duration", choices=("raw", "relative")
-            ),
-            "overbook_rows": Parameter(16, "rows that a what-if looks at", 0, 10_000),
-            "overbook_look": Parameter(4, "nodes that it looks at for the next opportunity", 1),
             "overbook_limit": Parameter(1.25, "demand over capacity at most", 1, 100),
-            "bundle_enter": Parameter(
-                "all",
-                "what enters the bundle: all that fits, or each job's first",
-                choices=("all", "first"),
-            ),
-            "bundle_end": Parameter(0, "rows after which the bundle is full; 0: the whole pass", 0),
-            "bundle_pick": Parameter(
-                "greedy", "pick until nothing fits, or one a pass", choices=("greedy", "one")
-            ),
         },
     ),
 }
@@ -264,8 +244,7 @@ CARBON: dict[str, Parameter] = {
     ),
     "carbon_gamma": Parameter(0.5, "of pcaps: how much carbon counts", 1e-6, 1),
     "carbon_least": Parameter(0.2, "of cap: the part of the nodes that is used in any case", 0, 1),
-    "carbon_look": Parameter(48, "slots that are forecast: L and U are the least and most", 1),
-    "carbon_step_s": Parameter(0.0, "length of a slot on the cluster's clock; 0: as told", 0),
+    "carbon_step_s": Parameter(0.0, "length of a slot on the cluster's clock; 0: as given", 0),
 }
 
 
@@ -331,7 +310,6 @@ def _around(inner: Matcher, told: Arguments) -> Matcher:
         told["carbon_policy"],
         told["carbon_gamma"],
         told["carbon_least"],
-        told["carbon_look"],
     )
     return CarbonMatcher(inner, settings)
 

@@ -18,6 +18,8 @@ from weft.policies.compiled import inner_kernel, kernel, making_kernel
 USUAL_PICKS_MAX = 32
 # Scores closer than this are equal.
 TIE = 1e-12
+# The factor of pScore away from the input, rp (Graphene section 8.4).
+REMOTE_PENALTY = 0.8
 
 
 class Picks(NamedTuple):
@@ -32,14 +34,14 @@ class Picks(NamedTuple):
 
 
 @inner_kernel
-def nearness(level: int, penalty: float) -> float:
+def nearness(level: int) -> float:
     """Return the factor of pScore for where a row's input is (figure 15 line 9).
 
     It is the remote penalty where the row prefers another machine, half of it on their rack.
     """
     if level == RACK_LOCAL:
-        return 1.0 - 0.5 * (1.0 - penalty)
-    return penalty if level == REMOTE else 1.0
+        return 1.0 - 0.5 * (1.0 - REMOTE_PENALTY)
+    return REMOTE_PENALTY if level == REMOTE else 1.0
 
 
 @inner_kernel
@@ -57,11 +59,11 @@ def pack_score(packing: Floats, free: Floats, near: float) -> float:
 
 
 @kernel
-def pack_scores(packing: Floats, free: Floats, level: Ints, penalty: float, out: Floats) -> int:
+def pack_scores(packing: Floats, free: Floats, level: Ints, out: Floats) -> int:
     """Fill `out` (k,) with pScore of rows (k, d), or -1; return how many fit."""
     fitting = 0
     for i in range(packing.shape[0]):
-        out[i] = pack_score(packing[i], free, nearness(level[i], penalty))
+        out[i] = pack_score(packing[i], free, nearness(level[i]))
         if out[i] >= 0.0:
             fitting += 1
     return fitting

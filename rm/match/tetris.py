@@ -15,6 +15,8 @@ from rm.match.protocol import NOTHING, BaseMatcher, Match
 from rm.match.tetris_kernels import Tetris
 from weft.policies.compiled import steady
 
+# The weight of remaining work against alignment, m (Graphene section 8.4).
+SRPT_M = 0.2
 _largest_over = steady(largest_over)
 _over = steady(over)
 
@@ -24,10 +26,8 @@ class TetrisMatcher(BaseMatcher):
 
     name = "tetris"
 
-    def __init__(self, fairness: float, srpt_m: float, remote_penalty: float) -> None:
+    def __init__(self, fairness: float) -> None:
         self.fairness = fairness
-        self.srpt_m = srpt_m
-        self.remote_penalty = remote_penalty
 
     def match(self, view: View, node: int, now: float) -> Match:
         """Pick the best (task, machine) pair again and again while something fits."""
@@ -35,7 +35,7 @@ class TetrisMatcher(BaseMatcher):
         if not len(found.rows):
             return NOTHING
         n = view.app_slots
-        knobs = Tetris(self.fairness, self.srpt_m, mean_remaining(view), self.remote_penalty)
+        knobs = Tetris(self.fairness, SRPT_M, mean_remaining(view))
         held = _over.code(view.apps.held[:n], view.total)
         limits = limits_of(view, keeps=True)
         picks = best_aligned(found, view.apps.remaining[:n].copy(), held, knobs, limits)

@@ -23,14 +23,12 @@ class Tetris(NamedTuple):
     """What counts in a score.
 
     `fairness` is f: only the ceil((1 - f) x applications) with the least share compete. Epsilon is
-    `m` x mean alignment / mean work. `mean_work` is the mean srpt now, `penalty` the factor for a
-    row that prefers other machines.
+    `m` x mean alignment / mean work. `mean_work` is the mean srpt now.
     """
 
     fairness: float
     m: float
     mean_work: float
-    penalty: float
 
 
 class Scratch(NamedTuple):
@@ -64,7 +62,7 @@ def tetris_picks(
     """
     p, left, picked, terms = scratch.p, found.pending, picks.candidate, picks.terms
     while n < picked.shape[0]:
-        if pack_scores(found.packing, found.free, found.level, knobs.penalty, p) == 0:
+        if pack_scores(found.packing, found.free, found.level, p) == 0:
             break
         _admit(found, limits, left, p)
         keep_guarantees(limits, found.app, p)

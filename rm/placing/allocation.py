@@ -20,7 +20,7 @@ from rm.match.candidates import limits_of_masters, shares_of
 from rm.match.filter_kernels import fits
 from rm.match.limit_kernels import ADMITTED, USER, Limits, held_back
 from rm.match.protocol import Placement, every_term
-from rm.placing.feasible import usable
+from rm.placing.feasible import ROUND_GRANTS_MAX, usable
 from rm.placing.gang_room import spoils
 from rm.placing.hosting import full_of_masters, hosts, masters_may_grow, nodes_alike
 from rm.state.books import Books
@@ -44,6 +44,8 @@ NOTHING_NEW, NO_ROOM, MAY_GRANT = range(3)
 _CROWD_BOUND_MIN: Final = 100
 # A host's heartbeat may come too early by this part of the interval.
 _HEARTBEAT_JITTER_FRACTION: Final = 0.1
+# A master avoids at most this part of the nodes for past failures.
+MASTER_AVOIDS_MAX = 0.8
 
 
 def match_node(books: Books, node: Node, granted: int = 0) -> int:
@@ -80,7 +82,7 @@ def _match_asks(books: Books, node: Node, granted: int) -> int:
         books.rows.show(crowd, before)
     # Whatever fits, a round must end soon.
     may_get = settings.node_containers_max - len(node.holdings.by_id)
-    may_get = min(may_get, settings.round_grants_max - granted)
+    may_get = min(may_get, ROUND_GRANTS_MAX - granted)
     for placement in match.placements:
         copies = placement.copies
         if copies > may_get:
@@ -161,10 +163,10 @@ def match_all(books: Books) -> None:
         floor = np.minimum(floor, books.least_master)
     nodes, cursor = ledger.nodes, books.matching.cursor
     books.matching.begin_pass()
-    granted, most = 0, books.settings.round_grants_max
+    granted = 0
     for slot in slots_with_room(books, nodes.up, floor, cursor if cursor < n else 0):
         granted = match_node(books, books.node_at[slot], granted)
-        if granted >= most or not books.anything_waits:
+        if granted >= ROUND_GRANTS_MAX or not books.anything_waits:
             break
     books.matching.cursor = (cursor + 1) % n
 
@@ -347,7 +349,7 @@ def _suits(books: Books, attempt: Attempt, node: Node) -> bool:
     Where it failed on nearly all nodes whose labels suit it, it may go to each of them again.
     """
     if node.node_id in attempt.avoid:
-        most = books.settings.master_avoids_max * nodes_alike(books, attempt)
+        most = MASTER_AVOIDS_MAX * nodes_alike(books, attempt)
         if len(attempt.avoid) <= most:
             return False
     return not spoils(books, attempt.app, node)

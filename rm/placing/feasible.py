@@ -28,6 +28,11 @@ from weft.model.resources import TOLERANCE, Vector
 from weft.policies.compiled import steady
 
 _blocked_on, _copies_on = steady(blocked_on), steady(copies_on)
+# A new attempt waits so long after the manager's start for nodes that may still report
+# containers, s.
+RETURN_WAIT_S = 10.0
+# One heartbeat, or one pass over all nodes, grants at most so many containers.
+ROUND_GRANTS_MAX = 5_000
 
 
 class NoRoomError(InputError):
@@ -41,7 +46,7 @@ def nodes_may_come(books: Books) -> bool:
 
 def return_wait_s(books: Books) -> float:
     """Return for how long a manager that started anew waits for nodes to come back."""
-    return min(books.settings.return_wait_s, books.settings.node_expiry_s)
+    return min(RETURN_WAIT_S, books.settings.node_expiry_s) if books.settings.nodes_return else 0.0
 
 
 def blocked(books: Books, entry: AskEntry, amounts: Floats, serial: int = 0) -> tuple[Ints, Ints]:

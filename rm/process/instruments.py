@@ -36,7 +36,7 @@ def instrument(out: Exposition, manager: ResourceManager) -> None:
     books = manager.books
     manager.wrap_matcher(lambda policy: cast(Matcher, MeteredMatcher(policy, out)))
     told = 0
-    text = "Ends refused because the container never ran on the node that told them"
+    text = "Ends refused because the container never ran on the node that reported them"
     out.count("weft_ends_refused", text, 0)
 
     def sample() -> Callable[[], None]:

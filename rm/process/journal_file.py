@@ -69,7 +69,7 @@ def _check_durable(path: Path, data: bytes, kept: Sound, own: str, mark: tuple[s
 def _damaged(path: Path, number: int, what: str) -> WeftError:
     return WeftError(
         f"{path}: line {number + 1} is no record: {what}; the file was damaged. "
-        f"What comes before is kept by: head -n {number} (the rest is lost then; remove "
+        f"Keep what is before it with: head -n {number} (the rest is lost then; remove "
         f"{path.with_name('durable')} as well)"
     )
 

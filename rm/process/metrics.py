@@ -8,7 +8,6 @@ from weft.protocol.facts import (
     Closed,
     ClosedRun,
     Fact,
-    Gauge,
     NodeChanged,
     Placed,
     PlacedRun,
@@ -25,13 +24,6 @@ APPS = "Applications that have not ended, by state"
 APPS_ENDED = "Applications that ended"
 ATTEMPTS = "Attempts by state entered"
 GRANTS = "Grants by kind of ask"
-# Of the numbers that the core notes by name.
-GAUGES = {
-    "weft_nodes_up": "Nodes in service, on which something new may start",
-    "weft_apps_live": "Applications that have not ended",
-    "weft_containers_held": "Containers that are granted and have not ended, masters included",
-    "weft_containers_pending": "Containers that are asked for and not granted",
-}
 LEFTOVER = "Containers in leftover: granted to asks that could wait, and not ended"
 _ENDED = {AppState.FINISHED.name, AppState.FAILED.name, AppState.KILLED.name}
 
@@ -92,7 +84,7 @@ class ManagerMetrics:
                 out.add("weft_leftover_containers", LEFTOVER, count)
         elif isinstance(fact, PreemptionChosen):
             text = (
-                "Containers that were told they would be taken back, by the queue that holds them"
+                "Containers whose masters have notice of preemption, by the queue that holds them"
             )
             out.count("weft_preemptions_chosen", text, 1, (("queue", fact.queue),))
         elif isinstance(fact, AppChanged):
@@ -101,8 +93,6 @@ class ManagerMetrics:
             self._node_changed(fact)
         elif isinstance(fact, AttemptChanged):
             out.count("weft_attempts", ATTEMPTS, 1, (("state", fact.state),))
-        elif isinstance(fact, Gauge):
-            out.gauge(fact.name, GAUGES.get(fact.name, fact.name), fact.value, fact.labels)
 
     def _app_changed(self, fact: AppChanged, now: float) -> None:
         before, since_s = self._apps.pop(fact.app, ("", now))

@@ -58,6 +58,8 @@ from weft.wire.validator import Gate
 ANSWER_S = 60.0
 # The submissions of so many seconds may come at once.
 SUBMIT_BURST_S = 10.0
+# So many submissions a second are taken over time, and so many seconds' worth at once.
+SUBMISSIONS_PER_S = 1000.0
 # One stream answers at most so many nodes and masters.
 STREAM_ROUTES_MAX = 100_000
 # A stream that was not heard for so many heartbeats may have ended.
@@ -198,7 +200,9 @@ class ManagerService(Outside):
                     error = InputError("node_id", passes.shutdown)
                     self._gate.refuse(type(message).__name__, lane.peer, error)
             elif isinstance(message, NodeRegistered):
-                error = InputError("node_id", f"{message.node_id!r} is heard on another stream")
+                error = InputError(
+                    "node_id", f"{message.node_id!r} is registered on another stream"
+                )
                 self._gate.refuse(type(message).__name__, lane.peer, error)
             return False
         self._gate.refuse(type(message).__name__, lane.peer, error)

@@ -18,7 +18,7 @@ from rm.placing.feasible import blocked
 from rm.placing.gang_room import capacity_of, free_of, most_of, pack
 from rm.placing.gangs import planner_of
 from rm.report.reports import returning
-from rm.report.turns import Line, line, next_node, next_releases, starts_s, work_of
+from rm.report.turns import Line, line, moves, next_node, next_releases, starts_s, work_of
 from rm.report.turns import Turn as Placed
 from rm.state.books import Books
 from rm.state.lifecycle import ENDED_APPS, AppState, AttemptState, RmNodeState, reported
@@ -160,6 +160,7 @@ def _turn(books: Books, order: Line, place: int, start_s: float, caller: Caller)
         {} if own is None else dict(own.scores),
         tuple(_contender(books, turns, caller) for turns in islice(stages.values(), _TOLD_MAX)),
         start_s if promised_s is None else promised_s,
+        promised_s is None and moves(books.matcher),
     )
 
 

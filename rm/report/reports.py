@@ -55,7 +55,7 @@ def returning(books: Books, app: App) -> str:
     ago_s, wait_s = books.now - books.started_s, return_wait_s(books)
     return (
         f"the manager was started anew {ago_s:.0f} s ago and waits for this master to register; "
-        f"it waits up to {wait_s:g} s for nodes to come back (manager.return_wait_s)"
+        f"it waits up to {wait_s:g} s for nodes to come back"
     )
 
 
@@ -253,6 +253,10 @@ def _most_apps(books: Books, slot: int) -> int:
     return int(books.queues.max_applications[slot]) or leaf
 
 
+# Use is told where so many of the nodes in service have told theirs.
+_MEASURED_MIN = 0.95
+
+
 def metrics(books: Books) -> ClusterMetrics:
     """Return counts over the whole cluster."""
     names, columns = books.types.mapping, books.ledger.nodes
@@ -260,6 +264,8 @@ def metrics(books: Books) -> ClusterMetrics:
     up = columns.up[:n]
     held = columns.held[:n][up].sum(axis=0)
     measured = [node.use for node in books.node_at if node.use and up[node.slot]]
+    # Nodes that have just come did not tell theirs, and a sum without them would seem to fall.
+    tell = len(measured) >= _MEASURED_MIN * up.sum()
     return ClusterMetrics(
         cluster_ts=books.cluster_ts,
         scheduler=books.matcher.name,
@@ -271,7 +277,7 @@ def metrics(books: Books) -> ClusterMetrics:
         allocated=names(held.tolist()),
         containers_running=len(books.holdings),
         containers_pending=int(books.ledger.by_queue.pending[0]),
-        use=names(np.array(measured).sum(axis=0).tolist()) if measured else {},
+        use=names(np.array(measured).sum(axis=0).tolist()) if measured and tell else {},
         labels=tuple(sorted(_labels(books))),
         outstanding_s=_running_s(books, held) + _unstarted_s(books),
     )

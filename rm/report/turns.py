@@ -16,7 +16,7 @@ from rm.ledger.asks import AskEntry
 from rm.ledger.columns import Bools
 from rm.match.candidates import shares_of
 from rm.match.filter_kernels import OPEN, RESERVED
-from rm.match.protocol import APPS_TURNS, QUEUES_TURNS, Scores, every_term
+from rm.match.protocol import APPS_TURNS, NO_TURNS, QUEUES_TURNS, Matcher, Scores, every_term
 from rm.placing.ends import Release, releases
 from rm.placing.feasible import blocked
 from rm.state.books import Books
@@ -86,6 +86,14 @@ def line(books: Books, slot: int) -> Line:
             kept = tuple([term for term in scores if term[0] != "place"])
             turns.append(Turn(entry, app, kept))
     return Line(slot, tuple(turns), len(ranked) < RANKED_MAX)
+
+
+def moves(matcher: Matcher) -> bool:
+    """Return whether grants may move a matcher's order in a way that `starts_s` does not know.
+
+    A line stays as it is, and who takes turns says so; all else may go by anything.
+    """
+    return matcher.turns == NO_TURNS and not getattr(matcher, "in_line", False)
 
 
 def work_of(entry: AskEntry) -> Floats:

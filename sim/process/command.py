@@ -205,7 +205,7 @@ def read_settings(request: Request, cluster: ClusterSpec, jobs: int) -> SimSetti
     scheduler = choose(
         request.scheduler, matcher=request.matcher, planner=request.planner, asker=request.asker
     )
-    options, roles = read_options(request.options, scheduler, cluster)
+    options, roles = read_options(request.options, scheduler)
     settings = SimSettings(
         scheduler=with_options(scheduler, inlined(options)),
         seed=request.seed,
@@ -221,7 +221,7 @@ def read_settings(request: Request, cluster: ClusterSpec, jobs: int) -> SimSetti
 
 
 def read_options(
-    given: Mapping[str, str], scheduler: Preset, cluster: ClusterSpec
+    given: Mapping[str, str], scheduler: Preset
 ) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
     """Return what `--set` says of the scheduler's parts, and of each role's settings (read).
 
@@ -235,8 +235,7 @@ def read_options(
             roles[part][name] = value
         else:
             options[_qualified(key, scheduler)] = value
-    names = cluster.types.names
-    return options, {role: role_settings(role, values, names) for role, values in roles.items()}
+    return options, {role: role_settings(role, values) for role, values in roles.items()}
 
 
 def _qualified(key: str, scheduler: Preset) -> str:

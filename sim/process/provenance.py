@@ -1,7 +1,7 @@
 """What a run was: everything that is needed to repeat it, for `summary.json` and the decision log.
 
-Paths are as they were given; a file's content is named by its SHA-256 as well, so that a run can be
-told from one over another file of the same name.
+Paths are as they were given; a file's content is named by its SHA-256 as well, so that runs over
+different files of one name differ.
 """
 
 import hashlib

@@ -168,7 +168,7 @@ class Weighings:
     def of(self, step: int, turn: int, ahead: int = 0) -> Weighed | None:
         """Return the candidates of a grant of a step, both from 0; None where nothing was granted.
 
-        `ahead` steps after it are worked out as well: whoever steps will want them next.
+        `ahead` steps after it are worked out as well: any caller that steps will want them next.
         """
         if not 0 <= step < len(self._steps):
             return None

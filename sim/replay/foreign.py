@@ -1,6 +1,6 @@
 """Foreign masters (Spark's, Flink's) of a recorded run, as jobs that a simulation can run again.
 
-Their own decisions are on no tape, but all that the Resource Manager was told is: requests, what
+Their own decisions are on no tape, but all that the Resource Manager received is: requests, what
 was granted and when it ended. That is a recording (`weft.model.recording`), played by
 `am.recorded`.
 """
@@ -28,7 +28,7 @@ from weft.protocol.messages import (
 class Granted:
     """A container as the manager saw it, times on the cluster's clock.
 
-    `request` is (life of the manager, ask id); its master was told at `told_s`.
+    `request` is (life of the manager, ask id); its master was notified at `told_s`.
     """
 
     request: tuple[int, int]

@@ -133,7 +133,7 @@ class Foreseen(MeasuredSimulation):
         self.ended: dict[AppId, float] = {}
         jobs = [replace(one.job, arrival_s=0.0) for one in state.apps]
         # all nodes are back at once: none is waited for
-        back = replace(settings, manager={**settings.manager, "return_wait_s": 0.0})
+        back = replace(settings, manager={**settings.manager, "nodes_return": False})
         super().__init__(state.cluster, jobs, back, delays)
 
     def _start(self) -> None:

@@ -1,8 +1,9 @@
-"""A recorded cluster as it stood at a time: its cores, timers, messages under way, and what came.
+"""A recorded cluster as it stood at a time: its cores, timers, messages under way, and what
+arrived.
 
 Every core is fed its own tape up to then (`sim.replay.verify`). What was ordered and had not
-happened yet is put together from all tapes: a message that was sent and not heard is on its way.
-What comes later on the tapes is kept aside: jobs, clients' requests, and how long things took.
+happened yet is put together from all tapes: a message that was sent and not received is on its way.
+Later events on the tapes are kept aside: jobs, clients' requests, and how long things took.
 """
 
 from collections import Counter
@@ -83,7 +84,7 @@ class Cut:
 
 
 def survey(managers: Sequence[Tape], others: Sequence[Tape], at_s: float) -> Cut:
-    """Return what all tapes of a run tell of what came after a time, without any cores yet.
+    """Return what all tapes of a run hold of the events after a time, without any cores yet.
 
     Raises InputError for tapes that tell of no job.
     """
@@ -137,7 +138,7 @@ def _lives(tapes: Sequence[Tape]) -> str:
 def _later(
     cut: Cut, stopwatch: Stopwatch, core: Address, event: object, now: float, orders: list[Effect]
 ) -> None:
-    """Follow an event of the whole run; what comes after the cut is kept."""
+    """Follow an event of the whole run; later events are kept."""
     stopwatch.listen(core, event, now, orders)
     if now > cut.now and isinstance(event, ProcessEnded):
         cut.ends.setdefault(event.container_id, now)

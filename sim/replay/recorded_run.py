@@ -18,7 +18,6 @@ from weft.model.cluster import ClusterSpec
 from weft.model.errors import WeftError
 from weft.model.ids import AppId
 from weft.model.job import Job
-from weft.model.queues import QueueSpec
 from weft.model.resources import ResourceTypes
 from weft.protocol.effects import Effect, TimerFired
 from weft.protocol.event_unions import ManagerTold
@@ -31,7 +30,7 @@ Answered = Callable[[ManagerTold, float, list[Effect], ResourceManager], None]
 
 
 class Seen(NamedTuple):
-    """When nodes (by slot) and masters were heard last, s, where a simulation left beats out."""
+    """When nodes (by slot) and masters last sent a beat, s, where a simulation left some out."""
 
     nodes: tuple[float, ...]
     masters: tuple[tuple[AppId, float], ...]
@@ -48,7 +47,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """All that a manager was told, and what it was told about.
+    """All events that a manager received, and what they are about.
 
     `cluster_ts` is in ms since the epoch (0: simulated). `says` tells people where the run comes
     from.
@@ -57,7 +56,6 @@ class RecordedRun:
     name: str
     scheduler: str
     types: ResourceTypes
-    queues: QueueSpec
     steps: Sequence[Step]
     cluster_ts: int = 0
     simulated: bool = False
@@ -70,7 +68,7 @@ class Rerun:
     def __init__(
         self, steps: Sequence[Step], dress: Callable[[ResourceManager], None] | None = None
     ) -> None:
-        """`dress` is told of every manager before its first step."""
+        """`dress` is notified of every manager before its first step."""
         self._steps = steps
         self._dress = dress
         self._manager: ResourceManager | None = None
@@ -78,7 +76,7 @@ class Rerun:
 
     @property
     def at(self) -> int:
-        """Number of steps that its manager has taken (in `answered`: before the one told)."""
+        """Number of steps that its manager has taken (in `answered`: before the one passed)."""
         return self._fed_steps
 
     @property
@@ -94,7 +92,7 @@ class Rerun:
         return self._manager
 
     def seek(self, number: int, answered: Answered | None = None) -> None:
-        """Go behind the first `number` steps; `answered` hears of each that is fed now."""
+        """Go behind the first `number` steps; `answered` learns of each that is fed now."""
         if number < self._fed_steps:
             self._manager, self._fed_steps = None, 0
         if number > self._fed_steps:
@@ -154,11 +152,11 @@ def of_tapes(name: str, tapes: Iterable[Iterable[Row]]) -> RecordedRun:
                 begin = None
     if parts is None or not steps:
         raise WeftError(f"{name}: tells of no Resource Manager that ran")
-    return RecordedRun(name, parts.matcher, parts.types, parts.queues, steps, parts.cluster_ts)
+    return RecordedRun(name, parts.matcher, parts.types, steps, parts.cluster_ts)
 
 
 class Watched(Simulation):
-    """A simulation that keeps what its manager is told."""
+    """A simulation that keeps the events of its manager."""
 
     def __init__(
         self,
@@ -199,8 +197,7 @@ def _seen(manager: ResourceManager) -> Seen:
 
 def of_simulation(name: str, scheduler: str, run: Watched) -> RecordedRun:
     """Return the run of a simulation that is over."""
-    cluster = run.cluster
-    return RecordedRun(name, scheduler, cluster.types, cluster.queues, run.steps, simulated=True)
+    return RecordedRun(name, scheduler, run.cluster.types, run.steps, simulated=True)
 
 
 def until(steps: Sequence[Step], at_s: float) -> int:

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rm.core import ResourceManager
+from rm.ledger.queues import QueueTree
 from rm.state.records import App, Attempt
 from sim.replay.recorded_run import RecordedRun, Rerun
 from sim.replay.unheard_ends import UnheardEnds
 from weft.model.ids import AppId, ContainerId, NodeId, app_of_attempt, app_of_container
 from weft.model.json_types import Json
 from weft.model.resources import Vector
-from weft.protocol.effects import Effect, Note
+from weft.protocol.effects import ClientRequested, Effect, Note
 from weft.protocol.event_unions import ManagerTold
 from weft.protocol.facts import (
     AppChanged,
@@ -27,11 +28,14 @@ from weft.protocol.facts import (
     facts_of,
 )
 from weft.protocol.messages import ContainersAsked, NodeHeartbeated
+from weft.protocol.requests import MoveApplication
 
 # What had not ended when the run was over has this outcome.
 RUNS = -1
 # A master's container has this stage.
 MASTER = -1
+# So a queue is told that there is none of any more.
+_GONE = -1.0, 0
 _DIGITS = 6
 _SIGNIFICANT = 7
 
@@ -40,18 +44,22 @@ _SIGNIFICANT = 7
 class Timeline:
     """Columns of a run; times in s on its clock, `end` and `ran` are -1 where there is none.
 
-    Containers: `start` (grant), `end` (when the manager heard of it), `ran` (of the task itself),
+    Containers: `start` (grant), `end` (when the manager learned of it), `ran` (of the task itself),
     `job`, `stage` (-1: the master), `task`, `attempt`, `node`, `demand` (of `demands`), `spare`
     (granted to an ALTRUISTIC ask), `outcome`, `step` (of the run) and `turn` (among the grants of
     the step), `scores` by term, `end_step`. Of the changes each tells its time and step first:
     `asked` (job, stage, containers pending from then on), `progress` (job, tasks finished),
-    `states` (job, state), `node_states` (node, state), `preempted` (container, chosen to go).
-    What happened in one step happened in this order: ends, asked, grants, all else. The first
-    submission was at `first_s`, the last change at `last_s`.
+    `states` (job, state), `moved` (job, queue that it is in from then on), `node_states` (node,
+    state, capacity), `queue_states` (queue, what it is guaranteed of the cluster, whether it is a
+    leaf; -1: it is gone), `preempted` (container, chosen to go). `queues` are the paths of all
+    that ever were.
+    What happened in one step happened in this order: queues, moved, ends, asked, grants, all else.
+    The first submission was at `first_s`, the last change at `last_s`.
     """
 
     jobs: list[Json] = field(default_factory=list)
     nodes: list[Json] = field(default_factory=list)
+    queues: list[str] = field(default_factory=list)
     demands: list[Vector] = field(default_factory=list)
     start: list[float] = field(default_factory=list)
     end: list[float] = field(default_factory=list)
@@ -71,7 +79,9 @@ class Timeline:
     asked: list[tuple[float, int, int, int, int]] = field(default_factory=list)
     progress: list[tuple[float, int, int, int]] = field(default_factory=list)
     states: list[tuple[float, int, int, str]] = field(default_factory=list)
-    node_states: list[tuple[float, int, int, str]] = field(default_factory=list)
+    moved: list[tuple[float, int, int, int]] = field(default_factory=list)
+    node_states: list[tuple[float, int, int, str, list[float]]] = field(default_factory=list)
+    queue_states: list[tuple[float, int, int, float, int]] = field(default_factory=list)
     preempted: list[tuple[float, int, int]] = field(default_factory=list)
     first_s: float = 0.0
     last_s: float = 0.0
@@ -94,6 +104,11 @@ class _Maker:
         self._rows: dict[ContainerId, int] = {}
         self._pending: dict[tuple[int, int], int] = {}
         self._finished: dict[int, int] = {}
+        self._tree: QueueTree | None = None
+        self._queues: dict[str, int] = {}
+        # Each queue has what was said of it last.
+        self._queue_states: dict[int, tuple[float, int]] = {}
+        self._queue_of_job: dict[int, int] = {}
         self._unheard = UnheardEnds(self._runs)
         self._step = self._turn = 0
 
@@ -102,6 +117,7 @@ class _Maker:
     ) -> None:
         """Take what a step led to."""
         self._turn = 0
+        self._queues_are(manager.books.queues, now)
         for order in orders:
             for fact in facts_of(order.fact) if type(order) is Note else ():
                 take = _TAKES.get(type(fact))
@@ -112,6 +128,10 @@ class _Maker:
             app = manager.books.apps.get(app_of_attempt(event.attempt_id))
             if app is not None and app.attempt is not None:
                 self._asked(app.attempt, now)
+        elif type(event) is ClientRequested and type(event.request) is MoveApplication:
+            app = manager.books.apps.get(event.request.app_id)
+            if app is not None:
+                self._in_queue(self._job(app.app_id, now, manager), app, now, manager)
         elif type(event) is NodeHeartbeated:
             for number in {app_of_container(end.container_id) for end in event.ended}:
                 self._progress(manager.books.apps.get(number), now)
@@ -127,6 +147,28 @@ class _Maker:
             if timeline.end[row] < 0
         }
 
+    def _queues_are(self, tree: QueueTree, now: float) -> None:
+        """Note which queues are others than before: a changed tree is another object."""
+        if tree is self._tree:
+            return
+        self._tree = tree
+        told = dict.fromkeys(self._queue_states, _GONE)
+        for slot, path in enumerate(tree.paths):
+            if path not in self._queues:
+                self._queues[path] = len(self.timeline.queues)
+                self.timeline.queues.append(path)
+            told[self._queues[path]] = float(tree.capacity[slot]), int(tree.is_leaf[slot])
+        for place, state in told.items():
+            if self._queue_states.get(place) != state:
+                self.timeline.queue_states.append((_s(now), self._step, place, *state))
+        self._queue_states = told
+
+    def _in_queue(self, place: int, app: App, now: float, manager: ResourceManager) -> None:
+        queue = self._queues[manager.books.queue_of(app)]
+        if self._queue_of_job.get(place) != queue:
+            self._queue_of_job[place] = queue
+            self.timeline.moved.append((_s(now), self._step, place, queue))
+
     def _job(self, number: AppId, now: float, manager: ResourceManager) -> int:
         place = self._jobs.get(number)
         if place is None:
@@ -140,7 +182,6 @@ class _Maker:
                     "app": number,
                     "name": app.job.name,
                     "user": app.job.user,
-                    "queue": manager.books.queue_of(app),
                     "priority": app.priority,
                     "submitted": _s(app.submitted_s),
                     "finished": -1.0,
@@ -157,6 +198,7 @@ class _Maker:
                     ],
                 }
             )
+            self._in_queue(place, app, now, manager)
         return place
 
     def _node(self, name: NodeId, manager: ResourceManager) -> int:
@@ -169,7 +211,6 @@ class _Maker:
                     "name": name,
                     "rack": known.rack if known else "",
                     "labels": list(known.labels) if known else [],
-                    "capacity": list(known.capacity) if known else [],
                 }
             )
         return place
@@ -241,7 +282,6 @@ class _Maker:
             restarts = now == manager.books.started_s
             ended_s = manager.books.apps[fact.app].finished_s if restarts else now
             job["finished"], job["final"] = _s(ended_s), fact.final_status
-        job["queue"] = fact.queue or job["queue"]
 
     def _attempt(self, fact: AttemptChanged, now: float, manager: ResourceManager) -> None:
         if fact.state != "ALLOCATED":
@@ -259,8 +299,8 @@ class _Maker:
 
     def _node_changed(self, fact: NodeChanged, now: float, manager: ResourceManager) -> None:
         place = self._node(fact.node, manager)
-        self.timeline.nodes[place]["capacity"] = list(fact.capacity)
-        self.timeline.node_states.append((_s(now), self._step, place, fact.state))
+        change = _s(now), self._step, place, fact.state, list(fact.capacity)
+        self.timeline.node_states.append(change)
 
     def _preempted(self, fact: PreemptionChosen, now: float, manager: ResourceManager) -> None:
         row = self._rows.get(fact.container)

@@ -16,7 +16,7 @@ from weft.protocol.messages import NodeHeartbeated, NodeRegistered, Outcome, end
 
 
 class UnheardEnds:
-    """Follows a manager's events; `runs` tells what runs by what was heard so far, and where."""
+    """Follows a manager's events; `runs` tells what runs by the messages so far, and where."""
 
     def __init__(self, runs: Callable[[], Mapping[ContainerId, NodeId]]) -> None:
         self._runs = runs

@@ -1,6 +1,6 @@
 """Fed replay: cores made again from a tape are fed what theirs handled and must decide the same.
 
-Every core of a tape stands alone: its inputs are on the tape, whoever sent them. So a tape replays
+Every core of a tape stands alone: its inputs are on the tape, from any sender. So a tape replays
 without those of other processes, and a cluster is as many replays as it had processes.
 """
 
@@ -64,7 +64,7 @@ class Difference:
 class Replay:
     """Feeds rows to cores, up to the first difference.
 
-    `cores` are as they were at `now`; `on_answer` is told of every event: (core, event, now,
+    `cores` are as they were at `now`; `on_answer` is notified of every event: (core, event, now,
     orders).
 
     With `checked`, every core checks its books after every event. `made` counts cores so far,

@@ -6,6 +6,7 @@ plans at once), which is why the recorded settings are simulated as well: what a
 difference between two simulations.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
@@ -20,6 +21,7 @@ from rm.core import ResourceManager
 from rm.making import ManagerParts
 from rm.settings import ManagerSettings
 from rm.state.books import Books
+from rm.state.lifecycle import AttemptState, RmNodeState
 from sim.recorder import ENDED, JobRow
 from sim.replay.client_view import AskedManager
 from sim.replay.foreign import Foreign, is_foreign, played
@@ -35,9 +37,19 @@ from weft.model.queues import DEFAULT_QUEUES, QueueSpec, queues_from_dict
 from weft.model.recording import Recording
 from weft.policies.presets import PARTS, Preset, preset
 from weft.protocol.effects import ClientRequested, Effect, Note, Recovered, Send
-from weft.protocol.facts import AppChanged
+from weft.protocol.facts import (
+    AppChanged,
+    AttemptChanged,
+    Closed,
+    ClosedRun,
+    Fact,
+    NodeChanged,
+    RunFact,
+    count_of,
+)
 from weft.protocol.messages import (
     MANAGER,
+    TASK_FAULTS,
     Address,
     NodeHeartbeated,
     NodeRegistered,
@@ -65,6 +77,8 @@ _OF_JOBS = (KillApplication, MoveApplication, SetPriority, SetExpiry)
 _OF_NODES = (DecommissionNode, RecommissionNode, UpdateNode)
 _CHANGES = (*_OF_JOBS, *_OF_NODES, SetQueues)
 Listener = Callable[[Address, object, float, list[Effect]], None]
+# What befell a node that moved to one of these states.
+_BROKEN = {RmNodeState.LOST.name: "lost node", RmNodeState.UNHEALTHY.name: "unhealthy node"}
 # Nodes are up for so long before the first job comes.
 WARM_S = 5.0
 # The simulation sets these of the manager's settings.
@@ -77,9 +91,9 @@ class Seen:
     """What tapes of a manager tell of a run; times in s on the cluster's clock.
 
     `starts` has when each process of a node registered first. `beats` has the last heartbeat of
-    each node before the first job came, `boots` its newest process; `lost` counts nodes whose
-    process ended and was started anew. `jobs` are with their arrivals, those that were open when
-    the tapes began with that time. `commands`: some job brought commands, so its tasks ran as
+    each node before the first job came, `boots` its newest process; `faults` counts by words what
+    broke, of which a simulation has nothing. `jobs` are with their arrivals, those that were open
+    when the tapes began with that time. `commands`: some job brought commands, so its tasks ran as
     processes. `run_s` is by (application, stage, task). `foreign` has the masters that are not
     Weft's. The tapes are from `began_s` until `until_s`. `changes` are those that clients made and
     that the first journal tells; `queues` is the tree with which the manager began, where that is
@@ -91,7 +105,7 @@ class Seen:
     starts: list[tuple[float, NodeId]] = field(default_factory=list)
     beats: dict[str, float] = field(default_factory=dict)
     boots: dict[str, int] = field(default_factory=dict)
-    lost: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
     jobs: dict[AppId, tuple[Job, float]] = field(default_factory=dict)
     ended: dict[AppId, tuple[str, float]] = field(default_factory=dict)
     commands: bool = False
@@ -123,7 +137,8 @@ class Seen:
             self.foreign.listen(event, now, orders, self.parts.types)
         if isinstance(event, NodeRegistered) and self.parts is not None:
             before = self.boots.get(event.node_id)
-            self.lost += before not in (None, event.boot)
+            if before not in (None, event.boot):
+                self.faults["restarted node"] += 1
             if before != event.boot:
                 self.starts.append((now, event.node_id))
             self.boots[event.node_id] = event.boot
@@ -142,16 +157,29 @@ class Seen:
         elif isinstance(event, ClientRequested):
             self._asked(event, now, orders)
         if isinstance(event, Recovered):
-            if not self._recovered:
+            if self._recovered:
+                self.faults["manager restart"] += 1
+            else:
                 self._recovered = True
                 self._remember(event.records, now)
             # A manager that starts anew notes the ends that it knows of, which were earlier.
             return
         for order in orders:
-            if type(order) is Note and type(order.fact) is AppChanged:
-                fact = order.fact
-                if fact.state in ENDED:
-                    self.ended[fact.app] = (fact.final_status, now)
+            if type(order) is Note:
+                self._noted(order.fact, now)
+
+    def _noted(self, fact: Fact | RunFact, now: float) -> None:
+        if isinstance(fact, AppChanged):
+            if fact.state in ENDED:
+                self.ended[fact.app] = (fact.final_status, now)
+        elif isinstance(fact, NodeChanged):
+            if fact.state in _BROKEN:
+                self.faults[_BROKEN[fact.state]] += 1
+        elif isinstance(fact, AttemptChanged):
+            self.faults["failed master"] += fact.state == AttemptState.FAILED.name
+        elif isinstance(fact, Closed | ClosedRun):
+            failed = fact.stage >= 0 and fact.outcome in TASK_FAULTS
+            self.faults["failed task"] += failed * count_of(fact)
 
     def _asked(self, event: ClientRequested, now: float, orders: list[Effect]) -> None:
         """Follow a client's request."""
@@ -181,7 +209,7 @@ class Seen:
                 self.changes.append((now, ClientRequested("", drain)))
 
     def recovered(self, books: Books, now: float) -> None:
-        """Note the jobs that a manager knows from its journal, and that no tape told of.
+        """Note the jobs that a manager knows from its journal, and that no tape names.
 
         They were open when the first tape began, or came in the last moment of a killed process,
         which is lost.
@@ -211,7 +239,7 @@ class Seen:
 class Jct:
     """One job: completion times in s, as it was and as simulated; negative: it did not end.
 
-    `why` says for the first of them that is negative what became of it.
+    `why` says for the first of them that is negative what became of it. Means have all draws.
     """
 
     app: AppId
@@ -220,12 +248,14 @@ class Jct:
     same_s: float
     changed_s: float
     why: str = ""
+    same_by_draw_s: tuple[float, ...] = ()
+    changed_by_draw_s: tuple[float, ...] = ()
 
 
 def look(tapes: Sequence[Callable[[], Iterable[Row]]], also: Listener = lambda *told: None) -> Seen:
     """Return what tapes of a manager's processes, the oldest first, tell; raises InputError.
 
-    `also` is told of every event as well.
+    `also` is notified of every event as well.
     """
     seen, run = Seen(), Replay()
 
@@ -345,8 +375,8 @@ def instead(seen: Seen, wanted: ClusterSpec) -> ClusterSpec:
 def jobs_of(seen: Seen, measured: bool) -> list[Job]:
     """Return the jobs by application, with arrivals from WARM_S on.
 
-    `measured`: tasks take what they took, contention of then included; else what their file says.
-    Jobs with masters that are not Weft's ask and hold as they did.
+    `measured`: tasks take what they took, contention of that run included; else what their file
+    says. Jobs with masters that are not Weft's ask and hold as they did.
     """
     later_s = _later_s(seen)
     return [
@@ -388,7 +418,7 @@ def beats_of(seen: Seen) -> dict[Address, float]:
 
 
 def recorded_of(seen: Seen, *, own_nodes: bool = True, own_queues: bool = True) -> Recorded:
-    """Return what came beside the jobs, in the time of `jobs_of`.
+    """Return what happened beside the jobs, in the time of `jobs_of`.
 
     What was changed before the first job came is when the nodes are there. Nodes that came by then
     are there, too, and stay.
@@ -405,7 +435,7 @@ def recorded_of(seen: Seen, *, own_nodes: bool = True, own_queues: bool = True) 
 
 
 def rest_of(seen: Seen, apps: Sequence[AppId], after_s: float, *, own_nodes: bool) -> Recorded:
-    """Return what came beside these jobs after a time of the run, in the run's time."""
+    """Return what happened beside these jobs after a time of the run, in the run's time."""
     nodes = [(at_s, seen.nodes[node]) for at_s, node in seen.starts if at_s > after_s]
     again = [(at_s, event) for at_s, event in _changes(seen, own_nodes, True) if at_s > after_s]
     return Recorded(apps, nodes if own_nodes else (), again)
@@ -528,6 +558,8 @@ def mean_of(runs: Sequence[Sequence[Jct]]) -> list[Jct]:
             same_s=mean([row.same_s for row in of_job]),
             changed_s=mean([row.changed_s for row in of_job]),
             why=next((row.why for row in of_job if row.why), ""),
+            same_by_draw_s=tuple(row.same_s for row in of_job),
+            changed_by_draw_s=tuple(row.changed_s for row in of_job),
         )
         for of_job in zip(*runs, strict=True)
     ]

@@ -76,7 +76,7 @@ def test_pdelay(case: dict[str, Any]) -> None:
         ]
         ids = [t["id"] for t in given["tasks"]]
         spot = Spot(given["node"], given["rack"], tuple(given["free"]))
-        chosen, free = assign(spot, tasks, given["delta"])
+        chosen, free = assign(spot, tasks, {task.key: task.tasks for task in tasks}, given["delta"])
         found = {ids[key]: level for key, level in chosen}
         assert found == dict(zip(expected["assigned"], expected["level"], strict=True))
         assert list(free) == pytest.approx(expected["free"], abs=tolerance["abs"])

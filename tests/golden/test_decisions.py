@@ -130,26 +130,14 @@ CASES: dict[str, tuple[str, dict[str, Any], bool, bool, dict[str, Any]]] = {
         True,
         {},
     ),
-    "tetris, half fair": ("tetris", {"fairness": 0.5, "srpt_m": 1.0}, False, True, {}),
+    "tetris, half fair": ("tetris", {"fairness": 0.5}, False, True, {}),
     "graphene, slots": (G, {"deficit_unit": "slots", "kappa": 2}, False, True, {}),
     "graphene, drf": (G, {"deficit_unit": "drf", "kappa": 0.05}, False, True, {}),
     "graphene, by application": (G, {"group": "app", "kappa": 0.02}, False, True, {}),
     "graphene, no bound, fixed eta": (G, {"kappa": -1, "eta": 0.3}, False, True, {}),
     "graphene, figure 15": (G, {"priority_from": "all", "eta_m": 0.2}, True, True, {}),
-    "graphene, relative": (
-        G,
-        {"overbook_score": "relative", "overbook_look": 2, "overbook_rows": 3},
-        False,
-        True,
-        {},
-    ),
-    "graphene, bundles": (
-        G,
-        {"bundle_enter": "first", "bundle_end": 2, "bundle_pick": "one"},
-        False,
-        True,
-        {},
-    ),
+    "graphene, no overbooking": (G, {"overbook": ""}, False, True, {}),
+    "graphene, network alone": (G, {"overbook": "network_mbps"}, False, True, {}),
     "graphene, terms off": (
         G,
         {"use_packing": False, "use_priority": False, "overbook": ""},
@@ -162,14 +150,14 @@ CASES: dict[str, tuple[str, dict[str, Any], bool, bool, dict[str, Any]]] = {
     "carbyne, packing": ("carbyne", {"leftover": "packing", "packing": False}, False, False, {}),
     "carbyne, half altruism": (
         "carbyne",
-        {"asker.altruism": 0.5, "asker.slack_s": 1.0},
+        {"asker.altruism": 0.5},
         False,
         True,
         {},
     ),
-    "carbyne, refreshed": (
+    "carbyne, promised": (
         "carbyne",
-        {"asker.refresh_s": 4.0, "asker.promise": 0.5, "asker.packer": "plan"},
+        {"asker.promise": 0.5, "asker.packer": "plan"},
         True,
         False,
         {},
@@ -181,7 +169,7 @@ CASES: dict[str, tuple[str, dict[str, Any], bool, bool, dict[str, Any]]] = {
         True,
         {},
     ),
-    "cobra, what is needed": ("cobra", {"asker.needed_only": True}, True, False, {}),
+    "cobra, little patience": ("cobra", {"asker.tau": 0.1}, True, False, {}),
     "drs, soon idle": ("drs", {"asker.idle_s": 2.0, "asker.backlog_s": 0.5}, False, True, {}),
     "sjf, two a node": ("sjf", {}, True, True, {"node_containers_max": 2}),
     "capacity, preemption": (
@@ -192,12 +180,12 @@ CASES: dict[str, tuple[str, dict[str, Any], bool, bool, dict[str, Any]]] = {
         {"preemption": True, "preemption_intra_queue": True, "preemption_grace_s": 3.0},
     ),
     "drf, early reservations": ("drf", {}, False, True, {"reserve_after_s": 3.0}),
-    "tetris, few grants a round": (
+    "tetris, four a node": (
         "tetris",
         {},
         True,
         True,
-        {"round_grants_max": 2, "node_containers_max": 4},
+        {"node_containers_max": 4},
     ),
     **{name: (name, {}, False, True, {}) for name in LATER[:2]},
     "drf_strict, equal shares": ("drf_strict", {"share": "equal"}, True, False, {}),
@@ -277,7 +265,7 @@ PLANS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "graphene, few": (
         "graphene",
-        {"orders": "TSPC,TCSP", "t_share_max": 0.6, "frag": "steady", "rule": "cp"},
+        {"orders": "TSPC,TCSP", "frag": "steady", "rule": "cp"},
     ),
     "graphene_plus": ("graphene_plus", {"iterations": 5}),
 }

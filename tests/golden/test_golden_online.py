@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from am.progress import Progress
-from am.task_groups import GroupLimits, build_groups
+from am.task_groups import build_groups
 from rm.match.fairness import drf_closed_form, drf_progressive
 from rm.match.graphene_kernels import FIT, ROWS
 from rm.match.overbook_kernels import fluid_ends
 from rm.match.protocol import Match, Placement
+from rm.match.score_kernels import REMOTE_PENALTY
 from sim.results import jain
 from testkit.examples import Table, examples, read_types, reading
 from testkit.matching import MatcherHarness
@@ -90,12 +91,12 @@ def test_figure_15_picks_and_scores(case: dict[str, Any], monkeypatch: pytest.Mo
     with reading(case) as (given, expected, tolerance):
         tasks, names = given["tasks"], [f"r{i}" for i in range(len(given["avail"]))]
         assert given["factor"] in ("slot", "drf")
+        assert given["rp"] == REMOTE_PENALTY
         options: dict[str, Any] = {
             "overbook": "",
             "eta": given["eta"],
             "kappa": given["kappaC"],
             "group": "queue",
-            "remote_penalty": given["rp"],
             "deficit_unit": UNIT[given["factor"]],
             "overbook_limit": 10.0,
         }
@@ -220,10 +221,13 @@ def test_two_jobs_under_slot_fairness_take_the_times_of_figure_3(case: dict[str,
 
 
 @examples("fig3_scored")
-def test_two_jobs_under_figure_15_take_the_expected_times(case: dict[str, Any]) -> None:
+def test_two_jobs_under_figure_15_take_the_expected_times(
+    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A tight unfairness bound makes the jobs alternate; a loose one finishes the shorter first."""
     with reading(case) as (given, expected, tolerance):
         given.prose("ties")
+        monkeypatch.setattr("rm.match.graphene.ETA_WEIGHT", 1.0)
         assert len(set(given["share"])) == 1  # as applications of one queue have them
         bounds = given["kappaC"]
         first = given["jobs"][0]["resources"][0]  # a slot's: the matcher's kappa is over all of it
@@ -234,7 +238,6 @@ def test_two_jobs_under_figure_15_take_the_expected_times(case: dict[str, Any]) 
             options = {
                 "overbook": "",
                 "eta_m": given["m"],
-                "eta_weight": 1.0,
                 "kappa": bound / slots,
                 "deficit_unit": UNIT[given["factor"]],
                 "group": "app",
@@ -338,5 +341,5 @@ def test_srpt_is_duration_times_the_l1_norm(case: dict[str, Any]) -> None:
         )
         job = Job("j", parts)
         progress, base = Progress(job), [part.duration_s for part in parts]
-        progress.adopt(build_groups(job, types, capacity, None, base, GroupLimits()))
+        progress.adopt(build_groups(job, types, capacity, None, base))
         assert progress.remaining_work == pytest.approx(expected["srpt"], abs=tolerance["abs"])

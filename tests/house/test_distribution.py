@@ -10,31 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from tools import make_dist
+
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = {"weft", "rm", "am", "nm", "sim", "lab"}
 
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel and the sdist of this checkout, from a copy: building leaves files behind."""
-    source = tmp_path_factory.mktemp("source") / "weft"
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
-    for name in listed:
-        if (ROOT / name).is_file():
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).write_bytes((ROOT / name).read_bytes())
+    """The wheel and the sdist of this checkout."""
     folder = tmp_path_factory.mktemp("dist")
-    subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, source],
-        check=True,
-        capture_output=True,
-    )
+    make_dist.make(folder)
     return folder
 
 
@@ -58,6 +44,12 @@ def test_the_sdist_builds_what_the_wheel_is(dist):
         tops = {name.split("/")[1] for name in archive.getnames() if "/" in name}
     assert tops >= PRODUCT
     assert not tops & {"tests", "testkit", "docs"}
+
+
+@pytest.mark.slow
+def test_a_commit_gives_the_same_bytes(dist, tmp_path, monkeypatch):
+    monkeypatch.setattr(make_dist, "DIST", dist)
+    assert make_dist.same(native=False) == 0
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """A user's hand on a real cluster: what waiting, failing, interrupting and reading logs say."""
 
+import getpass
 import http.client
 import json
 import os
@@ -225,7 +226,9 @@ def test_logs_of_emulated_tasks_are_one_line(tmp_path: Path) -> None:
         said = run.invoke(command, ["logs", "-", *rm])
         assert said.stderr == "its tasks are emulated: they run no command and write nothing\n"
         kill = run.invoke(command, ["kill", "small", *rm])
-        assert "is no id or number: several jobs may have one name" in str(kill.exception)
+        assert str(kill.exception) == "APP: every application named 'small' had ended before"
+        kill = run.invoke(command, ["kill", "-", *rm])
+        assert "may be another one by now" in str(kill.exception)
         foreseen = run.invoke(command, ["predict", "-", *rm])
         assert str(foreseen.exception) == "application 1: has ended: SUCCEEDED"
 
@@ -234,6 +237,7 @@ def test_events_are_of_one_application_and_speak_in_names(address: str) -> None:
     with Client(address) as client:
         other = client.submit(job_from_dict(job("other", "sleep 1")))
         wanted = client.submit(job_from_dict(job("wanted", "sleep 2")))
+        assert client.application(wanted).user == getpass.getuser(), "who calls says who it is"
         followed = run_weft("events", "--rm", address, "--app", "wanted")
         client.wait([other, wanted])
     assert followed.returncode == 0, followed.stderr

@@ -13,10 +13,12 @@ from lab.functions import cluster_of
 from lab.learning.gym import synthetic
 from lab.play.server import make_player
 from lab.play.views import Run
+from sim.faults import Fault, FaultKind, Faults
 from sim.replay.recorded_run import Watched, of_simulation
 from sim.replay.timeline import MASTER, Timeline
 from sim.settings import SimSettings
 from testkit.browser import CHROMIUM, FLAGS, PATIENCE_MS, Served
+from weft.model.queues import QueueSpec
 from weft.policies.presets import preset
 from weft.runtime.role_settings import WebSettings
 
@@ -287,3 +289,29 @@ def test_a_moment_that_is_none_is_refused(served: Served, at_s: str) -> None:
         urllib.request.urlopen(asked)
     assert caught.value.code == 400
     assert "seconds on its clock" in caught.value.read().decode()
+
+
+def test_queues_that_changed_while_it_ran_are_those_of_the_moment(browser: Any) -> None:
+    jobs = synthetic(np.random.default_rng(3), jobs=6, interarrival_s=2.0, smaller=7)
+    tree = QueueSpec("root", children=(QueueSpec("default", 0.25), QueueSpec("new", 0.75)))
+    script = (Fault(6.0, FaultKind.QUEUES, queues=tree),)
+    settings = SimSettings(preset("capacity"), prompt=True, faults=Faults(script))
+    run = Watched(cluster_of(CLUSTER), jobs, settings)
+    run.run()
+    shown = [Run(of_simulation("capacity", "capacity", run))]
+    made = Served(lambda: make_player(shown, WebSettings(port=0, plan_limit_s=0)))
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    try:
+        for at_s, told in (
+            (1.0, ["root.default guaranteed 100 %"]),
+            (9.0, ["root.default guaranteed 25 %", "root.new guaranteed 75 %"]),
+            (0.5, ["root.default guaranteed 100 %"]),
+        ):
+            open_player(page, made, f"?t={at_s}")
+            lines = page.locator("section:has-text('Queues now') .line")
+            playwright.expect(lines).to_have_count(len(told))
+            assert [" ".join(line.split()) for line in lines.all_inner_texts()] == told
+    finally:
+        page.close()
+        made.close()

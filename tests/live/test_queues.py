@@ -149,5 +149,5 @@ def test_the_command_shows_what_changes_and_refuses_what_cannot_be(
         ("root.new", "removed"),
     ]
     twice = file_of(tmp_path, {"root": {"a": {"placement": {"rules": []}}}})
-    with pytest.raises(InputError, match=r"queues.root.a.placement: is said of the root queue"):
+    with pytest.raises(InputError, match=r"queues.root.a.placement: belongs to the root queue"):
         weft("queues", "--apply", twice, *at)

@@ -119,7 +119,7 @@ def test_a_detached_cluster_that_died_is_named_by_who_finds_nobody(folder: Path)
     told = json.loads((Path(logs) / "nm0.ready").read_text())
     os.kill(told["pid"], signal.SIGKILL)
     how = (
-        "nm0 was ended by SIGKILL, and told no error "
+        "nm0 was ended by SIGKILL, and logged no error "
         "(its log goes with the cluster: --dir keeps one)"
     )
 
@@ -181,7 +181,7 @@ def test_what_dies_is_started_again_where_the_state_is_kept(folder: Path, role: 
 @pytest.mark.parametrize(
     ("script", "wrote", "told"),
     [
-        ("kill -9 $$", "11:20:08 [info ] AppChanged", "was ended by SIGKILL, and told no error"),
+        ("kill -9 $$", "11:20:08 [info ] AppChanged", "was ended by SIGKILL, and logged no error"),
         ("exit 3", "error: no\nlate", "ended with exit code 3: no"),
         ("exit 1", "x [error    ] bad\n11:20 [info ] late", "ended with exit code 1: x [error"),
         ("exit 1", "the end", "ended with exit code 1: the end"),

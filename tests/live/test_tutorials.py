@@ -125,7 +125,12 @@ PROMISES = {
     "nodes": [r"n2 +RUNNING +\d+ +0/4 "],
     "queues": [r"stopped\s+root.dev", r"nothing was changed: --dry-run", r"removed\s+root.new"],
     "researcher": [r"\npatient\S* +12/12", r"\d+ passed", r"13 jobs under patient"],
-    "engineer": [r"done on host\d", r"LOST", r"DECOMMISSIONED", r"weft_nodes_up 2|weft_nodes\b"],
+    "engineer": [
+        r"done on host\d",
+        r"LOST",
+        r"DECOMMISSIONED",
+        r"weft_nodes\{state=\"RUNNING\"\} 2",
+    ],
 }
 
 

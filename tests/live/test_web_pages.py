@@ -295,6 +295,14 @@ def test_a_node_is_taken_out_of_service_and_put_back(page: Any, served: Served) 
     page.wait_for_selector(".head .badge:has-text('Running')")
 
 
+def test_the_number_of_an_application_leads_to_its_page(page: Any, served: Served) -> None:
+    """As the command line takes it."""
+    for tail in ("", "/stage/0"):
+        page.goto(f"{served.url}/cluster/app/{int(RUNS.rpartition('_')[2])}{tail}")
+        assert page.url == f"{served.url}/cluster/app/{RUNS}{tail}"
+    page.may_say = "aborted"
+
+
 @pytest.mark.parametrize(
     ("path", "words"),
     [

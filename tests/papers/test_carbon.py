@@ -113,7 +113,7 @@ def test_every_job_ends_and_no_grant_passes_the_cap(name: str, prompt: bool, pol
         for n in range(4)
     ]
     cluster = cluster_from_text("5x4vcores,8192memory_mb")
-    options = {"carbon": "20;400,300,100,350,80", "carbon_policy": policy, "carbon_look": 5}
+    options = {"carbon": "20;400,300,100,350,80", "carbon_policy": policy}
     scheduler = Preset(name, "bfs", "all_ready", matcher_options=options)
     simulation = Simulation(cluster, jobs, SimSettings(scheduler, prompt=prompt, checks=True))
     books = simulation.manager.books
@@ -162,7 +162,7 @@ def test_a_trace_is_read_from_a_file_and_kept_whole(tmp_path: Path) -> None:
     assert found == {"matcher.carbon": "1800;541.69,548.44", "matcher.lend": "false"}
     trace = trace_of(str(found["matcher.carbon"]))
     assert [trace.at(t) for t in (0.0, 1799.0, 1800.0, 3600.0)] == [541.69, 541.69, 548.44, 541.69]
-    assert trace.outlook(1800.0, 1) == (548.44, 548.44)
+    assert trace.at(1800.0) == 548.44
     file.write_text("datetime,price\na,1\n", encoding="utf-8")
     with pytest.raises(InputError, match="no column of carbon intensity"):
         inlined({"matcher.carbon": str(file)})

@@ -110,9 +110,7 @@ def default_asks(cluster: PretendedCluster) -> list[tuple[float, int]]:
     return [(at, ask.stage) for at, ask in asks if ask.kind is AskType.DEFAULT and ask.total]
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"altruism": 0.5}, {"altruism": 0.0}, {"packer": "plan"}, {"refresh_s": 5.0}]
-)
+@pytest.mark.parametrize("options", [{}, {"altruism": 0.5}, {"altruism": 0.0}, {"packer": "plan"}])
 @pytest.mark.parametrize("slots", [2, 50])
 def test_a_job_runs_to_its_end_whatever_it_offers(options: dict[str, float], slots: int) -> None:
     job = random_job(np.random.default_rng(3))
@@ -127,7 +125,7 @@ def test_a_generous_job_ends_over_a_bad_network(seed: int) -> None:
     rng = np.random.default_rng(seed)
     cluster = PretendedCluster(
         random_job(rng),
-        asker_name=Carbyne(refresh_s=2.0 * (seed % 2)),
+        asker_name=Carbyne(),
         slots=int(rng.integers(1, 20)),
         chaos=rng,
         prompt=bool(rng.random() < 0.5),

@@ -1,5 +1,7 @@
 """Whatever the network loses, doubles or delays, a job's tasks each finish once, in order."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -48,6 +50,15 @@ def random_plan(rng: np.random.Generator):
     return plan
 
 
+@pytest.fixture(autouse=True, scope="module")
+def many_stragglers() -> Iterator[None]:
+    """Have tasks get second copies early and often."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("am.work.STRAGGLER_FACTOR", 0.5)
+        patched.setattr("am.work.STRAGGLER_FINISHED_MIN", 0.1)
+        yield
+
+
 def walk(seed: int, **fields: object) -> PretendedCluster:
     rng = np.random.default_rng(seed)
     trouble = float(rng.choice([0.0, 0.1, 0.4]))
@@ -59,8 +70,6 @@ def walk(seed: int, **fields: object) -> PretendedCluster:
 
     chosen = MasterSettings(
         speculate=bool(rng.random() < 0.5),
-        straggler_factor=0.5,
-        straggler_finished_min=0.1,
         node_failures_max=int(rng.integers(2, 9)),
     )
     return PretendedCluster(

@@ -168,7 +168,6 @@ OPTIONS = st.fixed_dictionaries(
         "rule": st.sampled_from(["longest", "cp", "both"]),
         "t_both": st.booleans(),
         "early_stop": st.booleans(),
-        "t_share_max": st.sampled_from([1.0, 0.3]),
     }
 )
 

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rm.ledger.asks import RACK_LOCAL
+from rm.ledger.view import View
 from rm.match.deficit_kernels import TIME_UNIT_S
 from testkit.matching import THREE, TWO_QUEUES, VIEWING, MatcherHarness
 from weft.protocol.messages import Ask, AskType
@@ -163,6 +164,14 @@ def test_a_matcher_conserves_work(name: str, case: dict[str, Any]) -> None:
 # -- Graphene against its plain form ---------------------------------------------------------------
 
 
+def worth(view: View, node: int, row: int, penalty: float) -> float:
+    """Return the factor of a score for where the input is: in the same rack half the penalty."""
+    level = view.levels(node)[row]
+    if level == RACK_LOCAL and len(view.rack_names) > 1:
+        return (1.0 + penalty) / 2
+    return penalty if level else 1.0
+
+
 def plain_figure_15(  # noqa: PLR0915
     harness: MatcherHarness, node: int, m: float, penalty: float, kappa: float
 ) -> list[Any]:
@@ -170,7 +179,6 @@ def plain_figure_15(  # noqa: PLR0915
     view, rows = harness.view, harness.rows
     capacity, total = view.nodes.capacity[node], view.total
     free = np.maximum(view.nodes.available[node], 0.0) / capacity
-    levels = view.levels(node)
     reserved = view.nodes.reserved[node]
     left = rows.pending[: rows.count].copy()
     work = view.apps.remaining[: view.app_slots].copy()
@@ -201,9 +209,7 @@ def plain_figure_15(  # noqa: PLR0915
             need = rows.demand[row] / capacity
             if (need > free + 1e-7).any():
                 continue
-            near = levels[row] == RACK_LOCAL and len(view.rack_names) > 1  # half the penalty
-            worth = (1.0 + penalty) / 2 if near else penalty
-            score = float(need @ free) * (worth if levels[row] else 1.0)
+            score = float(need @ free) * worth(view, node, row, penalty)
             scored.append((rows.pri_score[row] * score, row))
         if eta < 0:
             eta = m * float(np.mean([s for s, _ in scored])) / mean if scored and mean else 0.0
@@ -237,11 +243,11 @@ def plain_figure_15(  # noqa: PLR0915
 @pytest.mark.slow
 @QUICK
 @given(case=cases(), kappa=st.sampled_from([0.0, 0.02, 0.1, 10.0]))
-def test_a_bundle_that_is_not_cut_gives_what_the_plain_loop_gives(
-    case: dict[str, Any], kappa: float
-) -> None:
+def test_a_bundle_gives_what_the_plain_loop_gives(case: dict[str, Any], kappa: float) -> None:
     """Same picks in the same order with the same perfScore."""
-    harness = harness_of(case, "graphene", {"overbook": "", "kappa": kappa, "eta_weight": 1.0})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("rm.match.graphene.ETA_WEIGHT", 1.0)
+        harness = harness_of(case, "graphene", {"overbook": "", "kappa": kappa})
     for node in range(3):
         picks = plain_figure_15(harness, node, 0.2, 0.8, kappa)
         answer = harness.match(node)
@@ -264,7 +270,6 @@ def test_with_every_term_off_graphene_is_work_conserving_list_order(case: dict[s
         "use_packing": False,
         "overbook": "",
         "kappa": -1,
-        "remote_penalty": 1.0,
     }
     harness = harness_of(case, "graphene", off)
     for node in range(3):
@@ -272,7 +277,11 @@ def test_with_every_term_off_graphene_is_work_conserving_list_order(case: dict[s
         free = view.nodes.available[node] + 1e-7 * view.nodes.capacity[node]
         line = sorted(
             (e for e in rows.entries if e is not None),
-            key=lambda e: (-e.ask.pri_score, view.apps.order[e.app], e.serial),
+            key=lambda e: (
+                -e.ask.pri_score * worth(view, node, e.row, 0.8),
+                view.apps.order[e.app],
+                e.serial,
+            ),
         )
         expected: list[int] = []
         for entry in line:

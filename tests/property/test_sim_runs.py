@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from nm.settings import NodeSettings
 from sim.client import Client
 from sim.cluster import Simulation
 from sim.engine import Actor, HeartbeatTimer
@@ -98,8 +97,8 @@ def whole_jobs(chance: random.Random) -> list[Job]:
     return jobs
 
 
-# nodes that tell nothing of use have more beats to leave out, and slow masters order starts late
-QUIET = {"node": NodeSettings(report_use=False), "manager": {"master_heartbeat_s": 3.0}}
+# slow masters order starts late
+QUIET = {"manager": {"master_heartbeat_s": 3.0}}
 
 
 @pytest.mark.slow

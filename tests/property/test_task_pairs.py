@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from am.plan.bounds.bounds import bounds_of
 from am.plan.registry import PlanRequest, planner
 from am.progress import DONE, READY, Progress
-from am.task_groups import GroupLimits, build_groups
+from am.task_groups import build_groups
 from sim.cluster import Simulation
 from sim.results import Run, ready_times
 from sim.settings import SimSettings
@@ -59,9 +59,7 @@ def expanded(job: Job) -> Job:
 
 def progress_of(job: Job) -> Progress:
     progress = Progress(job)
-    progress.adopt(
-        build_groups(job, TYPES, CAPACITY, None, [s.duration_s for s in job.stages], GroupLimits())
-    )
+    progress.adopt(build_groups(job, TYPES, CAPACITY, None, [s.duration_s for s in job.stages]))
     return progress
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from am.ask.registry import asker
 from am.core import ApplicationMaster
-from am.estimates import Estimates, EstimateSettings, merge_history
+from am.estimates import UNKNOWN_S, Estimates, merge_history
 from am.lifecycle import MasterState
 from am.settings import MasterSettings
 from testkit.master import (
@@ -455,16 +455,16 @@ def test_readiness_follows_one_to_one_edges_task_by_task() -> None:
 
 def test_estimates_come_from_the_file_then_from_history_then_from_what_finishes() -> None:
     job = Job("j", (stage("a", 4), stage("b", 4, "a", duration_s=0.0)), history_key="k")
-    told = Estimates(job, {}, EstimateSettings())
+    told = Estimates(job, {})
     assert told.duration_s(0) == 10.0
-    assert told.duration_s(1) == EstimateSettings().unknown_s
+    assert told.duration_s(1) == UNKNOWN_S
     assert not told.known(1)
-    assert told.observe(1, 0.0, 3.0)
+    assert told.observe(1, (0.0,), (3.0,))[0]
     assert told.duration_s(1) == pytest.approx(3.0)
-    assert told.observe(0, 10.0, 20.0)  # (2 * 10 + 20) / 3
+    assert told.observe(0, (10.0,), (20.0,))[0]  # (2 * 10 + 20) / 3
     assert told.duration_s(0) == pytest.approx(40 / 3)
     history = merge_history({}, "k", told.record())
-    again = Estimates(job, history, EstimateSettings())
+    again = Estimates(job, history)
     assert again.duration_s(0) == pytest.approx(20.0)
     assert again.duration_s(1) == pytest.approx(3.0)
     assert again.applied().stages[0].duration_s == pytest.approx(20.0)
@@ -473,7 +473,7 @@ def test_estimates_come_from_the_file_then_from_history_then_from_what_finishes(
 def test_history_scales_with_the_input() -> None:
     past = {"k": {"a": {"run_s": 8.0, "tasks": 4.0, "input_mb": 100.0}}}
     job = Job("j", (stage("a", 4),), history_key="k", input_mb=200.0)
-    assert Estimates(job, past, EstimateSettings()).duration_s(0) == pytest.approx(16.0)
+    assert Estimates(job, past).duration_s(0) == pytest.approx(16.0)
 
 
 def test_changed_estimates_are_told() -> None:

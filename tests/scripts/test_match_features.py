@@ -141,7 +141,7 @@ def test_delay_scheduling_waits_for_the_node_then_for_the_rack_then_takes_any(
 @pytest.mark.parametrize("matcher", ["tetris", "graphene"])
 def test_the_remote_penalty_prefers_the_task_whose_input_is_here(matcher: str) -> None:
     """The same task wins at home and loses to an equal one elsewhere."""
-    rig = Rig(make_matcher(matcher, {"remote_penalty": 0.8}), FREE)
+    rig = Rig(matcher, FREE)
     rig.add_node("n1", vcores=1.0)
     rig.add_node("n2", vcores=1.0)
     master = rig.start(job("j", stage("a", tasks=2), stage("b", tasks=2)))
@@ -155,7 +155,7 @@ def test_the_remote_penalty_prefers_the_task_whose_input_is_here(matcher: str) -
 @pytest.mark.parametrize("matcher", ["tetris", "graphene", "carbyne"])
 def test_the_rack_of_the_input_is_better_than_another_rack(matcher: str) -> None:
     """Of two identical tasks the one with its input in the rack wins, whoever asked first."""
-    rig = Rig(make_matcher(matcher, {"remote_penalty": 0.8}), FREE)
+    rig = Rig(matcher, FREE)
     rig.add_node("n1", vcores=1.0, rack="r1")
     rig.add_node("near", vcores=0.1, rack="r1")
     rig.add_node("far", vcores=0.1, rack="r2")
@@ -168,32 +168,16 @@ def test_the_rack_of_the_input_is_better_than_another_rack(matcher: str) -> None
 
 def test_where_there_is_one_rack_it_is_nobodys_advantage() -> None:
     """Figure 15's penalty: the task that prefers this rack by name only is at home, others pay."""
-    rig = Rig(make_matcher("graphene", {"remote_penalty": 0.5, "kappa": -1}), FREE)
+    rig = Rig(make_matcher("graphene", {"kappa": -1}), FREE)
     rig.add_node("n1", vcores=1.0)
     rig.add_node("n2", vcores=0.1)
     master = rig.start(job("j", stage("a", tasks=2), stage("b", tasks=2)))
-    # packing scores 1 against 0.7: half of the penalty would still let the larger one win
-    large, small = ask(1, 1, nodes=("n2",)), ask(2, 1, (0.7, 1024.0), stage=1)
+    # packing scores 1 against 0.85: half of the penalty would still let the larger one win
+    large, small = ask(1, 1, nodes=("n2",)), ask(2, 1, (0.85, 1024.0), stage=1)
     rig.allocate(master, large, small)
     rig.beat("n1")
     rig.allocate(master)
     assert [c.ask_id for c in master.containers.values()] == [2]
-
-
-def test_the_bundle_keeps_the_rows_that_are_preferred_by_what_is_left() -> None:
-    """An old job's next task scores 1 as a young one's does; by all tasks it would be cut off."""
-    options = {"bundle_end": 1, "priority_from": "left", "kappa": -1, "eta_m": 0}
-    rig = Rig(make_matcher("graphene", options), FREE)
-    rig.add_node("n1", vcores=1.0)
-    old = rig.start(job("old", stage(tasks=9)))
-    young = rig.start(job("young", stage(tasks=9)))
-    rig.allocate(old, ask(1, 1, pri_score=0.1))
-    rig.allocate(young, ask(1, 1, pri_score=0.9))
-    rig.beat("n1")
-    rig.allocate(old)
-    rig.allocate(young)
-    assert len(old.containers) == 1, "both score 1, so the earlier application goes first"
-    assert not young.containers
 
 
 def test_reading_from_afar_costs_the_network_what_it_reads() -> None:

@@ -37,9 +37,12 @@ def set_work(harness: MatcherHarness, work: float) -> None:
 
 
 @pytest.mark.parametrize("weight", [0.1, 0.5, 1.0])
-def test_eta_is_the_ratio_of_the_means_over_the_decisions_so_far(weight: float) -> None:
-    """Mean score over mean work, each a running mean: plain at first, then by `eta_weight`."""
-    harness = MatcherHarness("graphene", PLAIN | {"eta_m": 2.0, "eta_weight": weight})
+def test_eta_is_the_ratio_of_the_means_over_the_decisions_so_far(
+    weight: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mean score over mean work, each a running mean: plain at first, then by `ETA_WEIGHT`."""
+    monkeypatch.setattr("rm.match.graphene.ETA_WEIGHT", weight)
+    harness = MatcherHarness("graphene", PLAIN | {"eta_m": 2.0})
     for _ in range(16):
         harness.add_node((4.0, 1024.0, 1.0))
     harness.ask(harness.add_app(), ask(1, 1000, (3.0, 256.0, 0.0)))
@@ -290,10 +293,11 @@ def test_one_container_a_decision_is_overbooked_where_waiting_would_cost_more() 
     assert not answer.settled, "what it was worth changes with time"
 
 
-def test_overbooking_looks_at_the_most_preferred_asks() -> None:
+def test_overbooking_looks_at_the_most_preferred_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for one what-if, the ask with the largest priScore is the one."""
+    monkeypatch.setattr("rm.match.graphene.OVERBOOK_ROWS", 1)
     for order in ((0.2, 0.9, 0.5), (0.9, 0.5, 0.2), (0.2, 0.5, 0.9)):
-        harness = busy_network(overbook_rows=1)
+        harness = busy_network()
         app = harness.add_app()
         rows = {
             pri: harness.ask(app, ask(number, 1, NETWORK, pri=pri)).row
@@ -302,23 +306,14 @@ def test_overbooking_looks_at_the_most_preferred_asks() -> None:
         assert [p.row for p in harness.match(0).placements] == [rows[0.9]], order
 
 
-def test_equally_preferred_asks_are_looked_at_in_the_order_of_asking() -> None:
-    harness = busy_network(overbook_rows=2)
+def test_equally_preferred_asks_are_looked_at_in_the_order_of_asking(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rm.match.graphene.OVERBOOK_ROWS", 2)
+    harness = busy_network()
     app = harness.add_app()
     rows = [harness.ask(app, ask(number, 1, NETWORK)).row for number in (3, 4, 5)]
     assert [p.row for p in harness.match(0).placements] == rows[:1]
-
-
-def test_a_bundle_of_one_pick_is_asked_again_until_the_node_is_full() -> None:
-    """`bundle_pick=one` grants one a decision, and the node is not settled with that."""
-    harness = MatcherHarness("graphene", PLAIN | {"bundle_pick": "one"})
-    harness.add_node((4.0, 8192.0, 100.0))
-    harness.ask(harness.add_app(), ask(1, 9))
-    for _ in range(4):
-        answer = harness.match(0)
-        assert not answer.settled
-        assert len(harness.place(0, answer)) == 1
-    assert not harness.match(0).placements
 
 
 # -- Carbyne's leftover and shares -----------------------------------------------------------------

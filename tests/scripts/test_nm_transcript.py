@@ -419,3 +419,15 @@ def test_a_heartbeat_names_the_tasks_that_began_and_still_run_and_once() -> None
     unasked = build()
     start(unasked, 1.0, task(2, 9.0))
     assert beat(unasked, 1.5).begun == ()
+
+
+def test_the_use_of_a_node_is_told_at_its_period_and_not_when_tasks_end() -> None:
+    """In prompt pace every end is told at once: the node was never so empty as just then."""
+    node = build(prompt=True)
+    start(node, 0.25, task(1, duration_s=1.5))
+    assert beat(node, 1.0).use[0] == 1.0
+    effects = list(node.handle(TimerFired(TASKS), 1.75))
+    effects += node.handle(TimerFired(REPORT), 1.75)
+    (told,) = [e.message for e in sent(effects) if isinstance(e.message, NodeHeartbeated)]
+    assert (len(told.ended), told.use) == (1, ())
+    assert beat(node, 2.0).use[0] == 0.0

@@ -209,8 +209,11 @@ def test_too_many_are_counted_among_the_nodes_that_a_label_opens() -> None:
     assert nodes.avoided == {"n1"}
 
 
-def test_masters_go_where_none_of_them_failed_unless_that_is_nearly_everywhere() -> None:
-    settings = ManagerSettings(master_demand={}, max_attempts=10, master_avoids_max=0.5)
+def test_masters_go_where_none_of_them_failed_unless_that_is_nearly_everywhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rm.placing.allocation.MASTER_AVOIDS_MAX", 0.5)
+    settings = ManagerSettings(master_demand={}, max_attempts=10)
     rig = Rig(settings=settings)
     for number in range(1, 5):
         rig.add_node(f"n{number}")

@@ -440,3 +440,15 @@ def test_what_runs_in_a_container_is_known_while_it_runs() -> None:
     assert tasks()[first] == ("w", 2, 0)
     assert not rig.manager.books.tasks_in
     assert second in tasks()
+
+
+def test_use_is_told_once_the_nodes_have_told_theirs() -> None:
+    """A sum without those that have just come would seem to fall."""
+    rig = Rig("fifo")
+    for name in ("n1", "n2"):
+        rig.add_node(name)
+    assert rig.ask_manager(GetMetrics()).use == {}
+    rig.tell(rig.nodes["n1"].heartbeat(use=(1.0, 512.0)))
+    assert rig.ask_manager(GetMetrics()).use == {}
+    rig.tell(rig.nodes["n2"].heartbeat(use=(2.0, 512.0)))
+    assert rig.ask_manager(GetMetrics()).use == {"vcores": 3.0, "memory_mb": 1024.0}

@@ -1,5 +1,7 @@
 """Names of nodes and racks that are gone are given up when nobody needs them."""
 
+import pytest
+
 from rm.forgetting import RACKS_BEFORE_REUSE
 from rm.settings import ManagerSettings
 from testkit.builders import ask, job, stage, succeeded
@@ -7,7 +9,13 @@ from testkit.manager import Rig
 from weft.protocol.effects import TimerFired
 from weft.protocol.requests import ListNodes
 
-SETTINGS = ManagerSettings(node_expiry_s=10.0, master_demand={}, gone_nodes_max=3)
+SETTINGS = ManagerSettings(node_expiry_s=10.0, master_demand={})
+
+
+@pytest.fixture(autouse=True)
+def few_gone_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep three nodes that are gone, not a thousand."""
+    monkeypatch.setattr("rm.forgetting.GONE_NODES_MAX", 3)
 
 
 def lose(rig: Rig, *stay: str) -> None:

@@ -108,8 +108,11 @@ def test_labels_of_nodes_that_are_gone_make_room(rig: Rig) -> None:
     assert sent(effects, NodeAccepted)
 
 
-def test_a_demand_of_nothing_takes_the_least_and_a_round_ends(rig: Rig) -> None:
-    settings = replace(FREE, round_grants_max=50, node_containers_max=120)
+def test_a_demand_of_nothing_takes_the_least_and_a_round_ends(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rm.placing.allocation.ROUND_GRANTS_MAX", 50)
+    settings = replace(FREE, node_containers_max=120)
     rig = Rig(rig.manager.books.matcher.name, settings=settings)
     rig.add_node("n1")
     rig.add_node("n2")

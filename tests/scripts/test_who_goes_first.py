@@ -1,5 +1,6 @@
 """Who goes first is the matcher's own order, with terms that can be added up by hand."""
 
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from rm.settings import ManagerSettings
 from testkit.builders import FakeMaster, ask, job, noted, stage, succeeded
 from testkit.manager import Rig
 from testkit.matching import VIEWING
+from weft.client.terms import orders_of
 from weft.model.ids import attempt_id
 from weft.model.queues import DEFAULT_QUEUES, QueueSpec
 from weft.protocol.access import TRUSTED, Caller
@@ -76,6 +78,9 @@ def test_on_a_full_cluster_all_matchers_say_who_is_ahead_and_until_when(matcher:
     assert [(one.app_id, one.name, one.pending) for one in mine.first] == [(2, "y", 3)]
     assert not mine.beyond
     assert mine.start_s - rig.now == pytest.approx(10.0 if matcher in {"drf", "fair"} else 20.0)
+    # By a line, or by turns that the estimate takes as well.
+    foreseen = {"fifo", "capacity", "yarn", "drf", "fair", "yarn_fair"}
+    assert mine.if_it_lasts is (matcher not in foreseen)
     ahead = turn(rig, 2)
     assert (ahead.asks, ahead.first, ahead.start_s) == (0, (), pytest.approx(rig.now + 10.0))
     # It was only asked: nothing is hidden or held afterwards.
@@ -99,6 +104,21 @@ def test_graphenes_score_can_be_added_up() -> None:
     assert scores["perf"] == pytest.approx(0.5 * (1 / 2 + 1 / 8) - scores["work"])
     ahead = dict(turn(full("graphene"), 3).first[0].scores)
     assert ahead["perf"] == pytest.approx(0.7 * (1 / 2 + 1 / 8) - ahead["work"])
+
+
+def test_graphenes_order_says_from_which_deficit_a_queue_goes_before_a_larger_perf() -> None:
+    """The queue of application 2 is owed more than the bound, and it has more work left."""
+    matcher = make_matcher("graphene")
+    rig = full(matcher, TWO, ("a", "b", "a"))
+    matcher.deficits(rig.manager.books.view)[:] = (0.0, -0.5, 0.5)
+    mine = turn(rig, 3)
+    ahead = next(one for one in mine.first if one.app_id == 2)
+    assert ahead.scores["deficit"] >= ahead.scores["bound"]
+    assert ahead.scores["bound"] == mine.scores["bound"] > mine.scores["deficit"]
+    # With more work left its perf is the smaller one.
+    more = replace(ahead, scores=ahead.scores | {"perf": mine.scores["perf"] - 1.0})
+    (line,) = orders_of(3, replace(mine, first=(more,), asks=1))
+    assert line.startswith("1 goes before 2 by deficit: its group is owed ")
 
 
 def test_each_decision_keeps_the_preferred_order_that_it_went_by() -> None:

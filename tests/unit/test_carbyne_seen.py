@@ -24,7 +24,7 @@ from weft.protocol.messages import AskType, Outcome
 from weft.protocol.requests import Explain, Explanation
 from weft.runtime.exposition import Exposition
 from weft.wire import client_pb2 as pb
-from weft.wire.plain import codec_of
+from weft.wire.schema import codec_of
 
 FREE = ManagerSettings(master_demand={"vcores": 0.0})
 

@@ -89,7 +89,8 @@ def test_a_run_tells_waits_and_run_times(tmp_path: Path) -> None:
     """The command: a simulation of a workload gives its log, which is read again."""
     jobs, run, out = tmp_path / "jobs.jsonl", tmp_path / "run", tmp_path / "log.swf"
     write_jobs(jobs, [RIGID[0], Job("job3", RIGID[0].stages, arrival_s=1.0)])
-    cluster = ["--cluster", "1x4vcores,4096memory_mb", "--set", "manager.master_demand=vcores:0"]
+    cluster = ["--cluster", "1x4vcores,4096memory_mb"]
+    cluster += ["--set", "manager.master_vcores=0", "--set", "manager.master_memory_mb=0"]
     told = [*cluster, "--pace", "prompt", "--out", str(run)]
     assert CliRunner().invoke(weft, ["simulate", str(jobs), *told]).exit_code == 0
     shown = CliRunner().invoke(

@@ -87,7 +87,7 @@ def test_who_asked_for_the_papers_own_answer_keeps_it():
 
 @pytest.mark.parametrize(
     "options",
-    [{"t_share_max": -1}, {"t_share_max": "nan"}, {"bypass_s": "nan"}, {"thresholds": 10**23}],
+    [{"thresholds": -1}, {"thresholds": "nan"}, {"early_stop": "nan"}, {"thresholds": 10**23}],
 )
 def test_options_out_of_range_are_told(options):
     (name,) = options

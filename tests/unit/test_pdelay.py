@@ -26,7 +26,7 @@ def waiting(wait_s: float, nodes: tuple[str, ...] = (), racks: tuple[str, ...] =
     ],
 )
 def test_a_task_goes_further_away_the_longer_it_waits(task: Waiting, level: str | None) -> None:
-    chosen, free = assign(EMPTY, [task], 0.1)
+    chosen, free = assign(EMPTY, [task], {task.key: task.tasks}, 0.1)
     assert chosen == ([] if level is None else [(7, level)])
     assert free == ((1.0, 1.0) if level is None else (0.5, 0.75))
 
@@ -34,8 +34,10 @@ def test_a_task_goes_further_away_the_longer_it_waits(task: Waiting, level: str 
 def test_nobody_is_sent_far_away_into_a_container_that_others_use() -> None:
     """Line 8: all of the container but delta has to be free."""
     task = waiting(8.0, ("n2",))
-    assert assign(EMPTY._replace(free=(0.9, 0.95)), [task], 0.1)[0] == [(7, ANY)]
-    assert assign(EMPTY._replace(free=(0.85, 0.95)), [task], 0.1)[0] == []
+    assert assign(EMPTY._replace(free=(0.9, 0.95)), [task], {task.key: task.tasks}, 0.1)[0] == [
+        (7, ANY)
+    ]
+    assert assign(EMPTY._replace(free=(0.85, 0.95)), [task], {task.key: task.tasks}, 0.1)[0] == []
 
 
 def test_who_prefers_nothing_waits_for_nothing() -> None:

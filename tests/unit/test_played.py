@@ -3,6 +3,8 @@
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,11 +20,13 @@ from lab.learning.gym import synthetic
 from lab.play.runs import read_run, simulate_run
 from lab.play.views import PlayedClient, Run, put_first_by
 from lab.simulate_options import request_of
+from rm.core import ResourceManager
 from rm.match.protocol import Placement
 from sim.faults import NO_FAULTS, Fault, FaultKind, Faults
 from sim.recorder import Recorder
 from sim.replay.candidate_scores import RANKED_CANDIDATES_MAX, Candidate, Weighed, Weighings
-from sim.replay.recorded_run import RecordedRun, Rerun, Watched, of_simulation, until
+from sim.replay.client_view import AskedManager
+from sim.replay.recorded_run import RecordedRun, Rerun, Step, Watched, of_simulation, until
 from sim.replay.timeline import MASTER, timeline_of
 from sim.request import Request
 from sim.settings import SimSettings
@@ -30,8 +34,11 @@ from weft.client.api import RefusedError
 from weft.model.errors import InputError
 from weft.model.ids import AppId, ContainerId
 from weft.model.jobfile import job_to_dict
+from weft.model.queues import QueueSpec
 from weft.policies.presets import PROMISING, preset
+from weft.protocol.effects import ClientRequested
 from weft.protocol.facts import Placed
+from weft.protocol.requests import MoveApplication, QueueReport, SetQueues, UpdateNode
 from weft.web.history import History
 
 CLUSTER = "3x5vcores,10240memory_mb,200disk_mbps,300network_mbps"
@@ -240,6 +247,58 @@ def test_the_cluster_is_read_at_any_moment_and_cannot_be_changed() -> None:
             await client.kill(1)
 
     asyncio.run(look())
+
+
+def test_the_columns_have_the_queues_and_nodes_of_each_moment() -> None:
+    """An operator changes queues, moves an application and sizes a node, as the pages tell it."""
+    played, _ = simulated("capacity")
+    middle = len(played.steps) // 2
+    at_s = played.steps[middle].now
+    halves = QueueSpec("root", children=(QueueSpec("default", 0.5), QueueSpec("new", 0.5)))
+    name = cluster_of(CLUSTER).nodes[0].node_id
+    open_app = next(
+        app.app_id
+        for app in AskedManager(_at(played, middle), at_s).applications()
+        if app.state == "RUNNING"
+    )
+    orders = [
+        SetQueues(halves),
+        MoveApplication(open_app, "new"),
+        UpdateNode(name, {"vcores": 3.0}),
+    ]
+    changes = [Step(ClientRequested("", order), at_s) for order in orders]
+    steps = [*played.steps[:middle], *changes, *played.steps[middle:]]
+    changed = replace(played, steps=steps)
+    timeline = timeline_of(changed)
+    place = [job["app"] for job in timeline.jobs].index(open_app)
+    for number in (middle, middle + len(changes)):
+        asked = AskedManager(_at(changed, number), at_s)
+        queues = {report.name: report.capacity for report in _leaves(asked.queues())}
+        found: dict[str, float] = {}
+        for _, step, queue, capacity, leaf in timeline.queue_states:
+            if step < number:
+                found[timeline.queues[queue]] = capacity if leaf else -1.0
+        assert {path: share for path, share in found.items() if share >= 0} == queues
+        moves = [move for move in timeline.moved if move[2] == place and move[1] < number]
+        assert timeline.queues[moves[-1][3]] == asked.application(open_app).queue
+        sizes = {node: size for _, step, node, _, size in timeline.node_states if step < number}
+        for node in asked.nodes():
+            known = [one["name"] for one in timeline.nodes].index(node.node_id)
+            assert sizes[known] == list(node.capacity.values())
+    assert len(queues) == 2
+
+
+def _at(played: RecordedRun, number: int) -> ResourceManager:
+    rerun = Rerun(played.steps)
+    rerun.seek(number)
+    return rerun.manager
+
+
+def _leaves(queue: QueueReport) -> Iterator[QueueReport]:
+    for below in queue.children:
+        yield from _leaves(below)
+    if not queue.children:
+        yield queue
 
 
 @pytest.mark.slow

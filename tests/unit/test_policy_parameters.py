@@ -76,18 +76,11 @@ def test_a_matcher_s_own_defaults_are_those_of_its_row(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["graphene", "graphene_plus"])
 def test_what_a_planner_s_options_may_be(name: str) -> None:
-    for key, low, high in (
-        ("thresholds", 1, 1_000_000),
-        ("t_share_max", 0.0, 1.0),
-        ("bypass_s", 0.0, math.inf),
-    ):
-        assert planner_parameters(name, {key: low})[key] == low
+    for number in (1, 1_000_000):
+        assert planner_parameters(name, {"thresholds": number})["thresholds"] == number
+    for number in (0, 1_000_001):
         with pytest.raises(InputError, match="expected a number from"):
-            planner_parameters(name, {key: low - 0.5 if low == 0 else 0})
-        if not math.isinf(high):
-            assert planner_parameters(name, {key: high})[key] == high
-            with pytest.raises(InputError, match="expected a number from"):
-                planner_parameters(name, {key: high + 1})
+            planner_parameters(name, {"thresholds": number})
     for text, value in (("true", True), ("1", True), ("False", False), ("0", False)):
         assert planner_parameters(name, {"early_stop": text})["early_stop"] is value
     with pytest.raises(InputError, match="expected bool"):

@@ -181,7 +181,7 @@ def test_a_summary_says_what_was_run_and_its_command_repeats_it(tmp_path: Path) 
         seed=7,
         out=str(out),
         decisions=True,
-        options={"planner.thresholds": "4", "manager.master_demand": "vcores:0.5"},
+        options={"planner.thresholds": "4", "manager.master_vcores": "0.5"},
         load=2.0,
         arrivals="poisson:0.5",
         pace="prompt",
@@ -198,7 +198,7 @@ def test_a_summary_says_what_was_run_and_its_command_repeats_it(tmp_path: Path) 
         "name": "all_ready",
         "parameters": {"container": "task", "sees": ""},
     }
-    assert summary["settings"]["manager"]["master_demand"] == {"vcores": 0.5}
+    assert summary["settings"]["manager"]["master_demand"]["vcores"] == 0.5
     assert summary["settings"]["manager"]["prompt"] is True
     assert summary["workload"]["files"][0]["path"] == str(jobs)
     assert len(summary["workload"]["files"][0]["sha256"]) == 64
@@ -234,7 +234,7 @@ def test_what_masters_hold_is_reported_and_settable(tmp_path: Path) -> None:
     jobs = workload(tmp_path, job("j"))
     held = {}
     for vcores in ("0", "1", "2"):
-        options = {"manager.master_demand.vcores": vcores}
+        options = {"manager.master_vcores": vcores}
         held[vcores] = main_simulate(Request((str(jobs),), CLUSTER, options=options))["masters"]
     assert held["0"]["vcores"] == 0.0
     # one master of one job holds 1 of 16 vcores for nearly all of the makespan
@@ -286,7 +286,7 @@ def test_the_bars_of_a_study_have_whole_names(tmp_path: Path, bars: int) -> None
     ]
     plot_study(rows, tmp_path / "s.svg")
     text = (tmp_path / "s.svg").read_text()
-    assert all(f"<!-- tez, options matcher.slack={number} -->" in text for number in range(bars))
+    assert all(f"<!-- tez, matcher.slack={number} -->" in text for number in range(bars))
 
 
 def test_an_interval_is_students() -> None:

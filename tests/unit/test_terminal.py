@@ -325,6 +325,12 @@ def test_who_goes_first_is_told_with_the_scores_and_the_start(lines: Any) -> Non
     before = "6 stages go first (120 containers, 0.33 vcore h, 2 GB h)"
     starts = "its first container starts in about 35 s, in room that they leave"
     assert f"{before}; {starts} (order on n1)" in told
+    (stage,) = WHY.stages
+    moving = replace(stage, turns=(replace(stage.turns[0], if_it_lasts=True),))
+    told_so = " ".join(
+        " ".join(lines(200, show.show_explanation, replace(WHY, stages=(moving,)))).split()
+    )
+    assert f"{starts}, if this order lasts (order on n1)" in told_so
     assert "perf 0.4375, pri 0.7" in told
     assert re.search(
         r" 7 this one \S+ 7 perf 0.3125, pri 0.5 perf: .* pri: preferred order: ", told
@@ -363,8 +369,19 @@ def test_its_own_other_stages_are_named_as_its_own_and_the_rule_where_a_score_is
     ("mine", "its", "wanted"),
     [
         ({"perf": 0.5}, {"perf": 0.25}, "perf: 0.5 is more than 0.25"),
-        ({"perf": 0.1, "deficit": 3.0}, {"perf": 0.25, "deficit": 0.0}, "deficit: its group"),
-        ({"perf": 0.1, "pri": 0.5}, {"perf": 0.25, "pri": 1.0}, "pri: that of the next"),
+        (
+            {"perf": 0.1, "deficit": 3.0, "bound": 2.0},
+            {"perf": 0.25, "deficit": 0.0, "bound": 2.0},
+            "deficit: its group is owed 3; from 2 on it goes before any perf",
+        ),
+        # Below the bound the deficit decides nothing.
+        (
+            {"perf": 0.1, "deficit": 1.0, "bound": 2.0, "eta": 2.0},
+            {"perf": 0.25, "deficit": 0.0, "bound": 2.0, "eta": 1.0, "work": 0.2},
+            "eta: in this choice, with eta 2, the perf of the next one is 0.05",
+        ),
+        ({"perf": 0.1}, {"perf": 0.1}, "submission: "),
+        ({"perf": 0.1}, {"perf": 0.25}, "bundle: "),
         (
             {"used of root.a": 0.5, "dominant_share": 0.75},
             {"used of root.b": 1.5, "dominant_share": 0.25},
@@ -380,6 +397,19 @@ def test_the_term_that_puts_one_first_is_named(
 ) -> None:
     assert terms.put_first(mine, its).startswith(wanted)
     assert bool(terms.put_first(mine, its)) == bool(wanted)
+
+
+def test_what_remains_of_a_sum_that_comes_out_even_is_nothing() -> None:
+    assert show._terms({"deficit": -2.8e-17, "eta": 2.5e-3}) == "deficit 0, eta 0.0025"
+
+
+def test_of_one_job_the_next_stage_counts_for_less_while_the_first_waits() -> None:
+    """Its pri is 1 once the first is gone; before, 0.5 over 0.8: 0.625 x 1 - 0.25 = 0.375."""
+    mine = {"perf": 0.5, "pri": 1.0, "pri_score": 0.8, "pack": 0.75, "work": 0.25, "eta": 0.1}
+    its = {"perf": 0.75, "pri": 1.0, "pri_score": 0.5, "pack": 1.0, "work": 0.25, "eta": 0.1}
+    wanted = "pri: in this choice, with pri 0.625, the perf of the next one is 0.375"
+    assert terms.put_first(mine, its, alike=True) == wanted
+    assert terms.put_first(mine, its).startswith("bundle: ")
 
 
 def test_a_stage_that_has_begun_waits_for_its_next_container(lines: Any) -> None:

@@ -1,5 +1,6 @@
 """What commands tell their users: what is missing, what was chosen, where and when."""
 
+import json
 import re
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 import lab.bench.dask
 import lab.bench.live
@@ -20,7 +22,8 @@ import lab.bench.sim
 from lab.cli import main, weft
 from lab.commands import predict
 from lab.commands.plan import explained
-from lab.report.comparing import read_run
+from lab.report import plots
+from lab.report.comparing import read_run, read_runs
 from lab.studies import grid
 from lab.studies.grid import read_grid
 from rm.ledger.asks import AskRows
@@ -28,9 +31,10 @@ from rm.ledger.ledger import AppColumns, NodeColumns, QueueColumns, UserColumns
 from sim.replay.predict import Band, Prediction
 from testkit.manager import Rig
 from testkit.terminal import in_terminal
-from weft.client import commands_cluster, local, logs, show
+from weft.client import commands_cluster, local, logs, progress, show
 from weft.client.commands_local import _settings
 from weft.client.logs import Wanted, print_logs
+from weft.client.naming import find_open
 from weft.model.errors import InputError, WeftError
 from weft.model.extras import MissingExtraError
 from weft.policies.presets import preset, short_labels
@@ -380,3 +384,85 @@ def test_logs_that_are_not_there_say_what_is(stage: str, task: int | None, says:
 def test_a_scheduler_that_is_misspelt_is_told_what_is_like_it() -> None:
     with pytest.raises(InputError, match=r"'graphen' \(did you mean graphene\?\); known: "):
         preset("graphen")
+
+
+def test_kill_takes_a_name_where_one_application_is_meant() -> None:
+    def of(number: int, name: str, state: str) -> SimpleNamespace:
+        return SimpleNamespace(app_id=number, cluster_ts=9, name=name, state=state)
+
+    reports = [of(1, "a", "FINISHED"), of(2, "a", "RUNNING"), of(3, "b", "RUNNING")]
+    reports += [of(4, "b", "ACCEPTED"), of(5, "c", "FAILED")]
+    client: Any = SimpleNamespace(applications=lambda **named: reports)
+    assert find_open(client, "a") == 2
+    for text, words in (
+        ("b", "'b' is the name of application_9_0003, application_9_0004: name an id"),
+        ("c", "every application named 'c' had ended before"),
+        ("d", "'d' is no id, number or name of a job"),
+        ("-", "- may be another one by now"),
+    ):
+        with pytest.raises(InputError, match=words):
+            find_open(client, text)
+
+
+def test_a_matcher_of_another_package_is_predicted_with_or_said_to_be_lacking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_line.py").write_text(
+        "from rm.match.fifo import FifoMatcher\n\n\n"
+        "class Own(FifoMatcher):\n"
+        "    def __init__(self, knob: float = 1.0) -> None:\n        super().__init__()\n"
+    )
+    told = {"matcher": "own_line:Own", "matcher.knob": "2.0", "state_dir": ""}
+    chosen = predict._scheduler("own", told)
+    assert (chosen.matcher, chosen.matcher_options) == ("own_line:Own", {"knob": "2.0"})
+    assert predict._scheduler("tetris", {"matcher": "tetris"}) == preset("tetris")
+    with pytest.raises(InputError, match="runs the matcher 'gone:One', which cannot be made here"):
+        predict._scheduler("one", {"matcher": "gone:One"})
+
+
+def test_bars_count_by_the_clock_of_what_they_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress.time, "monotonic", lambda: 3.0)
+    assert progress.bars(Console(), scale=20.0).get_time() == 60.0
+
+
+def test_runs_and_rows_that_share_a_name_are_told_apart(tmp_path: Path) -> None:
+    """By what the grid says of them, or by their whole paths."""
+    job = {"name": "a", "stages": [{"name": "s", "tasks": 1, "duration_s": 1}]}
+    (tmp_path / "jobs.json").write_text(json.dumps(job))
+    lines = [{"scheduler": "tetris", "options": {"matcher.fairness": x}} for x in (0.0, 0.5)]
+    grid_file = tmp_path / "grid.json"
+    grid_file.write_text(
+        json.dumps({"workloads": ["jobs.json"], "clusters": ["1x4vcores"], "schedulers": lines})
+    )
+    run = CliRunner().invoke(
+        weft, ["study", str(grid_file), "--out", str(tmp_path / "rows"), "--workers", "1"]
+    )
+    assert "1/2 tetris matcher.fairness=0.0 seed 0\n" in run.stderr, run.output
+    assert "2/2 tetris matcher.fairness=0.5 seed 0\n" in run.stderr
+    folders = [tmp_path / one / "tez" for one in ("before", "after")]
+    for folder in folders:
+        asked = ["simulate", str(tmp_path / "jobs.json"), "--cluster", "1x4vcores"]
+        CliRunner().invoke(weft, [*asked, "--out", str(folder)], catch_exceptions=False)
+    assert [one.name for one in read_runs(folders)] == list(map(str, folders))
+    assert [one.name for one in read_runs(folders[:1])] == ["tez"]
+
+
+def test_bars_of_a_study_are_named_by_what_tells_them_apart() -> None:
+    one = dict.fromkeys(("workload", "cluster", "load", "arrivals", "estimate_error"), "")
+    rows = [
+        one | {"scheduler": name, "options": options}
+        for name, options in (("tez", {}), ("a:Own+bfs+all_ready", {"matcher.power": "2"}))
+    ]
+    assert [plots._label(row, rows) for row in rows] == ["tez", "Own, matcher.power=2"]
+
+
+def test_where_no_manager_is_what_starts_one_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        # Nobody listens there, and nobody else can.
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(SystemExit):
+            main(["apps", "--rm", address, "--connect-timeout", "0.1"])
+    told = capsys.readouterr().err
+    assert told.endswith("refused; weft up starts one, --rm or WEFT_RM_ADDRESS names another\n")

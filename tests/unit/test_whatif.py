@@ -1,5 +1,7 @@
 """What tapes tell of a run that `weft whatif` and `weft predict` go by."""
 
+import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -146,8 +148,48 @@ def test_jobs_of_a_cluster_that_still_runs_are_compared_as_simulated(
     assert "ran" not in told.splitlines()[-2]
     show_times([*rows, whatif.Jct(4, "m", 33.0, 30.0, 24.0)], as_json=False)
     told = capsys.readouterr().out
-    assert "mean of 1 that ended: ran 33.00 s, simulated 30.00 s (-9.1 %)\n" in told
+    wanted = "mean of 1 that ended: ran 33.00 s, simulated 30.00 s (-9.1 %; single jobs are off by"
+    assert wanted in told
     assert "mean of 4: " in told
+
+
+def test_a_difference_is_told_from_chance_by_the_draws(capsys: pytest.CaptureFixture[str]) -> None:
+    def mean(same_s: tuple[float, ...], changed_s: tuple[float, ...]) -> list[whatif.Jct]:
+        pairs = zip(same_s, changed_s, strict=True)
+        return whatif.mean_of([[whatif.Jct(1, "m", 10.0, *pair)] for pair in pairs])
+
+    for same_s, changed_s, words in (
+        ((9.0, 11.0), (6.0, 8.0), "every draw tells them apart"),
+        ((9.0, 11.0), (10.0, 6.0), "these overlap, so the change may be chance"),
+        ((9.0,), (6.0,), "whether that is chance is not known: --draws 5"),
+    ):
+        show_times(mean(same_s, changed_s), as_json=False)
+        assert words in capsys.readouterr().out
+    show_times(mean((9.0, 11.0), (6.0, 8.0)), as_json=False)
+    told = capsys.readouterr().out
+    assert re.search(r"0001 m +10\S* +10\S* +9\.00 to 11\.00 +7\S* +6\.00 to 8\.00 +-30", told), (
+        told
+    )
+    assert "2 draws: simulated 9.00 to 11.00 s, what if 6.00 to 8.00 s" in told
+    assert "smaller than what the simulation itself is off by" not in told
+    show_times([replace(one, recorded_s=15.0) for one in mean((9.0, 11.0), (6.0, 8.0))], False)
+    assert "smaller than what the simulation itself is off by" in capsys.readouterr().out
+    show_times(mean((9.0, 11.0), (6.0, 8.0)), as_json=True)
+    means = json.loads(capsys.readouterr().out)["mean"]
+    assert (means["same_by_draw_s"], means["changed_by_draw_s"]) == ([9.0, 11.0], [6.0, 8.0])
+
+
+def test_what_broke_in_a_run_is_counted_as_no_simulation_has_it() -> None:
+    crash = Fault(12.0, FaultKind.CRASH, ("n1",), for_s=40.0)
+    restart = Fault(30.0, FaultKind.RESTART_MANAGER, for_s=1.0)
+    settings = SimSettings(prompt=True, faults=Faults((crash, restart)))
+    run = Watched(CLUSTER, jobs(5), settings, Recorder())
+    run.run()
+    parts = ManagerParts(1, CLUSTER.types, CLUSTER.queues, "capacity", {}, ManagerSettings(), 0)
+    seen, steps = whatif.Seen(parts=parts), run.steps
+    Rerun(steps).seek(len(steps), lambda event, now, o, _: seen.listen(MANAGER, event, now, o))
+    found = {what: count for what, count in seen.faults.items() if count}
+    assert found == {"restarted node": 1, "manager restart": 1, "failed master": 2}
 
 
 def test_a_time_before_a_manager_is_refused_with_when_one_began() -> None:

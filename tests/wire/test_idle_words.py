@@ -9,9 +9,9 @@ from rm.process.owners import Owners
 from weft.protocol.messages import NodeHeartbeated, NodeRegistered
 from weft.wire import codec
 from weft.wire import tracker_pb2 as pb
-from weft.wire.codec_common import CodecError
 from weft.wire.idle import IDLE_MAX, IdleHeard, IdleTold
 from weft.wire.outbound_queues import Lane
+from weft.wire.schema import CodecError
 
 
 def test_they_survive_the_wire_beside_whole_messages() -> None:

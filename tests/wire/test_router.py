@@ -28,7 +28,7 @@ from weft.protocol.requests import (
 )
 from weft.router import routing
 from weft.router.routing import READS_MAX, Member, Router
-from weft.wire import codec_client
+from weft.wire import codec_job
 from weft.wire.server import Server
 from weft.wire.services import add_client_service
 
@@ -179,8 +179,8 @@ async def test_few_large_answers_are_taken_in_at_a_time() -> None:
 async def test_a_job_passes_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have megabytes, of which a router would make objects for each who asks."""
     decoded: list[int] = []
-    usual = codec_client.decode_job
-    monkeypatch.setattr(codec_client, "decode_job", lambda data: decoded.append(1) or usual(data))
+    usual = codec_job.job_from_dict
+    monkeypatch.setattr(codec_job, "job_from_dict", lambda data: decoded.append(1) or usual(data))
     passed: list[Any] = []
     usual_ask = Member.ask
 

@@ -12,33 +12,54 @@ Every call raises `RefusedError` when the Resource Manager says no (nothing chan
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from functools import wraps
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from weft.client.calls import DEFAULT_ADDRESS, DRAIN_S, ENDED, AsyncClient, RefusedError
-from weft.model.ids import AppId, NodeId
-from weft.model.job import Job
-from weft.model.queues import QueueSpec
-from weft.protocol.requests import (
-    ApplicationReport,
-    ClusterMetrics,
-    ContainerReport,
-    Explanation,
-    ManagerReport,
-    NodeReport,
-    QueueReport,
-    QueuesSet,
-    Setting,
-)
 
 __all__ = ["DEFAULT_ADDRESS", "DRAIN_S", "ENDED", "AsyncClient", "Client", "RefusedError"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def _blocking(
+    call: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["Client", P], T]:
+    """Return a call that waits for the answer of an asynchronous one, of the same parameters."""
+
+    @wraps(call)
+    def blocking(self: "Client", /, *args: P.args, **named: P.kwargs) -> T:
+        answer: Coroutine[Any, Any, T] = getattr(self._client, call.__name__)(*args, **named)
+        return self._run(answer)
+
+    return blocking
+
+
+def _iterating(
+    call: Callable[Concatenate[AsyncClient, P], AsyncIterator[T]],
+) -> Callable[Concatenate["Client", P], Iterator[T]]:
+    """Return a call that yields what an asynchronous one does, of the same parameters."""
+
+    @wraps(call)
+    def iterating(self: "Client", /, *args: P.args, **named: P.kwargs) -> Iterator[T]:
+        stream: AsyncIterator[T] = getattr(self._client, call.__name__)(*args, **named)
+        while True:
+            try:
+                yield self._run(anext(stream))
+            except StopAsyncIteration:
+                return
+
+    return iterating
+
+
 class Client:
-    """The same calls, blocking; use it as a context manager. Safe to use from several threads."""
+    """The same calls, blocking; use it as a context manager. Safe to use from several threads.
+
+    What a call is given to tell (`wait`, `when_missing`) is called on the client's own thread.
+    """
 
     def __init__(
         self,
@@ -105,145 +126,33 @@ class Client:
         """Have `tell` called, on the client's thread, with the members that a listing lacks."""
         self._client.on_missing = tell
 
-    def new_application(self) -> AppId:
-        """Reserve an id that a later `submit` may name."""
-        return self._run(self._client.new_application())
-
-    def submit(self, job: Job, submission_id: str = "", app: AppId = 0) -> AppId:
-        """Submit a job; see `AsyncClient.submit`."""
-        return self._run(self._client.submit(job, submission_id, app))
-
-    def job(self, app: AppId) -> Job:
-        """Return the job of an application, as it was submitted."""
-        return self._run(self._client.job(app))
-
-    def kill(self, app: AppId, diagnostics: str = "") -> str:
-        """Kill an application; returns its state."""
-        return self._run(self._client.kill(app, diagnostics))
-
-    def move(self, app: AppId, queue: str) -> str:
-        """Move an application to another leaf queue; returns its state."""
-        return self._run(self._client.move(app, queue))
-
-    def set_expiry(self, app: AppId, expires_s: float) -> str:
-        """Change when an application is killed, s on the cluster's clock; returns its state."""
-        return self._run(self._client.set_expiry(app, expires_s))
-
-    def set_priority(self, app: AppId, priority: int) -> str:
-        """Change an application's priority, larger first; returns its state."""
-        return self._run(self._client.set_priority(app, priority))
-
-    def application(self, app: AppId) -> ApplicationReport:
-        """Return one application with its stages."""
-        return self._run(self._client.application(app))
-
-    def applications(
-        self, states: Iterable[str] = (), queue: str = "", user: str = "", limit: int = 0
-    ) -> tuple[ApplicationReport, ...]:
-        """Return all applications that match, oldest first."""
-        return self._run(self._client.applications(states, queue, user, limit))
-
-    def nodes(self, states: Iterable[str] = (), node: NodeId = "") -> tuple[NodeReport, ...]:
-        """Return all nodes in the given states (none: all), or the one of a name alone."""
-        return self._run(self._client.nodes(states, node))
-
-    def decommission(self, node: NodeId, timeout_s: float = DRAIN_S) -> str:
-        """Take a node out of service gracefully; see `AsyncClient.decommission`."""
-        return self._run(self._client.decommission(node, timeout_s))
-
-    def recommission(self, node: NodeId) -> str:
-        """Put a node back into service; returns its state."""
-        return self._run(self._client.recommission(node))
-
-    def update_node(
-        self,
-        node: NodeId,
-        capacity: Mapping[str, float] | None = None,
-        labels: Iterable[str] | None = None,
-        *,
-        own: bool = False,
-    ) -> str:
-        """Say what a node has instead of what itself says; return its state.
-
-        What is None, or not named in `capacity`, stays; `own`: as the node itself says.
-        """
-        return self._run(self._client.update_node(node, capacity, labels, own=own))
-
-    def queues(self) -> QueueReport:
-        """Return the tree of queues."""
-        return self._run(self._client.queues())
-
-    def set_queues(self, queues: QueueSpec, *, dry_run: bool = False) -> QueuesSet:
-        """Take another tree of queues while the cluster runs; return what changes.
-
-        Raises RefusedError where a queue that goes is in use. `dry_run`: nothing changes.
-        """
-        return self._run(self._client.set_queues(queues, dry_run=dry_run))
-
-    def metrics(self) -> ClusterMetrics:
-        """Return counts over the whole cluster."""
-        return self._run(self._client.metrics())
-
-    def manager(self) -> ManagerReport:
-        """Return the answering manager's standing beside the others; see `AsyncClient.manager`."""
-        return self._run(self._client.manager())
-
-    def settings(self) -> tuple[Setting, ...]:
-        """Return what the manager that answers runs with."""
-        return self._run(self._client.settings())
-
-    def queue_tree(self) -> QueueSpec:
-        """Return the tree of queues as `set_queues` takes it."""
-        return self._run(self._client.queue_tree())
-
-    def explain(self, app: AppId) -> Explanation:
-        """Return why each pending stage of an application is pending."""
-        return self._run(self._client.explain(app))
-
-    def containers(self, app: AppId) -> tuple[ContainerReport, ...]:
-        """Return containers of an application, running and ended."""
-        return self._run(self._client.containers(app))
-
-    def tasks(self, app: AppId) -> tuple[ContainerReport, ...]:
-        """Return an application's tasks: its containers but the masters', those that run first."""
-        return self._run(self._client.tasks(app))
-
-    def read_log(self, container: ContainerReport, stream: str = "stdout", skip: int = 0) -> bytes:
-        """Return what a container's command wrote so far; see `AsyncClient.read_log`."""
-        return self._run(self._client.read_log(container, stream, skip))
-
-    def read_on(
-        self, container: ContainerReport, stream: str = "stdout", skip: int = 0
-    ) -> tuple[bytes, int]:
-        """Return as `read_log` does, and what to skip next time."""
-        return self._run(self._client.read_on(container, stream, skip))
-
-    def progress(self, app: AppId, poll_s: float = 0.2) -> Iterator[ApplicationReport]:
-        """Yield the application's report whenever it changed, the last one that of its end."""
-        reports = self._client.progress(app, poll_s)
-        while True:
-            try:
-                yield self._run(anext(reports))
-            except StopAsyncIteration:
-                return
-
-    def events(self) -> Iterator[dict[str, Any]]:
-        """Yield the cluster's facts as they happen."""
-        stream = self._client.events()
-        while True:
-            try:
-                yield self._run(anext(stream))
-            except StopAsyncIteration:
-                return
-
-    def wait(
-        self,
-        apps: Iterable[AppId],
-        progress: Callable[[ApplicationReport], None] | None = None,
-        poll_s: float = 0.2,
-    ) -> dict[AppId, ApplicationReport]:
-        """Wait until every application ended; `progress` is called on the client's thread."""
-        return self._run(self._client.wait(apps, progress, poll_s))
+    new_application = _blocking(AsyncClient.new_application)
+    submit = _blocking(AsyncClient.submit)
+    job = _blocking(AsyncClient.job)
+    kill = _blocking(AsyncClient.kill)
+    move = _blocking(AsyncClient.move)
+    set_expiry = _blocking(AsyncClient.set_expiry)
+    set_priority = _blocking(AsyncClient.set_priority)
+    application = _blocking(AsyncClient.application)
+    applications = _blocking(AsyncClient.applications)
+    nodes = _blocking(AsyncClient.nodes)
+    decommission = _blocking(AsyncClient.decommission)
+    recommission = _blocking(AsyncClient.recommission)
+    update_node = _blocking(AsyncClient.update_node)
+    queues = _blocking(AsyncClient.queues)
+    set_queues = _blocking(AsyncClient.set_queues)
+    metrics = _blocking(AsyncClient.metrics)
+    manager = _blocking(AsyncClient.manager)
+    settings = _blocking(AsyncClient.settings)
+    queue_tree = _blocking(AsyncClient.queue_tree)
+    explain = _blocking(AsyncClient.explain)
+    containers = _blocking(AsyncClient.containers)
+    tasks = _blocking(AsyncClient.tasks)
+    read_log = _blocking(AsyncClient.read_log)
+    read_on = _blocking(AsyncClient.read_on)
+    wait = _blocking(AsyncClient.wait)
+    progress = _iterating(AsyncClient.progress)
+    events = _iterating(AsyncClient.events)
 
 
 async def _settle() -> None:

@@ -76,6 +76,24 @@ class RefusedError(InputError):
         return RefusedError(Refused(self.code, place, self.problem))
 
 
+def _unknown_caller() -> str:
+    """Return the name of who runs this, where no certificate says it; empty: it does.
+
+    Nobody is asked who calls, so the caller says it, as Hadoop's clients do.
+    """
+    import getpass
+
+    from weft.wire import tls
+
+    if tls.current() is not None:
+        return ""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # The user has no name on this host.
+        return ""
+
+
 class AsyncClient:
     """Calls to the Resource Manager at `address` (host:port), as an async context manager."""
 
@@ -86,10 +104,13 @@ class AsyncClient:
         user: str = "",
         token: str = "",
         connect_timeout_s: float = 2.0,
+        *,
+        for_others: bool = False,
     ) -> None:
         """`user`, or the user whose `token` it is, is whom a gateway calls for.
 
-        A manager that is not there is tried again for `connect_timeout_s`.
+        A manager that is not there is tried again for `connect_timeout_s`. Jobs without a user are
+        given the name of who runs this process, but for those that come from others (`for_others`).
         """
         from weft.wire.client import ManagerConnection
 
@@ -99,6 +120,8 @@ class AsyncClient:
         # It is told the numbers of members that did not answer, of each listing that lacks some.
         self.on_missing: Callable[[tuple[int, ...]], None] = lambda members: None
         self._missing: frozenset[int] = frozenset()
+        # Under a certificate the connection that is made here says who calls.
+        self._caller = "" if for_others or user or token else _unknown_caller()
         self._connection = ManagerConnection(address, deadline_s, connect_timeout_s, user, token)
 
     async def __aenter__(self) -> Self:
@@ -164,6 +187,8 @@ class AsyncClient:
         this client before, and is started again meanwhile, is waited for.
         """
         fresh = not submission_id
+        if self._caller and not job.user:
+            job = replace(job, user=self._caller)
         request = SubmitApplication(job, submission_id or uuid.uuid4().hex, app, fresh)
         patience_s = WAIT_PATIENCE_S if self.cluster_ts else 0.0
         accepted = await self._ask(request, ApplicationAccepted, patience_s)
@@ -347,7 +372,7 @@ class AsyncClient:
         progress: Callable[[ApplicationReport], None] | None = None,
         poll_s: float = 0.2,
     ) -> dict[AppId, ApplicationReport]:
-        """Wait until every application ended; `progress` is told each report on the way.
+        """Wait until every application ended; `progress` receives each report on the way.
 
         A Resource Manager that is started again meanwhile is waited for: the jobs go on, too.
         """

@@ -1,7 +1,7 @@
 """A small certificate authority: what a cluster's parts need to know each other by mutual TLS.
 
 A folder holds `ca.pem` and `ca-key.pem`, and for each host `NAME.pem` and `NAME-key.pem`. A host
-gets its own two files and `ca.pem`, never `ca-key.pem`: whoever has that is the authority. Run
+gets its own two files and `ca.pem`, never `ca-key.pem`: a user who has that is the authority. Run
 again with the same folder, the authority stays, and so does every certificate that says the right
 names and roles and lasts for long enough; so this may stand in a script that runs every day.
 

@@ -11,10 +11,10 @@ import click
 from weft.client import completing, show
 from weft.client.api import DEFAULT_ADDRESS, Client
 from weft.client.interrupts import InterruptedWait
-from weft.client.naming import app_number, app_states, check_address, find_app, known_queue
+from weft.client.naming import app_states, check_address, find_app, find_open, known_queue
 from weft.client.text import missing_text
-from weft.model.errors import InputError, WeftError
-from weft.model.ids import AppId, format_app, is_app
+from weft.model.errors import WeftError
+from weft.model.ids import AppId, format_app
 
 IDS_SHOWN = 10
 CONNECT_TIMEOUT_S = 5.0
@@ -157,9 +157,6 @@ def submit(
 
     named = read_named(jobs, queue)
     files, checked = [path for path, _ in named], [job for _, job in named]
-    if caller := _unknown_caller():
-        # Nobody is asked who calls, so whoever runs this says it, as Hadoop's clients do.
-        checked = [dataclasses.replace(job, user=job.user or caller) for job in checked]
     if lifetime is not None:
         checked = [dataclasses.replace(job, lifetime_s=lifetime) for job in checked]
     with connected(address) as client:
@@ -174,34 +171,20 @@ def submit(
         if not as_json:
             _say_ids(ids, [job.name for job in checked])
         try:
-            reports = wait_for(client, apps, quiet=as_json)
+            scale = client.manager().time_scale
+            reports = wait_for(client, apps, quiet=as_json, scale=scale)
         except KeyboardInterrupt:
             raise InterruptedWait(ids) from None
         if as_json:
             show.echo_json([show.app_data(r) for r in reports])
         else:
             show.show_apps(reports, client.metrics().now_s)
-            show.say_pace(client.manager().time_scale)
+            show.say_pace(scale)
         failed = [r for r in reports if r.final_status != "SUCCEEDED"]
         if failed and not as_json:
             say_why(client, failed)
         if failed:
             raise WeftError(f"{len(failed)} of {len(reports)} jobs did not succeed")
-
-
-def _unknown_caller() -> str:
-    """Return the name of who runs this, where no certificate says it; empty: it does."""
-    import getpass
-
-    from weft.wire import tls
-
-    if tls.current() is not None:
-        return ""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        # The user has no name on this host.
-        return ""
 
 
 def _say_ids(ids: list[str], names: list[str]) -> None:
@@ -219,16 +202,12 @@ def _say_ids(ids: list[str], names: list[str]) -> None:
 )
 @manager_option
 def kill(apps: tuple[str, ...], address: str) -> None:
-    """Kill applications."""
-    for text in apps:
-        if not is_app(text):
-            raise InputError(
-                "APP",
-                f"{show.safe(text)!r} is no id or number: several jobs may have one name, so kill "
-                "takes none (weft apps lists ids)",
-            )
+    """Kill applications.
+
+    APP is an id, a number, or a job's name where one application of it has not ended.
+    """
     with connected(address) as client:
-        numbers = [app_number(client, app) for app in apps]
+        numbers = [find_open(client, app) for app in apps]
         for text, app in zip(apps, numbers, strict=True):
             before = client.application(app)
             if show.ended(before):

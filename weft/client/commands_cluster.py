@@ -271,7 +271,7 @@ def events(limit: int, apps: tuple[str, ...], address: str, as_json: bool) -> No
             click.echo("it has ended, and its events went before: `weft app` shows it", err=True)
             return
         for event in client.events():
-            # A number that is told every few seconds is for programs, not for who reads along.
+            # A manager of an earlier version tells numbers now and then, which are for programs.
             if not named.wanted(event) or (event.get("fact") == "Gauge" and not as_json):
                 continue
             click.echo(json.dumps(named.data(event)) if as_json else named.line(event))

@@ -19,7 +19,7 @@ from weft.client.local import EMULATED_NODES, LocalCluster, LocalSettings
 from weft.client.scheduling import scheduler_options
 from weft.client.text import plural
 from weft.model.errors import InputError, WeftError
-from weft.policies.parameters import read_parameter, split_settings
+from weft.policies.parameters import split_settings
 from weft.policies.presets import PARTS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -153,7 +153,7 @@ def _settings(options: dict[str, Any], **more: Any) -> LocalSettings:
     for part, role in ROLE_OF.items():
         # They are written as for a simulation, and go before those of --rm-set and the like.
         named = {k: v for k, v in options["options"].items() if k.startswith(f"{part}.")}
-        pairs = [pair for key, value in named.items() for pair in _of_process(key, value)]
+        pairs = [f"{key.partition('.')[2]}={value}" for key, value in named.items()]
         flags[role] = (*pairs, *flags[role])
         options["options"] = {k: v for k, v in options["options"].items() if k not in named}
     for key in options["options"]:
@@ -163,7 +163,7 @@ def _settings(options: dict[str, Any], **more: Any) -> LocalSettings:
     if options.get("mode") == "process" and options["nodes"] > 1 and not options["cluster"]:
         raise InputError(
             "--nodes",
-            "in process mode this host is one node; several are told by --cluster, "
+            "in process mode this host is one node; --cluster describes several, "
             "as 2x4vcores,8192memory_mb",
         )
     if options["nodes"] and options["cluster"]:
@@ -175,18 +175,6 @@ def _settings(options: dict[str, Any], **more: Any) -> LocalSettings:
                 "--nodes", f"{options['nodes']} contradicts the cluster's {count}: leave one out"
             )
     return LocalSettings(flags=flags, **options, **more)
-
-
-def _of_process(key: str, value: str) -> list[str]:
-    """Return a simulation's setting as the settings of a process, which has no tables."""
-    name = key.partition(".")[2]
-    if name == "master_demand":
-        amounts = read_parameter(name, {}, value, f"--set {key}")
-        assert isinstance(amounts, dict)
-        return [f"master_{resource}={amount:g}" for resource, amount in amounts.items()]
-    if name.startswith("master_demand."):
-        name = f"master_{name.partition('.')[2]}"
-    return [f"{name}={value}"]
 
 
 @click.command(cls=SettingsHelp)

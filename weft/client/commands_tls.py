@@ -119,9 +119,9 @@ def certificates(
 def login(state: str, user: str, admin: bool, hours: float, out: Path | None, **store: Any) -> None:
     """Write a token for pages and REST into a file, on the Resource Manager's host.
 
-    STATE is the manager's --state-dir, or its --store (etcd://...): whoever may read its keys may
-    be anybody. Show the token as `Authorization: Bearer ...`, or as the password that a browser
-    asks for.
+    STATE is the manager's --state-dir, or its --store (etcd://...): a user who may read its
+    keys may act as anybody. Show the token as `Authorization: Bearer ...`, or as the password that
+    a browser asks for.
     """
     import getpass
     import time

@@ -106,7 +106,7 @@ def import_command(
     """Turn public workload files into a job file.
 
     FORMAT is one of those listed, or `auto`, which tells it from the content; a folder stands for
-    its files. What could not be used is said on stderr, with the number of rows dropped.
+    its files. What could not be used is reported on stderr, with the number of rows dropped.
     """
     result, tally = Imported(), _Tally()
     with _metered() as meter:
@@ -197,7 +197,7 @@ def _report(out: Path, tally: _Tally, result: Imported, as_json: bool) -> None:
 @click.option(
     "--run",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="swf: folder of a simulation of this workload; its waits and run times are told.",
+    help="swf: folder of a simulation of this workload; its waits and run times are written.",
 )
 def export_command(form: str, sources: tuple[Path, ...], out: Path, run: Path | None) -> None:
     """Turn a workload into the format of other simulators.

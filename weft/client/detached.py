@@ -123,7 +123,7 @@ def stop_detached(address: str) -> str:
 def told_of_end(text: str) -> str:
     """Return how a cluster ended that was detached, and whose address an error names; or nothing.
 
-    Who is not answered is told why, as nobody saw what `weft up` said then.
+    Where nothing answers, say why, as nobody saw what `weft up` said then.
     """
     with contextlib.suppress(WeftError, OSError):
         for path in _home().glob("up-*.json"):
@@ -136,7 +136,7 @@ def told_of_end(text: str) -> str:
 
 
 def _died(record: dict[str, Any]) -> str:
-    """Return why a cluster has ended by itself; empty: it runs."""
+    """Return why a cluster has ended without `weft down`; empty: it runs."""
     if _created_s(int(record["pid"])) == record["created_s"]:
         return ""
     # An error is the last that it says; who was killed says none.

@@ -16,7 +16,7 @@ BAD = tuple(outcome.name for outcome in TASK_FAULTS)
 
 
 def say_why(client: Client, failed: Sequence[ApplicationReport]) -> None:
-    """Say on stderr why applications failed; a log that cannot be had is no reason to stop."""
+    """Say on stderr why applications failed; a log that is not available is no reason to stop."""
     for report in failed[:JOBS_SHOWN]:
         app = format_app(report.cluster_ts, report.app_id)
         why = safe(report.diagnostics) or report.final_status

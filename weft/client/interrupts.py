@@ -1,4 +1,4 @@
-"""What a Ctrl-C leaves behind is said: jobs go on without the command that waited for them."""
+"""A command says what a Ctrl-C leaves behind: jobs go on without the command that waited."""
 
 import signal
 import sys

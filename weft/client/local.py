@@ -67,7 +67,7 @@ class LocalSettings:
     """What a local cluster is made of.
 
     `nodes` 0: 20 emulated ones, or in process mode one: this host, with its cores and its memory
-    but for 1 GB. Real nodes of another size, or several on one host, are told by `cluster`.
+    but for 1 GB. Real nodes of another size, or several on one host, are described by `cluster`.
 
     `cluster` is a file or the short form, and its nodes are used instead of `nodes`. `matcher`,
     `planner` and `asker` replace those of the scheduler; `options` are named matcher.NAME,
@@ -400,7 +400,7 @@ class LocalCluster:
                 process.wait()
 
     def failed(self) -> str:
-        """Return how a process ended that did so by itself, and its last error; empty: all run."""
+        """Return how a process ended that was not asked to, and its last error; empty: all run."""
         for name, process in self.processes.items():
             if process.poll() is None:
                 continue
@@ -409,7 +409,7 @@ class LocalCluster:
                 where = "its log goes with the cluster: --dir keeps one"
             else:
                 where = f"its log: {self.output(name).absolute()}"
-            return f"{how}{f': {error}' if error else ', and told no error'} ({where})"
+            return f"{how}{f': {error}' if error else ', and logged no error'} ({where})"
         return ""
 
     def _how_it_ended(self, name: str) -> str:
@@ -422,7 +422,7 @@ class LocalCluster:
         return f"{name} was ended by signal {-code}"
 
     def _last_error(self, name: str) -> str:
-        """Return the error among the last lines of a process; empty: it told none."""
+        """Return the error among the last lines of a process; empty: it logged none."""
         code = self.processes[name].returncode
         lines = self.output(name).read_text(errors="replace").strip().splitlines()
         errors = [line for line in lines[-LAST_LINES:] if _ERROR.search(line)]

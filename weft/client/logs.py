@@ -138,7 +138,7 @@ def _found(client: Client, app: AppId, wanted: Wanted) -> list[ContainerReport]:
 
 
 def _title(client: Client, report: ContainerReport, stream: str) -> str:
-    """Return the line above a log; what runs is named by its container until its node told."""
+    """Return the line above a log; a running one is named by its container until it is reported."""
     if report.index >= 0:
         return f"==> {report.stage}[{report.index}] attempt {report.attempt} {stream} <=="
     name = format_container(client.cluster_ts, report.container_id)

@@ -4,13 +4,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from weft.client.api import Client
+from weft.client.api import ENDED, Client
 from weft.client.text import safe
 from weft.model.errors import InputError
-from weft.model.ids import AppId, cluster_of, is_app, parse_app
+from weft.model.ids import AppId, cluster_of, format_app, is_app, parse_app
 from weft.protocol.requests import ApplicationReport, QueueReport
 
 LATEST = "-"
+# A refusal names so many applications.
+NAMED_MAX = 5
 APP_STATES = ("NEW", "SUBMITTED", "ACCEPTED", "RUNNING", "FINISHED", "FAILED", "KILLED")
 FINAL = ("SUCCEEDED", "FAILED", "KILLED")
 NODE_STATES = (
@@ -91,7 +93,7 @@ def known_queue(client: Client, name: str) -> None:
 
 
 class Lists(Protocol):
-    """Whoever lists applications."""
+    """A client that lists applications."""
 
     def applications(
         self, states: Iterable[str] = (), queue: str = "", user: str = "", limit: int = 0
@@ -116,6 +118,32 @@ def app_number(client: Lists, text: str) -> AppId:
             f"{text!r} is of another cluster; ids of this one are application_{own}_<number>",
         )
     return number
+
+
+def find_open(client: Lists, text: str) -> AppId:
+    """Return an application by id, by number, or by its job's name if one of it has not ended.
+
+    Raises InputError where several may be meant, or none: what is done to it cannot be undone.
+    """
+    if is_app(text):
+        return app_number(client, text)
+    if text == LATEST:
+        raise InputError("APP", "- may be another one by now: name an id, a number or a job's name")
+    named = [report for report in client.applications() if report.name == text]
+    left = [report for report in named if report.state not in ENDED]
+    if len(left) == 1:
+        return left[0].app_id
+    if left:
+        ids = [format_app(report.cluster_ts, report.app_id) for report in left]
+        more = f" and {len(ids) - NAMED_MAX} more" if len(ids) > NAMED_MAX else ""
+        raise InputError(
+            "APP", f"{safe(text)!r} is the name of {', '.join(ids[:NAMED_MAX])}{more}: name an id"
+        )
+    if named:
+        raise InputError("APP", f"every application named {safe(text)!r} had ended before")
+    raise InputError(
+        "APP", f"{safe(text)!r} is no id, number or name of a job (weft apps lists them)"
+    )
 
 
 def find_app(client: Lists, text: str) -> AppId:

@@ -1,6 +1,7 @@
 """Progress bars that fit the terminal: the name, the bar, how much, since when, time left."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -43,8 +44,13 @@ class Completed(ProgressColumn):
         return Text(f"{task.completed:,.0f}/{total}")
 
 
-def bars(console: Console, *, transient: bool = False, refresh: float = 10) -> Progress:
-    """Return a group of bars; each needs the fields `state` (a word or two) and a `description`."""
+def bars(
+    console: Console, *, transient: bool = False, refresh: float = 10, scale: float = 1.0
+) -> Progress:
+    """Return a group of bars; each needs the fields `state` (a word or two) and a `description`.
+
+    Their times are of a clock that runs `scale` times as fast as the wall's.
+    """
     room = max(10, console.width - COLUMNS_BESIDE_BAR)
     return Progress(
         TextColumn("{task.description}", markup=False),
@@ -54,6 +60,7 @@ def bars(console: Console, *, transient: bool = False, refresh: float = 10) -> P
         TimeElapsedColumn(),
         TimeLeft(),
         console=console,
+        get_time=lambda: time.monotonic() * scale,
         transient=transient,
         refresh_per_second=refresh,
         disable=not console.is_terminal,
@@ -62,7 +69,7 @@ def bars(console: Console, *, transient: bool = False, refresh: float = 10) -> P
 
 @contextmanager
 def following(what: str, total: float, told: Callable[[], tuple[float, str]]) -> Iterator[None]:
-    """Show a bar on stderr of what is `told` (done, words), gone when it is done."""
+    """Show a bar on stderr of the progress `told` (done, words), gone when it is done."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield

@@ -499,7 +499,8 @@ def _show_turn(
         room = ", in room that they leave" if turn.asks else ""
         which = "first" if not started else "next"
         wait = duration(turn.start_s - now_s)
-        starts = f"its {which} container starts in about {wait}{room}"
+        lasts = ", if this order lasts" if turn.if_it_lasts else ""
+        starts = f"its {which} container starts in about {wait}{room}{lasts}"
     say(f"{safe(stage.stage)}: {before}; {starts} (order on {safe(turn.node_id)})")
     rows: list[tuple[object, ...]] = [
         (place, _named(app, one), one.stage or "-", one.pending, _terms(one.scores))
@@ -517,7 +518,7 @@ def _show_turn(
         ),
         rows,
     )
-    for line in orders_of(turn):
+    for line in orders_of(app, turn):
         say(line)
 
 
@@ -530,7 +531,9 @@ def _named(app: AppId, one: Contender) -> str:
 
 def _terms(scores: Mapping[str, float]) -> str:
     """Return the terms of a place in the order, with so many digits that they can be checked."""
-    return ", ".join(f"{name} {value:.4g}" for name, value in scores.items()) or "-"
+    # What remains of a sum that comes out even is 0.
+    told = {name: 0.0 if abs(value) < 1e-12 else value for name, value in scores.items()}
+    return ", ".join(f"{name} {value:.4g}" for name, value in told.items()) or "-"
 
 
 def show_unlisted(report: ApplicationReport, listed: Sequence[ContainerReport]) -> None:
@@ -540,7 +543,7 @@ def show_unlisted(report: ApplicationReport, listed: Sequence[ContainerReport]) 
         tasks = "finished task is" if left == 1 else "finished tasks are"
         say(
             f"{left:,} more {tasks} not listed: the manager lists what ended last, since its own "
-            "start; the job's page has all that it was told",
+            "start; the job's page has all that it received",
             dim=True,
         )
 

@@ -64,16 +64,24 @@ def submit_all(
 
 
 def wait_for(
-    client: Client, apps: Sequence[AppId], quiet: bool = False, stages: bool = True
+    client: Client,
+    apps: Sequence[AppId],
+    quiet: bool = False,
+    stages: bool = True,
+    scale: float = 1.0,
 ) -> list[ApplicationReport]:
-    """Wait until every application ended, with a bar per job (and per running stage)."""
+    """Wait until every application ended, with a bar per job (and per running stage).
+
+    Bars' times are those of the cluster's clock, which runs `scale` times as fast as the wall's (0:
+    that is not known), as all that is printed of the applications is.
+    """
     if quiet:
         ended = client.wait(apps)
         return [ended[app] for app in apps]
     console = Console(stderr=True)
     if not console.is_terminal:
         return _wait_in_lines(client, apps, console)
-    return _wait_with_bars(client, apps, console, stages)
+    return _wait_with_bars(client, apps, console, stages, scale or 1.0)
 
 
 def _wait_in_lines(
@@ -94,9 +102,9 @@ def _wait_in_lines(
 
 
 def _wait_with_bars(
-    client: Client, apps: Sequence[AppId], console: Console, stages: bool
+    client: Client, apps: Sequence[AppId], console: Console, stages: bool, scale: float
 ) -> list[ApplicationReport]:
-    shown = bars(console)
+    shown = bars(console, scale=scale)
     rows: dict[tuple[AppId, str], TaskID] = {}
 
     def progress(report: ApplicationReport) -> None:

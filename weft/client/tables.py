@@ -48,8 +48,8 @@ COLOURS = {
 class Column:
     """One column: those of the highest `rank` leave first, of rank 0 the last ones if they must.
 
-    `kind`: `text`; `name` may lose its middle; `state` has its colour; `id` may be told by its last
-    part (`short` makes it); `words` may go over several lines.
+    `kind`: `text`; `name` may lose its middle; `state` has its colour; `id` may be recognised by
+    its last part (`short` makes it); `words` may go over several lines.
     """
 
     name: str

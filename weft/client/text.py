@@ -88,7 +88,7 @@ def amounts(named: dict[str, float]) -> str:
 
 
 def is_long(named: Mapping[str, float]) -> bool:
-    """Return whether amounts held over time are better told in hours."""
+    """Return whether amounts held over time are better given in hours."""
     return any(value / _large(name) >= 3600.0 for name, value in named.items())
 
 
@@ -149,7 +149,7 @@ def terminal_width() -> int:
 
 
 def missing_text(members: Sequence[int]) -> str:
-    """Return what is said of a listing that lacks what these members have."""
+    """Return the note under a listing that lacks what these members have."""
     named = ", ".join(map(str, members))
     if len(members) == 1:
         return f"member {named} did not answer: what it has is not listed (weft managers says why)"

@@ -210,7 +210,7 @@ class Leadership:
             self._set(Standing.LOST, "its election key is gone: another one leads, or will")
             return 0.0
         if self.suspended_s > self._suspended_s_max:
-            self._set(Standing.LOST, f"nobody was heard for {self.suspended_s:.0f} s")
+            self._set(Standing.LOST, f"no answer of etcd for {self.suspended_s:.0f} s")
             return 0.0
         self._lasts(began_s, left_s)
         self._on_renewed(now_s() - began_s)

@@ -434,7 +434,7 @@ def _placement(table: Table, place: str, depth: int) -> PlacementRules | None:
     if "placement" not in table:
         return None
     if depth:
-        raise InputError(f"{place}.placement", "is said of the root queue")
+        raise InputError(f"{place}.placement", "belongs to the root queue")
     return placement_from_dict(table["placement"], f"{place}.placement")
 
 

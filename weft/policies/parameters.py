@@ -7,7 +7,7 @@ default. A name ending in `_s` is a duration and never negative.
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass, replace
+from dataclasses import is_dataclass
 from enum import Enum
 
 from weft.model.errors import InputError
@@ -37,30 +37,18 @@ def read_parameters(
 ) -> Arguments:
     """Read the given parameters; raises InputError for an unknown name or a wrong value.
 
-    `place` is before their names where they are told, as `asker`, `owner` is who has them. A part
-    of a structured parameter is named with a dot: `lots.levels_per_job`, `master_demand.vcores`.
+    `place` is before their names where they are told, as `asker`, `owner` is who has them.
     """
     if not given:
         return {}
     known = known_parameters(target)
     read: Arguments = {}
     for key, value in given.items():
-        name, dot, inner = key.partition(".")
         where = f"{place}.{key}"
-        if name not in known:
+        if key not in known:
             names = ", ".join(known) or "none"
             raise InputError(where, f"unknown parameter{owner and f' of {owner}'}; known: {names}")
-        before = read.get(name, known[name])
-        if not dot:
-            read[name] = read_parameter(name, known[name], value, where)
-        elif is_dataclass(before) and not isinstance(before, type):
-            read[name] = replace(
-                before, **read_parameters(type(before), {inner: value}, f"{place}.{name}")
-            )
-        elif isinstance(before, Mapping):
-            read[name] = {**before, inner: _number(value, where, low=0.0)}
-        else:
-            raise InputError(where, f"{name} has no parts")
+        read[key] = read_parameter(key, known[key], value, where)
     return read
 
 
@@ -88,9 +76,6 @@ def read_parameter(name: str, default: object, value: object, place: str) -> obj
         if number != number // 1 or math.isinf(number):
             raise InputError(place, f"expected a whole number, got {value!r}")
         return int(number)
-    if is_dataclass(default):
-        parts = ", ".join(f"{name}.{part}" for part in known_parameters(type(default)))
-        raise InputError(place, f"has parts: {parts}")
     return value
 
 

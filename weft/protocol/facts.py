@@ -4,7 +4,8 @@ Ids are plain numbers and names, so that a fact is a line of JSON as it stands. 
 do with a run of identical containers as one fact (`RunFact`); watchers are told of each by itself.
 """
 
-from collections.abc import Callable
+import operator
+from dataclasses import fields
 from typing import Any
 
 from weft.model.ids import AppId, AttemptId, ContainerId, NodeId
@@ -208,15 +209,6 @@ class JobProgressed:
 
 
 @record
-class Gauge:
-    """A number worth watching: `name` is a Prometheus-style name, `labels` bounded."""
-
-    name: str
-    value: float
-    labels: tuple[tuple[str, str], ...] = ()
-
-
-@record
 class Remark:
     """Something unusual, in words.
 
@@ -240,84 +232,40 @@ Fact = (
     | TaskStopped
     | MasterPlanned
     | JobProgressed
-    | Gauge
     | Remark
 )
 RunFact = PlacedRun | ClosedRun | StartedRun | StoppedRun
-_COUNTS: dict[type, Callable[[Any], int]] = {
-    PlacedRun: lambda noted: noted.count,
-    **dict.fromkeys((ClosedRun, StartedRun, StoppedRun), lambda noted: len(noted.tasks)),
+# A run of placements has its `count` beside the fields of one; all other runs have their `tasks`
+# where one has its `task`.
+_PART_OF: dict[type, type] = {
+    PlacedRun: Placed,
+    ClosedRun: Closed,
+    StartedRun: TaskStarted,
+    StoppedRun: TaskStopped,
+}
+_FIELDS = {run: [each.name for each in fields(part)] for run, part in _PART_OF.items()}
+_READ = {
+    run: operator.attrgetter(*["tasks" if name == "task" else name for name in names])
+    for run, names in _FIELDS.items()
 }
 
 
-def count_of(noted: Fact | RunFact) -> int:
+def count_of(noted: Any) -> int:
     """Return how many facts that is (`facts_of`)."""
-    count = _COUNTS.get(type(noted))
-    return 1 if count is None else count(noted)
+    if type(noted) not in _PART_OF:
+        return 1
+    return noted.count if type(noted) is PlacedRun else len(noted.tasks)
 
 
-def facts_of(noted: Fact | RunFact) -> tuple[Fact, ...]:
+def facts_of(noted: Any) -> tuple[Fact, ...]:
     """Return what was noted, of each container by itself."""
-    if isinstance(noted, PlacedRun):
-        return tuple(
-            [
-                Placed(
-                    number,
-                    noted.node,
-                    noted.ask,
-                    noted.stage,
-                    noted.demand,
-                    noted.kind,
-                    noted.queue,
-                    noted.scores,
-                )
-                for number in range(noted.container, noted.container + noted.count)
-            ]
-        )
-    if isinstance(noted, ClosedRun):
-        return tuple(
-            [
-                Closed(
-                    noted.container + place,
-                    noted.node,
-                    noted.outcome,
-                    noted.stage,
-                    task,
-                    noted.attempt,
-                    noted.exit_code,
-                    noted.run_s,
-                    noted.message,
-                )
-                for place, task in enumerate(noted.tasks)
-            ]
-        )
-    if isinstance(noted, StartedRun):
-        return tuple(
-            [
-                TaskStarted(
-                    noted.container + place,
-                    noted.node,
-                    noted.stage,
-                    task,
-                    noted.attempt,
-                    noted.demand,
-                )
-                for place, task in enumerate(noted.tasks)
-            ]
-        )
-    if isinstance(noted, StoppedRun):
-        return tuple(
-            [
-                TaskStopped(
-                    noted.container + place,
-                    noted.node,
-                    noted.stage,
-                    task,
-                    noted.attempt,
-                    noted.outcome,
-                    noted.run_s,
-                )
-                for place, task in enumerate(noted.tasks)
-            ]
-        )
-    return (noted,)
+    kind = type(noted)
+    part = _PART_OF.get(kind)
+    if part is None:
+        return (noted,)
+    first, *more = _READ[kind](noted)
+    if kind is PlacedRun:
+        return tuple([part(number, *more) for number in range(first, first + noted.count)])
+    at = _FIELDS[kind].index("task") - 1
+    before, tasks, after = more[:at], more[at], more[at + 1 :]
+    return tuple([part(first + i, *before, task, *after) for i, task in enumerate(tasks)])

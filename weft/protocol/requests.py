@@ -537,7 +537,8 @@ class Turn:
     `asks` (stages of applications) with `containers` go before it, and `work` of them, amounts x s
     by the estimates; `first` are the first of them. `beyond`: the stage stands further back than
     was looked. `scores` are the matcher's terms of it. The first container is expected to start at
-    `start_s` of cluster time, by the estimates; 0: that is not known.
+    `start_s` of cluster time, by the estimates; 0: that is not known. `if_it_lasts`: grants may
+    move the order, in a way that only the matcher knows, and the start does not foresee that.
     """
 
     node_id: NodeId
@@ -548,6 +549,7 @@ class Turn:
     scores: dict[str, float] = field(default_factory=dict)
     first: tuple[Contender, ...] = ()
     start_s: float = 0.0
+    if_it_lasts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

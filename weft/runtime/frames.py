@@ -49,7 +49,7 @@ class Chain:
         here = (frame.block, frame.part)
         there = (self.block, self.part + 1 if frame.kind == TAIL or self.part else 0)
         if here != there:
-            why = "what was before it is missing" if here > there else "it was told before"
+            why = "what was before it is missing" if here > there else "it is there twice"
             found, wanted = (f"block {block}, part {part}" for block, part in (here, there))
             return f"{found} stands where {wanted} belongs: {why}, or was moved"
         if self._follow(frame.kind, frame.own) != frame.running:

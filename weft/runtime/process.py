@@ -57,7 +57,7 @@ class Process:
         self.clock = Clock(settings.epoch_s, settings.time_scale)
         self.log = log.configure(settings.role, settings.log_json, settings.log_level)
         if open_to_all:
-            self.log.warning("whoever reaches this address is let in", host=settings.host)
+            self.log.warning("any client that reaches this address is let in", host=settings.host)
         self.exposition = Exposition()
         self.metrics_address = ""
         self._events = EventLog(settings.events) if settings.events is not None else None
@@ -204,10 +204,9 @@ class Process:
     async def _count_descriptors(self) -> None:
         """Tell when this process may open hardly a file or connection more."""
         seen = Descriptors()
+        self.exposition.sample(lambda: self._show_descriptors)
         while True:
             used, most = in_use()
-            self.exposition.gauge("weft_descriptors_open", "Open files and connections", used)
-            self.exposition.gauge("weft_descriptors_max", "Of so many that it may have", most)
             said = seen.judge(used, most)
             if said == "short":
                 self.log.warning(
@@ -218,6 +217,11 @@ class Process:
             elif said:
                 self.log.info("there are enough descriptors again", open=used, most=most)
             await asyncio.sleep(LOOK_S)
+
+    def _show_descriptors(self) -> None:
+        used, most = in_use()
+        self.exposition.gauge("weft_descriptors_open", "Open files and connections", used)
+        self.exposition.gauge("weft_descriptors_max", "Of so many that it may have", most)
 
     def _heed_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -1,12 +1,20 @@
 """What each role's process may be told; `weft.runtime.settings` says how that is read."""
 
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from weft.runtime.settings import ProcessSettings, TapedSettings
+
+Port = Annotated[
+    int, Field(ge=0, le=65535, description="Port of the gRPC service; 0: any free one.")
+]
+MetricsPort = Annotated[
+    int, Field(ge=-1, le=65535, description="Port of the Prometheus endpoint; 0: any, -1: none.")
+]
+Scheduler = Annotated[str, Field(description="Preset: matcher, planner and asker together.")]
 
 
 class StoreSettings(ProcessSettings):
@@ -22,22 +30,28 @@ class StoreSettings(ProcessSettings):
     store_password_file: Path | None = Field(None, description="File with the user's password.")
 
 
+class ConnectedSettings(ProcessSettings):
+    """Where a process finds the Resource Manager."""
+
+    manager: str = Field(
+        "127.0.0.1:8030",
+        description="host:port of the Resource Manager, or @ and its ready file, waited for; of "
+        "several with commas between.",
+    )
+
+
 class RmSettings(TapedSettings, StoreSettings):
     """The Resource Manager's settings; durations in s on the cluster's clock."""
 
     model_config = SettingsConfigDict(env_prefix="WEFT_RM_", extra="forbid")
     role: ClassVar[str] = "rm"
 
-    port: int = Field(
-        8030, ge=0, le=65535, description="Port of the gRPC service; 0: any free one."
-    )
-    metrics_port: int = Field(
-        9101, ge=-1, le=65535, description="Port of the Prometheus endpoint; 0: any, -1: none."
-    )
+    port: Port = 8030
+    metrics_port: MetricsPort = 9101
     cluster: str = Field(
         "", description="Cluster file, or in short 100x16vcores,65536memory_mb: types and queues."
     )
-    scheduler: str = Field("capacity", description="Preset: matcher, planner and asker together.")
+    scheduler: Scheduler = "capacity"
     matcher: str = Field("", description="Matcher, instead of the preset's.")
     set: list[str] = Field(
         [], description="matcher.NAME=VALUE, a parameter of the matcher; may be repeated."
@@ -62,14 +76,8 @@ class RmSettings(TapedSettings, StoreSettings):
     resend_after_s: float = Field(
         3.0, gt=0, description="What is not acknowledged for so long is sent again, s."
     )
-    submissions_per_s: float = Field(
-        1000.0, ge=0, description="Submissions a second over time; ten times that at once. 0: any."
-    )
     queue_apps_max: int = Field(
         10_000, ge=0, description="Applications of a leaf queue that have not ended; 0: any number."
-    )
-    user_apps_max: int = Field(
-        10_000, ge=0, description="Those of a user in a leaf queue; 0: any number."
     )
     jobs_mb_max: float = Field(
         2000.0,
@@ -78,9 +86,6 @@ class RmSettings(TapedSettings, StoreSettings):
     )
     takeover: bool = Field(
         True, description="What a lost master left running goes on under the next one."
-    )
-    takeover_wait_s: float = Field(
-        3.0, ge=0, description="A new attempt waits so long for the old one's containers, s."
     )
     reserve_after_s: float = Field(
         30.0, gt=0, description="An ask or gang that fits nowhere for so long gets nodes kept, s."
@@ -95,7 +100,9 @@ class RmSettings(TapedSettings, StoreSettings):
         False, description="Take them back inside a queue for applications of higher priority."
     )
     preemption_grace_s: float = Field(
-        15.0, ge=0, description="A master is told so long before a container is taken back, s."
+        15.0,
+        ge=0,
+        description="How long before a container is taken back its master is notified, s.",
     )
     preemption_interval_s: float = Field(1.0, gt=0, description="Between rounds of preemption, s.")
     preemption_natural: float = Field(
@@ -176,23 +183,14 @@ ENV_WHITELIST = (
 )
 
 
-class NmSettings(TapedSettings):
+class NmSettings(TapedSettings, ConnectedSettings):
     """A Node Manager process's settings; durations in s on the cluster's clock."""
 
     model_config = SettingsConfigDict(env_prefix="WEFT_NM_", extra="forbid")
     role: ClassVar[str] = "nm"
 
-    port: int = Field(
-        8041, ge=0, le=65535, description="Port of the gRPC service; 0: any free one."
-    )
-    metrics_port: int = Field(
-        9102, ge=-1, le=65535, description="Port of the Prometheus endpoint; 0: any, -1: none."
-    )
-    manager: str = Field(
-        "127.0.0.1:8030",
-        description="host:port of the Resource Manager, or @ and its ready file, waited for; of "
-        "several with commas between.",
-    )
+    port: Port = 8041
+    metrics_port: MetricsPort = 9102
     advertise: str = Field(
         "", description="host:port under which masters reach this process; empty: as it listens."
     )
@@ -296,38 +294,27 @@ class NmSettings(TapedSettings):
     health_timeout_s: float = Field(
         1200.0, gt=0, description="A run that takes longer makes the node unhealthy, s."
     )
-    report_use: bool = Field(True, description="Heartbeats carry the node's measured use.")
 
 
-class AmSettings(TapedSettings):
+class AmSettings(TapedSettings, ConnectedSettings):
     """An Application Master process's settings; durations in s on the cluster's clock."""
 
     model_config = SettingsConfigDict(env_prefix="WEFT_AM_", extra="forbid")
     role: ClassVar[str] = "am"
 
-    metrics_port: int = Field(
-        9103, ge=-1, le=65535, description="Port of the Prometheus endpoint; 0: any, -1: none."
-    )
-    manager: str = Field(
-        "127.0.0.1:8030",
-        description="host:port of the Resource Manager, or @ and its ready file, waited for; of "
-        "several with commas between.",
-    )
+    metrics_port: MetricsPort = 9103
     hosting: bool = Field(False, description="Be an AM host: run the masters that nodes send.")
     attempt: int = Field(0, ge=0, description="The one attempt to run, when not hosting.")
     token_file: Path | None = Field(
         None, description="File with that attempt's token, which is read and removed."
     )
-    scheduler: str = Field("capacity", description="Preset: matcher, planner and asker together.")
+    scheduler: Scheduler = "capacity"
     planner: str = Field("", description="Planner, instead of the preset's.")
     asker: str = Field("", description="Asker, instead of the preset's.")
     set: list[str] = Field(
         [], description="planner.NAME=VALUE or asker.NAME=VALUE, a parameter; may be repeated."
     )
     plan_wait_s: float = Field(120.0, ge=0, description="Without a plan, ask after so long, s.")
-    plan_workers: int = Field(
-        1, ge=0, le=64, description="Processes that build expensive plans; 0: a thread of this one."
-    )
     plan_limit_s: float = Field(
         30.0, gt=0, description="A planner that could search on stops after so long, s, wall clock."
     )
@@ -350,12 +337,8 @@ class RouterSettings(StoreSettings):
     model_config = SettingsConfigDict(env_prefix="WEFT_ROUTER_", extra="forbid")
     role: ClassVar[str] = "router"
 
-    port: int = Field(
-        8030, ge=0, le=65535, description="Port of the gRPC service; 0: any free one."
-    )
-    metrics_port: int = Field(
-        9101, ge=-1, le=65535, description="Port of the Prometheus endpoint; 0: any, -1: none."
-    )
+    port: Port = 8030
+    metrics_port: MetricsPort = 9101
     member: list[str] = Field(
         [],
         description="host:port of a member's Resource Manager, of several with commas, or @ and "
@@ -377,21 +360,14 @@ class RouterSettings(StoreSettings):
     )
 
 
-class WebSettings(ProcessSettings):
+class WebSettings(ConnectedSettings):
     """The web process's settings: pages and YARN's REST API, as one more client."""
 
     model_config = SettingsConfigDict(env_prefix="WEFT_WEB_", extra="forbid")
     role: ClassVar[str] = "web"
 
     port: int = Field(8088, ge=0, le=65535, description="Port of pages and REST; 0: any free one.")
-    metrics_port: int = Field(
-        -1, ge=-1, le=65535, description="Port of the Prometheus endpoint; 0: any, -1: none."
-    )
-    manager: str = Field(
-        "127.0.0.1:8030",
-        description="host:port of the Resource Manager, or @ and its ready file, waited for; of "
-        "several with commas between.",
-    )
+    metrics_port: MetricsPort = -1
     deadline_s: float = Field(10.0, gt=0, description="The Resource Manager answers in so long, s.")
     https: bool = Field(
         False, description="Pages over TLS, for visitors with a certificate or a user's token only."
@@ -411,7 +387,7 @@ class WebSettings(ProcessSettings):
     )
 
 
-class HadoopSettings(ProcessSettings):
+class HadoopSettings(ConnectedSettings):
     """The gateway of YARN's own wire, as one more client."""
 
     model_config = SettingsConfigDict(env_prefix="WEFT_HADOOP_", extra="forbid")
@@ -435,13 +411,7 @@ class HadoopSettings(ProcessSettings):
     files: Path | None = Field(None, description="Folder to serve as a file system, by WebHDFS.")
     files_port: int = Field(9870, ge=0, le=65535, description="Port of WebHDFS.")
     dir: Path = Field(Path("weft-hadoop"), description="Launch contexts and token keys.")
-    manager: str = Field(
-        "127.0.0.1:8030", description="host:port of the Resource Manager; of several: a:1,b:2."
-    )
     web: str = Field("", description="http://host:port of Weft's pages; empty: there are none.")
-    node_host: str = Field(
-        "", description="Name that nodes go by; empty: the host of their address."
-    )
     cache_mb: int = Field(
         10_240, ge=0, description="Of each node, for files that applications share; 0: they do not."
     )

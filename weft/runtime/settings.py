@@ -35,7 +35,7 @@ class ProcessSettings(BaseSettings):
     model_config = SettingsConfigDict(extra="forbid")
     role: ClassVar[str] = "process"
 
-    host: str = Field("127.0.0.1", description="Address to listen on; loopback unless told else.")
+    host: str = Field("127.0.0.1", description="Address to listen on; loopback by default.")
     insecure: bool = Field(
         False, description="Listen beyond loopback though nobody is asked who they are."
     )

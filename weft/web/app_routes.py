@@ -113,7 +113,7 @@ def _turn(app: AppId, turn: Turn, now_s: float) -> dict[str, Any]:
         one["own"] = one["app_id"] == app
     return shown | {
         "starts_in_s": max(0.0, start_s - now_s) if start_s > 0 else None,
-        "orders": orders_of(turn),
+        "orders": orders_of(app, turn),
     }
 
 

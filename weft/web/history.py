@@ -116,7 +116,7 @@ class History:
             # A fact that comes twice is known.
             if number > self.number:
                 self.learn(fact)
-                # A number that is told every few seconds is no event; Prometheus has it.
+                # A manager of an earlier version tells numbers now and then, which are no events.
                 if fact["fact"] != "Gauge":
                     self.facts.append((number, fact))
                 self.number = number

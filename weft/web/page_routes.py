@@ -39,6 +39,8 @@ PAGE = re.compile(
     r"(apps|nodes|queues|events|settings|scheduler|app/[^/]+(/stage/\d+)?|node/[^/]+)?/?"
 )
 
+SHORT = re.compile(r"app/0*([1-9]\d{0,8})((?:/stage/\d+)?)/?")
+
 
 @routes.get("/")
 async def home(request: web.Request) -> web.Response:
@@ -51,6 +53,10 @@ async def home(request: web.Request) -> web.Response:
 async def page(request: web.Request) -> web.StreamResponse:
     """Answer the one document; its script shows what the path names, or that it names nothing."""
     name, played = request.match_info.get("page", ""), request.app[PLAYED]
+    if short := SHORT.fullmatch(name):
+        # The command line takes an application's number alone, so who knows that tries it here.
+        whole = format_app((await source(request).metrics()).cluster_ts, int(short[1]))
+        raise web.HTTPFound(f"/cluster/app/{whole}{short[2]}")
     known = PAGE.fullmatch(name) is not None or (played and name == "play")
     headers, status = {"Cache-Control": "no-cache"}, 200 if known else 404
     if played:

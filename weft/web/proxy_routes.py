@@ -132,7 +132,7 @@ async def page(request: web.Request) -> web.StreamResponse:
     report = await source(request).app(await app_of(request))
     base = report.tracking_url
     if not base:
-        raise RestError(404, "the application has told no address of pages of its own")
+        raise RestError(404, "the application has reported no address of pages of its own")
     if "://" not in base:
         base = f"http://{base}"
     if urlsplit(base).scheme not in ("http", "https"):

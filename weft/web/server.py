@@ -131,7 +131,7 @@ async def headers(request: web.Request, handler: Handler) -> web.StreamResponse:
 async def serve(settings: WebSettings) -> None:
     """Serve until told to end."""
     process = Process(settings)
-    client = AsyncClient(settings.manager, settings.deadline_s)
+    client = AsyncClient(settings.manager, settings.deadline_s, for_others=True)
     runner = PatientRunner(
         make_app(settings, client),
         access_log=None,

@@ -84,7 +84,7 @@ async def _source(app: web.Application, who: Who) -> Source:
     sources, settings = app[SOURCES], app[SETTINGS]
     found = sources.pop(who, None)
     if found is None:
-        client = AsyncClient(settings.manager, settings.deadline_s, *who)
+        client = AsyncClient(settings.manager, settings.deadline_s, *who, for_others=True)
         found = Source(client, settings.epoch_s, settings.time_scale)
         if len(sources) >= SOURCES_MAX:
             await sources.pop(next(iter(sources))).client.close()

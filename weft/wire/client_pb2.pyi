@@ -1295,6 +1295,7 @@ class Turn(_message.Message):
     SCORES_FIELD_NUMBER: _builtins.int
     FIRST_FIELD_NUMBER: _builtins.int
     START_S_FIELD_NUMBER: _builtins.int
+    IF_IT_LASTS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """the order is that in which this node would be filled"""
     asks: _builtins.int
@@ -1305,6 +1306,8 @@ class Turn(_message.Message):
     """further back than was looked"""
     start_s: _builtins.float
     """expected, s on the cluster's clock; 0: not known"""
+    if_it_lasts: _builtins.bool
+    """start_s supposes that grants do not move the order"""
     @_builtins.property
     def work(self) -> _containers.RepeatedCompositeFieldContainer[_words_pb2.Amount]:
         """of them: amount x s, by the estimates"""
@@ -1328,10 +1331,11 @@ class Turn(_message.Message):
         scores: _abc.Iterable[_words_pb2.Amount] | None = ...,
         first: _abc.Iterable[Global___Contender] | None = ...,
         start_s: _builtins.float = ...,
+        if_it_lasts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asks", b"asks", "beyond", b"beyond", "containers", b"containers", "first", b"first", "node_id", b"node_id", "scores", b"scores", "start_s", b"start_s", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asks", b"asks", "beyond", b"beyond", "containers", b"containers", "first", b"first", "if_it_lasts", b"if_it_lasts", "node_id", b"node_id", "scores", b"scores", "start_s", b"start_s", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,7 +6,6 @@ them).
 """
 
 from weft.wire.codec_client import CALLS, Call
-from weft.wire.codec_common import CodecError
 from weft.wire.codec_containers import (
     MasterEnded,
     TokensOf,
@@ -32,6 +31,7 @@ from weft.wire.codec_tracker import decode_orders as decode_node_orders
 from weft.wire.codec_tracker import decode_reports as decode_node_reports
 from weft.wire.codec_tracker import encode_orders as encode_node_orders
 from weft.wire.codec_tracker import encode_reports as encode_node_reports
+from weft.wire.schema import CodecError
 
 __all__ = [
     "CALLS",

@@ -5,7 +5,6 @@ from typing import NamedTuple, TypeVar
 
 from weft.model.ids import ContainerId
 from weft.protocol.messages import (
-    ItemAnswer,
     MasterLaunch,
     NodeToMaster,
     Outcome,
@@ -20,17 +19,13 @@ from weft.protocol.messages import (
 from weft.wire import containers_pb2 as pb
 from weft.wire import host_pb2 as host
 from weft.wire import words_pb2 as words
-from weft.wire.codec_common import (
-    CodecError,
-    decode_master_launch,
-    decode_task_ends,
-    decode_uses,
-    encode_master_launch,
-    encode_task_ends,
-    encode_uses,
-    outcome_of,
-)
+from weft.wire.schema import CodecError, schema_of
 
+_STOP = schema_of(StopContainers, pb.NodeContainers)
+_QUERY = schema_of(QueryContainers, pb.NodeContainers)
+_ANSWER = schema_of(StartAnswered, pb.StartAnswer)
+_ENDED = schema_of(TasksEnded, pb.TasksEnd)
+_LAUNCH = schema_of(MasterLaunch, words.MasterLaunch)
 TokensOf = Callable[[Iterable[ContainerId]], Iterable[bytes]]
 
 
@@ -142,8 +137,8 @@ def encode_containers(
     """Return a bulk stop or query."""
     request = pb.ContainersRequest(follower=follower)
     for message in messages:
-        request.nodes.add(
-            attempt_id=message.attempt_id, node_id=message.node_id, containers=message.containers
+        (_STOP if isinstance(message, StopContainers) else _QUERY).fill(
+            request.nodes.add(), message
         )
         request.tokens.extend(tokens(message.containers))
     return request
@@ -151,50 +146,22 @@ def encode_containers(
 
 def decode_stops(request: pb.ContainersRequest) -> list[StopContainers]:
     """Return a bulk stop."""
-    return [
-        StopContainers(node.attempt_id, node.node_id, tuple(node.containers))
-        for node in request.nodes
-    ]
+    return [_STOP.read(node) for node in request.nodes]
 
 
 def decode_queries(request: pb.ContainersRequest) -> list[QueryContainers]:
     """Return a bulk query."""
-    return [
-        QueryContainers(node.attempt_id, node.node_id, tuple(node.containers))
-        for node in request.nodes
-    ]
+    return [_QUERY.read(node) for node in request.nodes]
 
 
 def encode_answers(messages: Iterable[NodeToMaster]) -> pb.ContainersResponse:
     """Return what nodes tell masters."""
     response = pb.ContainersResponse()
-    make = pb.ItemAnswer
     for message in messages:
         if isinstance(message, StartAnswered):
-            response.answers.add(
-                node_id=message.node_id,
-                attempt_id=message.attempt_id,
-                items=[
-                    make(
-                        container_id=item.container_id,
-                        stage=item.stage,
-                        task=item.task,
-                        error=item.error,
-                        count=item.count,
-                        attempt=item.attempt,
-                        granted=item.granted,
-                    )
-                    for item in message.items
-                ],
-            )
+            _ANSWER.fill(response.answers.add(), message)
         else:
-            response.ended.add(
-                node_id=message.node_id,
-                attempt_id=message.attempt_id,
-                ended=encode_task_ends(message.ended),
-                container_use=encode_uses(message.container_use),
-                sent_s=message.sent_s,
-            )
+            _ENDED.fill(response.ended.add(), message)
     return response
 
 
@@ -204,37 +171,8 @@ def decode_answers(response: pb.ContainersResponse) -> list[NodeToMaster]:
     Ends come first, as a node tells them before its answer: who asks what runs in a container must
     not take for not begun what has just ended there.
     """
-    messages: list[NodeToMaster] = [
-        TasksEnded(
-            end.node_id,
-            end.attempt_id,
-            decode_task_ends(end.ended),
-            decode_uses(end.container_use),
-            end.sent_s,
-        )
-        for end in response.ended
-    ]
-    messages.extend(
-        StartAnswered(
-            answer.node_id,
-            answer.attempt_id,
-            tuple(
-                [
-                    ItemAnswer(
-                        item.container_id,
-                        item.stage,
-                        item.task,
-                        item.error,
-                        item.count or 1,
-                        item.attempt,
-                        tuple(item.granted),
-                    )
-                    for item in answer.items
-                ]
-            ),
-        )
-        for answer in response.answers
-    )
+    messages = [_ENDED.read(end) for end in response.ended]
+    messages.extend([_ANSWER.read(answer) for answer in response.answers])
     return messages
 
 
@@ -243,13 +181,13 @@ def encode_launches(
 ) -> host.HostOrders:
     """Return masters to start, with their tokens, and to kill in an AM host."""
     return host.HostOrders(
-        launch=[encode_master_launch(item) for item in launch], kill=list(kill), tokens=list(tokens)
+        launch=[_LAUNCH.make(item) for item in launch], kill=list(kill), tokens=list(tokens)
     )
 
 
 def decode_launches(orders: host.HostOrders) -> tuple[list[MasterLaunch], list[int], list[bytes]]:
     """Return masters to start, containers of masters to kill, and tokens of masters."""
-    launch = [decode_master_launch(item) for item in orders.launch]
+    launch = [_LAUNCH.read(item) for item in orders.launch]
     return launch, list(orders.kill), list(orders.tokens)
 
 
@@ -262,22 +200,14 @@ class MasterEnded(NamedTuple):
     message: str
 
 
+_MASTER_ENDED = schema_of(MasterEnded, host.MasterEnd)
+
+
 def encode_ends(ends: Iterable[MasterEnded]) -> host.HostReports:
     """Return masters that ended in an AM host."""
-    reports = host.HostReports()
-    for container, outcome, exit_code, message in ends:
-        reports.ended.add(
-            container_id=container,
-            outcome=outcome,
-            exit_code=exit_code,
-            message=message,
-        )
-    return reports
+    return host.HostReports(ended=[_MASTER_ENDED.make(end) for end in ends])
 
 
 def decode_ends(reports: host.HostReports) -> list[MasterEnded]:
     """Return masters that ended in an AM host; raises CodecError for an unknown outcome."""
-    return [
-        MasterEnded(item.container_id, outcome_of(item.outcome), item.exit_code, item.message)
-        for item in reports.ended
-    ]
+    return [_MASTER_ENDED.read(item) for item in reports.ended]

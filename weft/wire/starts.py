@@ -15,9 +15,9 @@ import grpc
 import grpc.aio
 
 from weft.wire.channel import Dialled
-from weft.wire.codec_common import CodecError
 from weft.wire.containers_pb2 import ContainersResponse, StartContainersRequest
 from weft.wire.outbound_queues import Lane, OnDrop, cancel
+from weft.wire.schema import CodecError
 
 Answer = Callable[[StartContainersRequest, Any], Awaitable[ContainersResponse]]
 OnAnswer = Callable[[ContainersResponse], None]
@@ -228,7 +228,7 @@ class Starts:
                 # An earlier release answers each request alone.
                 stream.answered(answer.requests or 1)
             if answer is not grpc.aio.EOF:
-                raise CodecError("what came is no answer")
+                raise CodecError("the message that arrived is no answer")
             code = await stream.call.code()
         except grpc.aio.AioRpcError as error:
             code = error.code()

@@ -290,7 +290,7 @@ def why_left_out(name: str) -> str:
             return known.why
         if Property(known.name.replace("<queue>", "root")).matches(name):
             return "root has the whole cluster, and no applications of its own"
-        absent = "names a queue that is not there, or is not said of such a queue"
+        absent = "names a queue that is not there, or does not belong to such a queue"
         return absent if "<queue>" in known.name else "not a setting of the scheduler chosen"
     if re.search(
         r"timeline|log-aggregation|webapp|\.ha\.|store|security|principal|keytab|address|"

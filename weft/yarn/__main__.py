@@ -12,7 +12,7 @@ import sys
 from weft.model.errors import WeftError
 from weft.runtime.http_door import Door
 from weft.runtime.http_server import serve
-from weft.runtime.process import Process, run
+from weft.runtime.process import Process, found, run
 from weft.runtime.role_settings import HadoopSettings
 from weft.runtime.settings import fail, load
 from weft.yarn.gateway import Gateway
@@ -49,6 +49,7 @@ def main(arguments: list[str]) -> None:
     """Read the settings and run."""
     try:
         settings = load(HadoopSettings, arguments, "weft.yarn")
+        settings.manager = found(settings.manager)
     except WeftError as error:
         fail(error)
     run(lambda: gateway(settings))

@@ -56,7 +56,7 @@ class Gateway:
     def __init__(self, process: Process, settings: HadoopSettings) -> None:
         self._process = process
         self._settings = settings
-        self.client = AsyncClient(settings.manager)
+        self.client = AsyncClient(settings.manager, for_others=True)
         self.store = Store(settings.dir)
         self.keeper = TokenKeeper(settings.dir / "keys.json")
         self.cluster_ts = 0
@@ -189,8 +189,6 @@ class Gateway:
         return launches.environment(self.address, self.keeper.ticket(f"master {app}"), {})
 
     def _host_of(self, node: NodeId) -> str:
-        if self._settings.node_host:
-            return self._settings.node_host
         host = self._node_addresses.get(node, "").rpartition(":")[0]
         return "localhost" if host in ("", "127.0.0.1", "[::1]", "::1") else host
 

@@ -139,11 +139,15 @@ class Folder:
         if ".." in parts or any("\0" in part for part in parts):
             raise PermissionError("the name leaves the file system")
         path = self.root.joinpath(*parts)
-        # Python before 3.13 raises RuntimeError for links that lead to each other.
+        # Where links lead to each other, Python before 3.13 raises RuntimeError; later versions
+        # leave such links in the path.
         try:
             resolved = path.resolve()
+            looped = any(part.is_symlink() for part in (resolved, *resolved.parents))
         except RuntimeError:
-            raise PermissionError("the name is a loop of links") from None
+            looped = True
+        if looped:
+            raise PermissionError("the name is a loop of links")
         if resolved != self.root and self.root not in resolved.parents:
             raise PermissionError("the name leaves the file system")
         return path

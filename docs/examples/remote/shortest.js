@@ -1,7 +1,9 @@
 // A matcher in JavaScript: the application with the least work left goes first.
 //
+// In this folder of Weft's sources, or in another one with the way to their `proto`:
+//
 //   npm install @grpc/grpc-js @grpc/proto-loader
-//   node shortest.js proto/matcher.proto 50100
+//   node shortest.js ../../../proto/matcher.proto 50100
 const grpc = require('@grpc/grpc-js');
 const proto = grpc.loadPackageDefinition(
   require('@grpc/proto-loader').loadSync(process.argv[2], {keepCase: true, longs: String}));

@@ -1,8 +1,10 @@
 """A matcher in a process of its own: the application with the least work left goes first.
 
-pip install grpcio grpcio-tools
-python -m grpc_tools.protoc -I proto --python_out=. --grpc_python_out=. matcher.proto
-python shortest.py 50100
+In this folder of Weft's sources, or in another one with the way to their `proto`:
+
+    pip install grpcio grpcio-tools
+    python -m grpc_tools.protoc -I ../../../proto --python_out=. --grpc_python_out=. matcher.proto
+    python shortest.py 50100
 """
 
 import sys

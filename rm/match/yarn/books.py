@@ -291,7 +291,6 @@ class Leaf(Queue):
         "active",
         "active_used",
         "active_weight",
-        "all_weight",
         "am_share",
         "current_limit",
         "factor",
@@ -318,7 +317,7 @@ class Leaf(Queue):
         self.fair = ""
         self.most_asked: Amount = 0
         self.active_used: list[Amount] = []
-        self.active_weight = self.all_weight = 0.0
+        self.active_weight = 0.0
         self.ratio: list[float] = []
         self.version = 0
         self.limits: dict[tuple[int, bool, bool], tuple[int, Amount]] = {}

@@ -67,9 +67,13 @@ export function lineChart({ times, lines, low = 0, high = 1, marks, tick, width,
     ),
   );
   const drawn = lines.map((line) => {
-    const points = line.values.map(
-      (value, i) => `${x(times[i]).toFixed(1)},${y(value).toFixed(1)}`,
-    );
+    const points = [];
+    const path = []; // with a gap where there is no value
+    line.values.forEach((value, i) => {
+      if (value === undefined) return;
+      points.push(`${x(times[i]).toFixed(1)},${y(value).toFixed(1)}`);
+      path.push(`${i && line.values[i - 1] !== undefined ? "L" : "M"}${points.at(-1)}`);
+    });
     if (!points.length) return null;
     if (points.length === 1) {
       const [cx, cy] = points[0].split(",");
@@ -81,9 +85,9 @@ export function lineChart({ times, lines, low = 0, high = 1, marks, tick, width,
     return [
       line.area && s("polygon", { points: area, style: { fill: line.colour, opacity: 0.1 } }),
       s(
-        "polyline",
+        "path",
         {
-          points: points.join(" "),
+          d: path.join(" "),
           fill: "none",
           "stroke-width": line.dashed ? 1.25 : 1.75,
           "stroke-linejoin": "round",
@@ -129,7 +133,7 @@ export function areaChart(samples, names, width) {
             name: `${name}, measured`,
             colour: chartColour(i),
             dashed: true,
-            values: samples.map((one) => one.use[name] ?? 0),
+            values: samples.map((one) => one.use[name]),
           },
         ]
       : []),

@@ -114,7 +114,7 @@ function columns(types) {
     })),
     {
       key: "beat",
-      title: "Heard of",
+      title: "Last heartbeat",
       rank: 3,
       num: true,
       value: (n) => n.now - n.beat,
@@ -429,7 +429,7 @@ export function nodePage({ argument, go, refresh }) {
       const rows = [
         ["Rack", node.rack],
         ["Labels", node.labels.join(", ") || "–"],
-        ["Heard of", moment(node.beat, node.now)],
+        ["Last heartbeat", moment(node.beat, node.now)],
         ["Address", node.address || "–"],
         ["Health", node.health || "–"],
         ...(node.lacking ? [["Host lacks", node.lacking]] : []),

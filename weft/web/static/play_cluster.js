@@ -238,7 +238,7 @@ export class ClusterView {
     const { film, colour } = this;
     const top = this.y(place) + Math.max(1, this.high * 0.2);
     const high = Math.max(3, this.high * 0.6);
-    const { capacity } = film.nodes[node];
+    const capacity = film.now.capacity[node];
     const rows = [...film.now.onNode[node]].sort((a, b) => film.job[a] - film.job[b] || a - b);
     const down = film.now.nodeState[node] !== "RUNNING";
     this.kinds.forEach((r, i) => {
@@ -308,7 +308,7 @@ export class ClusterView {
     for (const row of film.now.onNode[node])
       film.demands[film.demand[row]].forEach((amount, r) => (held[r] += amount));
     const lines = film.types.map((name, r) => {
-      const of = film.nodes[node].capacity[r] ?? 0;
+      const of = film.now.capacity[node][r] ?? 0;
       return `${resourceName(name)} ${Number(held[r].toFixed(2))} of ${of}`;
     });
     return [`${film.nodes[node].name}: ${film.now.onNode[node].size} containers`, ...lines].join("\n");

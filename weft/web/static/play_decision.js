@@ -89,7 +89,7 @@ export class DecisionPanel {
         h("a", { href: `/cluster/node/${encodeURIComponent(node.name)}` }, node.name),
         h("span", { class: "sub" }, ` at ${at.toFixed(2)} s`),
       ),
-      this._room(row, found, node),
+      this._room(row, found),
       found.by && h("p", { class: "by" }, "First by ", h("b", null, found.by)),
       found.gang
         ? h("p", { class: "sub" }, "A gang: all of it starts at once, so nobody competes.")
@@ -111,14 +111,15 @@ export class DecisionPanel {
   }
 
   /** What was free on the node, and what of it this takes. */
-  _room(row, found, node) {
+  _room(row, found) {
     const { film } = this;
+    const capacity = film.now.capacity[film.node[row]];
     const demand = film.demands[film.demand[row]];
     return h(
       "div",
       { class: "room" },
       film.types.map((name, r) => {
-        const size = node.capacity[r] || 1;
+        const size = capacity[r] || 1;
         const free = Math.max(0, found.free[r] ?? 0) / size;
         const takes = Math.min(1, (demand[r] ?? 0) / size);
         const text = `${resourceName(name)}: takes ${amount(name, demand[r] ?? 0)} of ${amount(name, Math.max(0, found.free[r] ?? 0))} free, ${amount(name, size)} in all`;
@@ -231,13 +232,14 @@ export class DecisionPanel {
   /** What a job's queue held before the grant, of what it is guaranteed. */
   _guarantee(job, row) {
     const { film } = this;
-    const queue = film.queueOfJob[job];
-    const own = film.queueOfJob[film.job[row]] === queue;
+    const queue = film.now.queueOfJob[job];
+    const own = film.now.queueOfJob[film.job[row]] === queue;
     const shares = film.shares(queue).map((share, r) => {
       const of = film.now.total[r];
       return own && of > 0 ? share - film.demands[film.demand[row]][r] / of : share;
     });
-    const { path, capacity } = film.queues[queue];
+    const path = film.queues[queue];
+    const capacity = film.now.queue[queue]?.capacity ?? 0;
     const part = capacity > 0 ? Math.max(0, ...shares) / capacity : 0;
     return `${path.replace(/^root\./, "")} ${percent(part)} of its guarantee`;
   }

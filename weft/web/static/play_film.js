@@ -1,14 +1,18 @@
 // A run as columns: every moment of it is reached by applying changes, or taking them back.
 
-const END = 0;
-const ASK = 1;
-const START = 2;
-const PROGRESS = 3;
-const STATE = 4;
-const NODE = 5;
+const QUEUE = 0;
+const MOVE = 1;
+const END = 2;
+const ASK = 3;
+const START = 4;
+const PROGRESS = 5;
+const STATE = 6;
+const NODE = 7;
 const UP = new Set(["RUNNING", "DECOMMISSIONING", "UNHEALTHY"]);
 const ENDED = new Set(["FINISHED", "FAILED", "KILLED"]);
 const POINTS = 700; // of a chart
+const NOTHING = [];
+const BEFORE = { [NODE]: { state: "", capacity: NOTHING }, [QUEUE]: null, [MOVE]: 0 };
 const NEAR_S = 5e-7; // times are told to the microsecond
 
 /** All that changes in a run, in the order in which it happened. */
@@ -23,7 +27,11 @@ function changesOf(film) {
   for (const [at, step, job, finished] of film.progress)
     rows.push([step, PROGRESS, at, job, finished]);
   for (const [at, step, job, state] of film.states) rows.push([step, STATE, at, job, state]);
-  for (const [at, step, node, state] of film.node_states) rows.push([step, NODE, at, node, state]);
+  for (const [at, step, node, state, capacity] of film.node_states)
+    rows.push([step, NODE, at, node, { state, capacity }]);
+  for (const [at, step, job, queue] of film.moved) rows.push([step, MOVE, at, job, queue]);
+  for (const [at, step, queue, capacity, leaf] of film.queue_states)
+    rows.push([step, QUEUE, at, queue, capacity < 0 ? null : { capacity, leaf }]);
   rows.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
   return rows;
 }
@@ -43,9 +51,6 @@ export class Film {
       job.jct = job.final === "SUCCEEDED" ? job.finished - job.submitted : -1;
     }
     this.jobOfStage = this.jobs.flatMap((job, i) => job.stages.map(() => i));
-    const places = new Map(this.queues.map((queue, i) => [queue.path, i]));
-    this.leaves = this.queues.filter((queue) => queue.leaf).map((queue) => places.get(queue.path));
-    this.queueOfJob = this.jobs.map((job) => places.get(job.queue) ?? 0);
     this.grants = []; // rows of decisions, in their order
     for (let row = 0; row < this.start.length; row += 1)
       if (this.stage[row] >= 0) this.grants.push(row);
@@ -58,7 +63,7 @@ export class Film {
   /** Changes with what was before each, so that they can be taken back. */
   _prepare(stages) {
     const rows = changesOf(this);
-    const known = { pending: new Int32Array(stages), finished: [], job: [], node: [] };
+    const known = { pending: new Int32Array(stages), finished: [], job: [], last: new Map() };
     this.kind = new Uint8Array(rows.length);
     this.at = new Float64Array(rows.length);
     this.who = new Int32Array(rows.length);
@@ -88,9 +93,10 @@ export class Film {
           const first = this.firstStage[who];
           known.pending.fill(0, first, first + this.jobs[who].stages.length);
         }
-      } else if (kind === NODE) {
-        this.was[i] = known.node[who] ?? "";
-        known.node[who] = what;
+      } else if (kind === NODE || kind === QUEUE || kind === MOVE) {
+        const key = `${kind},${who}`;
+        this.was[i] = known.last.get(key) ?? BEFORE[kind];
+        known.last.set(key, what);
       }
     });
   }
@@ -112,6 +118,9 @@ export class Film {
       jobWaiting: new Int32Array(jobs),
       jobFinished: new Int32Array(jobs),
       nodeState: new Array(this.nodes.length).fill(""),
+      capacity: new Array(this.nodes.length).fill(NOTHING),
+      queue: new Array(this.queues.length).fill(null), // what each is guaranteed, and if a leaf
+      queueOfJob: new Int32Array(jobs),
       total: this.types.map(() => 0),
       onNode: this.nodes.map(() => new Set()),
       held: this.queues.map(() => new Int32Array(this.demands.length)), // containers by demand
@@ -180,6 +189,12 @@ export class Film {
       case STATE:
         this._job(who, this.was[i], this.what[i], sign);
         break;
+      case QUEUE:
+        now.queue[who] = sign > 0 ? this.what[i] : this.was[i];
+        break;
+      case MOVE:
+        this._move(who, sign > 0 ? this.what[i] : this.was[i]);
+        break;
       default:
         this._node(who, this.was[i], this.what[i], sign);
     }
@@ -190,7 +205,7 @@ export class Film {
     const node = now.onNode[this.node[row]];
     if (sign > 0) node.add(row);
     else node.delete(row);
-    now.held[this.queueOfJob[this.job[row]]][this.demand[row]] += sign;
+    now.held[now.queueOfJob[this.job[row]]][this.demand[row]] += sign;
     if (this.stage[row] < 0) return;
     now.running += sign;
     now.jobRunning[this.job[row]] += sign;
@@ -227,12 +242,34 @@ export class Film {
 
   _node(node, from, to, sign) {
     const { now } = this;
-    now.nodeState[node] = sign > 0 ? to : from;
-    const by = (UP.has(to) - UP.has(from)) * sign;
-    if (by)
-      this.nodes[node].capacity.forEach((amount, r) => {
-        now.total[r] += by * amount;
-      });
+    const then = sign > 0 ? to : from;
+    now.nodeState[node] = then.state;
+    now.capacity[node] = then.capacity;
+    for (const [one, by] of [[to, sign], [from, -sign]])
+      if (UP.has(one.state))
+        one.capacity.forEach((amount, r) => {
+          now.total[r] += by * amount;
+        });
+  }
+
+  /** Have what a job holds count for another queue. */
+  _move(job, queue) {
+    const { now } = this;
+    const before = now.held[now.queueOfJob[job]];
+    now.queueOfJob[job] = queue;
+    for (const rows of now.onNode)
+      for (const row of rows)
+        if (this.job[row] === job) {
+          before[this.demand[row]] -= 1;
+          now.held[queue][this.demand[row]] += 1;
+        }
+  }
+
+  /** The leaf queues that there are, in the order of their paths. */
+  get leaves() {
+    const found = [];
+    this.now.queue.forEach((state, queue) => state?.leaf && found.push(queue));
+    return found.sort((a, b) => (this.queues[a] < this.queues[b] ? -1 : 1));
   }
 
   /** What a queue (or, without one, everything) holds of each resource, over the cluster's. */

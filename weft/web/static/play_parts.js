@@ -115,6 +115,7 @@ export class Jobs {
       return { film, job: pair[n], bar, state: h("span"), jct: h("td", { class: "num" }), last: "" };
     });
     const gap = this.films.length > 1 ? h("td", { class: "num" }) : null;
+    const queue = h("td", { class: "sub rank2" });
     const press = h(
       "button",
       {
@@ -131,17 +132,18 @@ export class Jobs {
       "tr",
       null,
       h("td", { class: "name" }, press),
-      h("td", { class: "sub rank2" }, told.queue.replace(/^root\./, "")),
+      queue,
       cells.map((cell) => [h("td", { class: "progresscell" }, cell.bar, cell.state), cell.jct]),
       gap,
     );
-    return { element, cells, gap, press, pair };
+    return { element, cells, gap, press, pair, queue };
   }
 
   show(chosen) {
     for (const row of this.rows) {
       for (const cell of row.cells) this._cell(cell);
       if (row.gap) this._gap(row);
+      this._queue(row);
       row.press.setAttribute("aria-pressed", String(row.pair[0] === chosen));
     }
   }
@@ -169,6 +171,12 @@ export class Jobs {
     cell.bar.classList.toggle("absent", !state);
   }
 
+  _queue({ queue, pair }) {
+    const [film] = this.films;
+    const text = film.queues[film.now.queueOfJob[pair[0]]].replace(/^root\./, "");
+    if (queue.textContent !== text) queue.textContent = text;
+  }
+
   _gap({ gap, cells }) {
     const [a, b] = cells.map(({ film, job }) =>
       job >= 0 && ended(film.now.jobState[job]) ? film.jobs[job].jct : -1,
@@ -188,58 +196,58 @@ function paired(film, job, i) {
   return film.jobs.findIndex((other) => other.name === job.name);
 }
 
-/** What every leaf queue holds of its guarantee. */
+/** What every leaf queue of the moment holds of its guarantee of then. */
 export class Queues {
   constructor(films) {
     this.films = films;
     this.bars = [];
-    this.element = h(
-      "div",
-      { class: "uses" },
-      films[0].leaves.map((queue) => {
-        const { path, capacity } = films[0].queues[queue];
-        const lines = films.map((film) => {
-          const place = film.queues.findIndex((one) => one.path === path);
-          const fill = h("div", { class: "fill" });
-          const text = h("span", { class: "sub num" });
-          this.bars.push({ film, place, fill, text, capacity });
-          return h(
-            "div",
-            { class: "queueline" },
-            runMark(film, films),
-            h(
-              "div",
-              { class: "share" },
-              fill,
-              h("div", { class: "own", style: { left: `calc(${100 * Math.min(1, capacity)}% - 2px)` } }),
-            ),
-            text,
-          );
-        });
-        return h(
-          "div",
-          null,
-          h(
-            "div",
-            { class: "line" },
-            h("span", null, path),
-            h("span", { class: "sub" }, `guaranteed ${percent(capacity)}`),
-          ),
-          lines,
-        );
-      }),
-    );
+    this.shown = "";
+    this.element = h("div", { class: "uses" });
   }
 
   show() {
+    const states = this.films.map(leavesOf);
+    const shown = JSON.stringify(states.map((leaves) => [...leaves]));
+    if (shown !== this.shown) {
+      this.shown = shown;
+      this._lines(states);
+    }
     for (const { film, place, fill, text, capacity } of this.bars) {
       const share = place < 0 ? 0 : Math.max(0, ...film.shares(place));
       fill.style.width = `${100 * Math.min(1, share)}%`;
       fill.classList.toggle("over", share > capacity + 1e-6);
-      text.textContent = percent(share);
+      text.textContent = place < 0 ? "–" : percent(share);
     }
   }
+
+  _lines(states) {
+    this.bars = [];
+    const paths = [...new Set(states.flatMap((leaves) => [...leaves.keys()]))];
+    this.element.replaceChildren(...paths.map((path) => this._queue(path, states)));
+  }
+
+  _queue(path, states) {
+    const guaranteed = new Set();
+    const lines = this.films.map((film, n) => {
+      const place = states[n].has(path) ? film.queues.indexOf(path) : -1;
+      const capacity = states[n].get(path) ?? 0;
+      if (place >= 0) guaranteed.add(percent(capacity));
+      const fill = h("div", { class: "fill" });
+      const text = h("span", { class: "sub num" });
+      this.bars.push({ film, place, fill, text, capacity });
+      const left = `calc(${100 * Math.min(1, capacity)}% - 2px)`;
+      const own = h("div", { class: "own", style: { left } });
+      return h("div", { class: "queueline" }, runMark(film, this.films), h("div", { class: "share" }, fill, own), text);
+    });
+    const told = `guaranteed ${[...guaranteed].join(" and ")}`;
+    const line = h("div", { class: "line" }, h("span", null, path), h("span", { class: "sub" }, told));
+    return h("div", null, line, lines);
+  }
 }
+
+/** What the leaf queues of a moment are guaranteed, by path. */
+const leavesOf = (film) =>
+  new Map(film.leaves.map((queue) => [film.queues[queue], film.now.queue[queue].capacity]));
 
 const MEASURES = [
   ["top", "In use", (value) => percent(value)],

@@ -98,7 +98,8 @@ function whoGoesFirst({ stage, pending, turn }) {
     turn.starts_in_s === null
       ? "when it starts is not foreseen"
       : `a container of it starts in about ${duration(turn.starts_in_s)}` +
-        (turn.asks ? ", in room that they leave" : "");
+        (turn.asks ? ", in room that they leave" : "") +
+        (turn.if_it_lasts ? ", if this order lasts" : "");
   const own = { own: true, stage, pending, scores: turn.scores };
   const rows = turn.first.map((one, i) => [i + 1, one]);
   if (!turn.beyond) rows.push([turn.asks + 1, own]);

@@ -2,11 +2,13 @@
 
 const TERMS = {
   perf: ["perf", "the score that decides: pri × packing (or overbook) − work left"],
-  pri: ["pri", "preferred order: the place of the stage in its job's plan, 1 is first"],
+  pri: ["pri", "preferred order: the place of the stage's next task in its job's plan, 1 is first"],
   pack: ["packing", "how well the demand fits what is free"],
   overbook: ["overbook", "what it gains by starting on a full node"],
   work: ["work left", "of the job, times its weight: less goes first"],
-  deficit: ["deficit", "what its group is owed by fairness"],
+  pri_score: ["pri_score", "the place by all tasks of the job; over the largest one that waits it is pri"],
+  deficit: ["deficit", "what its group is owed by fairness: from the bound on it goes before any perf"],
+  bound: ["bound", "the deficit from which a group goes before any perf (matcher.kappa)"],
   eta: ["eta", "weighs remaining work against packing; it is in work left already"],
   alignment: ["alignment", "demand · what is free (Tetris)"],
   dominant_share: ["dominant share", "what the job holds of its scarcest resource: least goes first"],
@@ -19,7 +21,7 @@ const TERMS = {
 };
 
 const QUEUE = "its queue uses";
-const USED = "of what it is guaranteed: least goes first, before all that is said of jobs";
+const USED = "of what it is guaranteed: least goes first, before all terms of jobs";
 
 /** Terms with one column for what each stage's own queue uses, whichever queue that is. */
 export function folded(scores) {
@@ -37,4 +39,4 @@ export const meaning = (name) =>
   TERMS[name]?.[1] ?? (name === QUEUE ? USED : name);
 
 export const figure = (value) =>
-  value === 0 ? "0" : Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3);
+  Math.abs(value) < 1e-12 ? "0" : Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3);

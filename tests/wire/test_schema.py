@@ -6,7 +6,7 @@ import pytest
 
 from weft.protocol.requests import Done
 from weft.wire import client_pb2 as pb
-from weft.wire.plain import codec_of
+from weft.wire.schema import codec_of
 
 
 @dataclass(frozen=True)
