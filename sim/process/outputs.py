@@ -91,7 +91,11 @@ def summarise(
     states: dict[str, int] = {}
     for row in run.jobs:
         states[row.end] = states.get(row.end, 0) + 1
-    windows = {str(window): jain_by_window(run, window, shares) for window in WINDOWS_S}
+    # Where no task started, no window says who held how much.
+    windows = {
+        str(window): jain_by_window(run, window, shares) if len(shares) else shares
+        for window in WINDOWS_S
+    }
     times, running = running_over_time(run.tasks)
     extra = _leftover(run, recorder) if recorder.altruistic else {}
     return {

@@ -169,6 +169,13 @@ BAD_ARGUMENTS: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.slow
+def test_a_run_in_which_no_task_started_has_a_summary() -> None:
+    short = {**JOB, "arrival_s": 20, "lifetime_s": 0.1}
+    run = weft.simulate([short, {**short, "name": "again"}], "2x4vcores,4096memory_mb")
+    assert run.tasks.num_rows == 0
+    assert set(run.summary["jain"].values()) == {None}
+
+
 def test_simulate_and_plan_are_functions(tmp_path: Path) -> None:
     cluster = {
         "resources": [
