@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: pictures members floods hardships meetings quick yarn-compare first-minute bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-same dist-test sbom release test-python demo test check mutants figures walks format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark mapreduce-tez spark-study native native-test clean help
+.PHONY: pictures members floods hardships meetings quick yarn-compare first-minute bench-check failover soak tapes docs spark-test yarn-clients spark-hundred spark-queues spark-start dask-yarn fuzz-messages dist dist-native dist-same dist-test sbom release news test-python demo test check mutants figures walks format fuzz restart fuzz-coverage fuzz-planted chaos bench proto gangs diagrams dashboards dashboards-check image image-test wheelhouse testbed testbed-spark mapreduce-tez spark-study native native-test clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -25,15 +25,20 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/pip
 demo: $(VENV)/.run ## start a local cluster, run the sample jobs on it, print their table
 	$(BIN)/weft demo
 
+news: $(VENV)/.dev ## what the files in changes/ will say in the CHANGELOG
+	$(BIN)/towncrier build --draft --version next
+
 quick: $(VENV)/.dev ## what guards most in a minute: no live cluster, no slow test
 	$(BIN)/pytest -n $(WORKERS) -m "not slow" --ignore tests/live
 
-# Kernels run as plain Python here: compiling them anew takes longer than all of these tests.
+# Kernels run as plain Python here: compiling them anew takes longer than all of these tests. Not every
+# package of the development environment is there, so some tests skip.
 test-python: ## the quick tests of the cores on another Python (PYTHON=python3.13), in an environment of its own
 	$(PYTHON) -m venv build/python
 	build/python/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
 		-e '.[analyse,gym,plot,results,tls,traces]' pytest pytest-timeout pytest-xdist hypothesis
-	NUMBA_DISABLE_JIT=1 build/python/bin/python -m pytest -p no:cacheprovider -n $(WORKERS) -m "not slow" \
+	WEFT_NO_SKIP=0 NUMBA_DISABLE_JIT=1 build/python/bin/python -m pytest -p no:cacheprovider -n $(WORKERS) \
+		--hypothesis-profile=gate -m "not slow" \
 		tests/unit tests/wire tests/transcripts tests/golden --ignore tests/unit/test_first_compile.py
 
 # tests/conftest.py has the order of the files

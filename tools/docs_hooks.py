@@ -30,4 +30,4 @@ def _moved(link: re.Match[str]) -> str:
         return f"[{words}]({PAGES[path]}{anchor})"
     if path.startswith("docs/"):
         return f"[{words}]({path.removeprefix('docs/')}{anchor})"
-    return f"{words} (`{path}`)"
+    return f"`{path}`" if words == path else f"{words} (`{path}`)"

@@ -19,13 +19,14 @@ from proselint.registry.checks import Check, types
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = ROOT / "tools" / "words.toml"
 DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
+FOLDERS = ("docs", "changes")
 # In these packages every message is looked at: `--help`, errors, log lines, help of metrics.
 MESSAGES = ("weft", "rm", "am", "nm", "sim", "lab")
 # Here docstrings are, too. Those of other folders still have words of the list.
 DOCSTRINGS = ("am/", "nm/", "sim/", "lab/cli.py", "lab/commands/", "weft/client/")
 SCRIPTS = ("weft/web/static",)
-# Pages made from kept rows, whose labels are part of them, and the notes of earlier changes.
-LEFT_OUT = ("docs/papers/", "lab/papers/", "CHANGELOG.md")
+# Pages made from kept rows, whose labels are part of them.
+LEFT_OUT = ("docs/papers/", "lab/papers/")
 # What is code in a Markdown document: fenced blocks, comments, `words`, addresses of links.
 _CODE = re.compile(
     r"^(```|~~~).*?^\1[^\n]*$|<!--.*?-->|`[^`\n]+`|\]\([^)\n]*\)", re.DOTALL | re.MULTILINE
@@ -109,7 +110,7 @@ def findings(path: Path, source: str) -> list[str]:
 def files() -> list[Path]:
     """Return all files that follow the list, from the root of the repository."""
     found = [ROOT / name for name in DOCUMENTS]
-    found += (ROOT / "docs").rglob("*.md")
+    found += (path for name in FOLDERS for path in (ROOT / name).rglob("*.md"))
     found += (path for name in MESSAGES for path in (ROOT / name).rglob("*.py"))
     found += (path for name in SCRIPTS for path in (ROOT / name).rglob("*.js"))
     relative = sorted(path.relative_to(ROOT) for path in found)

@@ -55,6 +55,7 @@ TOP = {
     "SECURITY.md",
     "am",
     "constraints.txt",
+    "changes",
     "deploy",
     "docker-compose.yml",
     "docs",

@@ -143,9 +143,11 @@ def _not_cut_off(file: BinaryIO, at: int, size: int, chain: Chain) -> str:
     half = frame is not None and frame.kind == PACKED and not frame.intact
     # This is the newest block whose tail may lie behind.
     old = chain.block if half else chain.block - 1
-    while frame is not None:
+    # What a process that still writes put behind the size of before is not looked at.
+    while frame is not None and at < size:
         if frame.intact and (frame.kind != TAIL or frame.block > old or chain.part):
             return garbled
+        at = file.tell()
         frame = _read(file, size)
     return ""
 
