@@ -34,6 +34,8 @@ THREADS = 4
 CHUNK = 1 << 20
 # A name may lead through so many, each of so many bytes (NAME_MAX of Linux, and HDFS's default).
 FOLDERS_MAX, NAME_BYTES_MAX = 200, 255
+# Linux's PATH_MAX, less the zero byte at the end.
+PATH_BYTES_MAX = 4095
 BLOCK = 128 << 20
 _PREFIX = "/webhdfs/v1"
 _CONTAINER = re.compile(rf"container_{DIGITS}_({DIGITS})_({DIGITS})_({DIGITS})")
@@ -139,6 +141,9 @@ class Folder:
         if ".." in parts or any("\0" in part for part in parts):
             raise PermissionError("the name leaves the file system")
         path = self.root.joinpath(*parts)
+        # Since Python 3.14 a path that the system refuses for its length just does not exist.
+        if len(os.fsencode(path)) > PATH_BYTES_MAX:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
         # Where links lead to each other, Python before 3.13 raises RuntimeError; later versions
         # leave such links in the path.
         try:
