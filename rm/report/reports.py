@@ -63,6 +63,9 @@ def application(books: Books, app: App, *, stages: bool = False) -> ApplicationR
     """Return the report of one application."""
     attempt, ledger = app.attempt, books.ledger
     held = app.slot >= 0
+    tasks, finished = app.job.task_count, sum(app.finished_by_stage)
+    # A master tells its progress with its next heartbeat; ends of its tasks may be known before.
+    progress = finished / tasks if tasks else app.progress
     amounts = ledger.apps.held[app.slot].tolist() if held else [0.0] * len(books.types)
     return ApplicationReport(
         cluster_ts=books.cluster_ts,
@@ -73,14 +76,14 @@ def application(books: Books, app: App, *, stages: bool = False) -> ApplicationR
         priority=app.priority,
         state=reported(app.state),
         final_status=app.final_status,
-        progress=app.progress,
+        progress=progress,
         attempt_id=attempt_id(app.app_id, app.last_number) if app.last_number else 0,
         master_node=(attempt.master.node.node_id if attempt is not None and attempt.master else ""),
         submitted_s=app.submitted_s,
         started_s=app.started_s,
         finished_s=app.finished_s,
-        tasks=app.job.task_count,
-        finished_tasks=sum(app.finished_by_stage),
+        tasks=tasks,
+        finished_tasks=finished,
         running_containers=int(ledger.apps.containers[app.slot]) if held else 0,
         pending_containers=int(ledger.apps.pending[app.slot]) if held else 0,
         allocated=books.types.mapping(amounts),

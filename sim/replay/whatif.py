@@ -30,7 +30,7 @@ from sim.replay.verify import Replay
 from sim.settings import SimSettings
 from weft.model.cluster import ClusterSpec, NodeSpec
 from weft.model.errors import InputError, WeftError
-from weft.model.ids import AppId, NodeId, app_of_container
+from weft.model.ids import AppId, NodeId, app_of_attempt, app_of_container
 from weft.model.job import Job, Stage
 from weft.model.json_types import Json, Table
 from weft.model.queues import DEFAULT_QUEUES, QueueSpec, queues_from_dict
@@ -117,6 +117,7 @@ class Seen:
     until_s: float = 0.0
 
     _recovered: bool = False
+    _failed_masters: Counter[AppId] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.foreign = Foreign(self._is_foreign)
@@ -172,14 +173,24 @@ class Seen:
         if isinstance(fact, AppChanged):
             if fact.state in ENDED:
                 self.ended[fact.app] = (fact.final_status, now)
+                self._count_failed_masters(fact.app)
         elif isinstance(fact, NodeChanged):
             if fact.state in _BROKEN:
                 self.faults[_BROKEN[fact.state]] += 1
         elif isinstance(fact, AttemptChanged):
-            self.faults["failed master"] += fact.state == AttemptState.FAILED.name
+            app = app_of_attempt(fact.attempt)
+            if fact.state == AttemptState.FAILED.name:
+                self._failed_masters[app] += 1
+            if app in self.ended or fact.state == AttemptState.RUNNING.name:
+                self._count_failed_masters(app)
         elif isinstance(fact, Closed | ClosedRun):
             failed = fact.stage >= 0 and fact.outcome in TASK_FAULTS
             self.faults["failed task"] += failed * count_of(fact)
+
+    def _count_failed_masters(self, app: AppId) -> None:
+        """Count those after which the job went on or ended; the others went with the cluster."""
+        if failed := self._failed_masters.pop(app, 0):
+            self.faults["failed master"] += failed
 
     def _asked(self, event: ClientRequested, now: float, orders: list[Effect]) -> None:
         """Follow a client's request."""
@@ -576,4 +587,4 @@ def unended(seen: Seen, app: AppId) -> str:
     status, _ = seen.ended.get(app, ("", 0.0))
     if status == "SUCCEEDED":
         return ""
-    return f"it was {status}" if status else "it had not ended when the tape did"
+    return status if status else "had not ended when the tape did"

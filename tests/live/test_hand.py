@@ -105,6 +105,18 @@ def test_an_interrupt_names_the_job_that_goes_on(address: str, tmp_path: Path) -
     assert run_weft("kill", "--rm", address, app).returncode == 0
 
 
+def test_a_refused_job_names_those_that_were_killed_with_it(address: str, tmp_path: Path) -> None:
+    good = write(tmp_path, job("good", "sleep 60"))
+    (tmp_path / "bad").mkdir()
+    bad = write(tmp_path / "bad", {**job("bad", "true"), "queue": "nowhere"})
+    done = run_weft("submit", "--rm", address, good, bad)
+    assert done.returncode == 2
+    assert "unknown queue 'nowhere'" in done.stderr
+    assert done.stderr.strip().endswith("submitted with it and killed again: good")
+    with Client(address) as client:
+        assert {one.state for one in client.applications() if one.name == "good"} == {"KILLED"}
+
+
 def until_running(address: str, app: str) -> None:
     number = int(app.rpartition("_")[2])
     with Client(address) as client:

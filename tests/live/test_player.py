@@ -18,6 +18,7 @@ from sim.replay.recorded_run import Watched, of_simulation
 from sim.replay.timeline import MASTER, Timeline
 from sim.settings import SimSettings
 from testkit.browser import CHROMIUM, FLAGS, PATIENCE_MS, Served
+from testkit.builders import chain
 from weft.model.queues import QueueSpec
 from weft.policies.presets import preset
 from weft.runtime.role_settings import WebSettings
@@ -212,6 +213,22 @@ def test_two_runs_stand_side_by_side_at_one_time(
     page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
     page.wait_for_url("**/cluster/play?run=1&decision=1")
+
+
+def test_jobs_that_one_of_two_runs_lacks_are_named(page: Any) -> None:
+    def run_of(*names: str) -> Run:
+        run = Watched(cluster_of(CLUSTER), [chain(name) for name in names], SimSettings())
+        run.run()
+        return Run(of_simulation(names[0], "capacity", run))
+
+    unlike = [run_of("shared", "old"), run_of("shared", "new")]
+    served = Served(lambda: make_player(unlike, WebSettings(port=0, plan_limit_s=0)))
+    try:
+        open_player(page, served)
+        said = page.get_by_text("1 job of B is not in A: new; 1 job of A is not in B.")
+        assert said.is_visible()
+    finally:
+        served.close()
 
 
 def test_it_plays_by_keyboard_faster_and_slower_and_stops_at_the_end(

@@ -124,7 +124,7 @@ def test_clients_change_the_same_from_the_start_and_after_a_cut(
     rows = whatif.compare(seen, settings, settings, cluster, False, NO_DELAYS)
     assert [row.app for row in rows] == list(seen.jobs)
     assert [row.same_s for row in rows] == pytest.approx([row.recorded_s for row in rows], abs=1e-6)
-    assert [row.why for row in rows if row.recorded_s < 0] == ["it was KILLED"] * 2
+    assert [row.why for row in rows if row.recorded_s < 0] == ["KILLED"] * 2
     for at_s in (5.0, 9.5, 17.0):
         surveyed = survey([tape], [], at_s)
         surveyed.delays = NO_DELAYS

@@ -19,8 +19,10 @@ from sim.replay.timeline import timeline_of
 from sim.settings import SimSettings
 from testkit.builders import chain
 from tests.parity.test_tapes import CLUSTER, jobs
+from weft.model.ids import attempt_id
 from weft.model.queues import queues_from_dict, queues_to_dict
-from weft.protocol.effects import ClientRequested, Recovered, Started
+from weft.protocol.effects import ClientRequested, Note, Recovered, Started
+from weft.protocol.facts import AppChanged, AttemptChanged
 from weft.protocol.messages import MANAGER, Outcome
 from weft.protocol.requests import (
     DecommissionNode,
@@ -60,6 +62,20 @@ def test_tasks_that_ended_alike_are_each_known() -> None:
     assert len(seen.run_s) == sum(job.task_count for job in jobs(5))
 
 
+def test_masters_that_end_with_their_cluster_did_not_fail() -> None:
+    """Only those count after which a job went on or ended."""
+    lost = attempt_id(1, 1)
+    for later, failed in (
+        ([AttemptChanged(attempt_id(1, 2), "SCHEDULED")], 0),
+        ([AttemptChanged(attempt_id(1, 2), "RUNNING")], 1),
+        ([AppChanged(1, "job", "default", "FAILED")], 1),
+    ):
+        seen = whatif.Seen()
+        notes = [AttemptChanged(lost, "RUNNING"), AttemptChanged(lost, "FAILED"), *later]
+        seen.listen(MANAGER, Started(), 5.0, [Note(fact) for fact in notes])
+        assert seen.faults["failed master"] == failed
+
+
 def test_jobs_without_a_completion_time_say_why(capsys: pytest.CaptureFixture[str]) -> None:
     cluster = replace(CLUSTER, queues=queues_from_dict({"root": {"a": {}}}))
     parts = ManagerParts(1, cluster.types, cluster.queues, "capacity", {}, ManagerSettings(), 0)
@@ -69,13 +85,13 @@ def test_jobs_without_a_completion_time_say_why(capsys: pytest.CaptureFixture[st
     seen.ended = {1: ("SUCCEEDED", 30.0), 2: ("KILLED", 9.0), 3: ("SUCCEEDED", 30.0)}
     settings = SimSettings(prompt=True)
     rows = whatif.compare(seen, settings, settings, cluster, False, Delays({}))
-    assert [row.why for row in rows[:2]] == ["", "it was KILLED"]
+    assert [row.why for row in rows[:2]] == ["", "KILLED"]
     assert rows[2].why.startswith("simulated, it was REFUSED: ")
     assert "unknown queue 'b'" in rows[2].why
     show_times(rows, as_json=False)
     told = capsys.readouterr().out
     assert "-1.0" not in told
-    assert "0002 gone, simulated all the same: it was KILLED" in told
+    assert "0002 gone, simulated all the same: KILLED" in told
     assert "0003 new, not in the mean: simulated, it was REFUSED: " in told
 
 
@@ -138,7 +154,7 @@ def test_what_a_simulation_refuses_is_told_before_what_ran_on_live() -> None:
 def test_jobs_of_a_cluster_that_still_runs_are_compared_as_simulated(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    why = "it had not ended when the tape did"
+    why = "had not ended when the tape did"
     rows = [whatif.Jct(app, "m", -1.0, 30.0, 24.0, why) for app in (1, 2, 3)]
     show_times(rows, as_json=False)
     told = capsys.readouterr().out

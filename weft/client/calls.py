@@ -70,6 +70,10 @@ class RefusedError(InputError):
         self.code = refused.code
         super().__init__(refused.place, refused.problem)
 
+    def after(self, killed: str) -> "RefusedError":
+        """Return the same refusal, naming the applications that were killed for it."""
+        return RefusedError(Refused(self.code, self.place, f"{self.problem}; {killed}"))
+
     def in_file(self, file: str, job: str) -> "RefusedError":
         """Return the same refusal, naming the file and the job as well."""
         place = ": ".join(part for part in (file, f"job {job!r}", self.place) if part)
@@ -337,12 +341,15 @@ class AsyncClient:
         return b"".join([data for data, _ in read]), read[-1][1] if read else skip
 
     async def progress(self, app: AppId, poll_s: float = 0.2) -> AsyncIterator[ApplicationReport]:
-        """Yield the application's report whenever it changed, the last one that of its end."""
+        """Yield the application's report whenever it changed, the last one that of its end.
+
+        That it holds what it held for longer (`held_s`) is no change.
+        """
         before: ApplicationReport | None = None
         while True:
             report = await self.application(app)
-            if report != before:
-                before = report
+            if (after := replace(report, held_s={})) != before:
+                before = after
                 yield report
             if report.state in ENDED:
                 return

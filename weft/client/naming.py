@@ -120,12 +120,17 @@ def app_number(client: Lists, text: str) -> AppId:
     return number
 
 
+def _is_meant_as_id(text: str) -> bool:
+    """Return whether a text is an id or a number, or an id with a slip in it, which is no name."""
+    return is_app(text) or text.startswith("application_")
+
+
 def find_open(client: Lists, text: str) -> AppId:
     """Return an application by id, by number, or by its job's name if one of it has not ended.
 
     Raises InputError where several may be meant, or none: what is done to it cannot be undone.
     """
-    if is_app(text):
+    if _is_meant_as_id(text):
         return app_number(client, text)
     if text == LATEST:
         raise InputError("APP", "- may be another one by now: name an id, a number or a job's name")
@@ -151,7 +156,7 @@ def find_app(client: Lists, text: str) -> AppId:
 
     `-` is the newest of all. Raises InputError where there is none.
     """
-    if is_app(text):
+    if _is_meant_as_id(text):
         return app_number(client, text)
     if text == LATEST:
         newest = client.applications(limit=1)

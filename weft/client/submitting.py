@@ -50,7 +50,11 @@ def submit_all(
                 try:
                     apps.append(client.submit(job))
                 except RefusedError as error:
-                    raise error.in_file(files[number] if files else "", job.name) from None
+                    refused = error.in_file(files[number] if files else "", job.name)
+                    if apps:
+                        names = ", ".join(each.name for each in jobs[:number])
+                        refused = refused.after(f"submitted with it and killed again: {names}")
+                    raise refused from None
         except WeftError:
             for app in apps:
                 client.kill(app, "submitted together with a job that was refused")

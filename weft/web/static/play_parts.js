@@ -2,7 +2,7 @@
 
 import { clockText } from "./play_clock.js";
 import { jobColour } from "./play_cluster.js";
-import { badge, count, duration, h, percent, resourceName, s, scrolling, shortName } from "./util.js";
+import { badge, count, duration, h, percent, plural, resourceName, s, scrolling, shortName } from "./util.js";
 
 const HIGH = 168;
 const LEFT = 44;
@@ -98,7 +98,21 @@ export class Jobs {
           `The first ${JOBS_MAX} of ${count(this.pairs.length)} jobs; `,
           h("a", { href: "/cluster/apps" }, "all of them"),
         ),
+      second && this._unpaired(second),
     );
+  }
+
+  /** What jobs of the second run the first has not, and the other way round. */
+  _unpaired(second) {
+    const shared = new Set(this.pairs.map(([, job]) => job));
+    const lacking = this.pairs.filter(([, job]) => job < 0).length;
+    const own = second.jobs.filter((_, job) => !shared.has(job)).map((job) => job.name);
+    const names = own.length > 6 ? [...own.slice(0, 6), "..."] : own;
+    const words = [
+      own.length && `${plural(own.length, "job")} of B ${own.length > 1 ? "are" : "is"} not in A: ${names.join(", ")}`,
+      lacking && `${plural(lacking, "job")} of A ${lacking > 1 ? "are" : "is"} not in B`,
+    ].filter(Boolean);
+    return words.length > 0 && h("p", { class: "sub legendline" }, `${words.join("; ")}.`);
   }
 
   _row(pair, pick) {
@@ -150,7 +164,10 @@ export class Jobs {
 
   _cell(cell) {
     const { film, job } = cell;
-    if (job < 0) return;
+    if (job < 0) {
+      cell.bar.classList.add("absent");
+      return;
+    }
     const { now } = film;
     const all = film.jobs[job].tasks || 1;
     const state = now.jobState[job];

@@ -39,4 +39,4 @@ export const meaning = (name) =>
   TERMS[name]?.[1] ?? (name === QUEUE ? USED : name);
 
 export const figure = (value) =>
-  Math.abs(value) < 1e-12 ? "0" : Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3);
+  Number.isInteger(value) ? String(value) : Math.abs(value) < 1e-12 ? "0" : Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3);
