@@ -200,6 +200,7 @@ CASES: dict[str, tuple[str, dict[str, Any], bool, bool, dict[str, Any]]] = {
 def check(group: str, name: str, found: dict[str, Any]) -> None:
     """Compare with what is recorded, or record."""
     if RECORD:
+        assert "PYTEST_XDIST_WORKER" not in os.environ, "record without -n: workers overwrite"
         KNOWN.setdefault(group, {})[name] = found
         FILE.write_text(json.dumps(KNOWN, indent=1, sort_keys=True) + "\n")
     assert found == KNOWN[group][name]
