@@ -35,6 +35,8 @@ TALKING = ("weft.client.commands_apps", "weft.client.commands_cluster")
 _NOT_SEEN = {"PYTEST_CURRENT_TEST", "GRPC_VERBOSITY", "PYTHONUNBUFFERED"}
 # These say how a process loads what it is made of.
 _OF_LOADING = ("PYTHON", "NUMBA_", "LD_", "OPENBLAS_", "OMP_")
+# Dask sets these in the process that starts its first worker, for good.
+_SET_BY_DASK = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED"}
 _MESSAGE_MAX = 1 << 20
 # That of the tests: the first to start a role may have changed it.
 _ENVIRONMENT = dict(os.environ)
@@ -118,7 +120,9 @@ class Template:
         seen, own = _seen(environment), _seen(os.environ)
         other = {name for name, _ in seen.items() ^ self._environment.items()}
         return all(
-            seen.get(name) == own.get(name) and not name.startswith(_OF_LOADING) for name in other
+            seen.get(name) == own.get(name)
+            and (name in _SET_BY_DASK or not name.startswith(_OF_LOADING))
+            for name in other
         )
 
     def start(self, module: str, flags: Sequence[str], files: Sequence[int], **says: Any) -> Forked:

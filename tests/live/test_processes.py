@@ -28,6 +28,9 @@ def test_roles_are_forked_whatever_the_other_tests_import(
 ) -> None:
     """A start of their own costs a second of a core each, which was most of `make test`."""
     monkeypatch.setenv("SET_BY_A_PACKAGE", "as it was imported")
+    # As Dask does where an earlier test of this process started a worker.
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("PYTHONHASHSEED", "6640")
     assert isinstance(cluster.manager().process, Forked)
 
 
