@@ -394,7 +394,8 @@ PAGE_ABSENT = {
     "figures 2, 11 to 17": "the algorithm: docs/planning.md, docs/rules.md say how each is read",
     "figures 4, 7, table 2": "of Microsoft's production DAGs and cluster, which are not public",
     "figure 20": "one run's timeline: `weft simulate ... --out DIR` writes it as `report.html`",
-    "figure 22": "m and rp by `python -m lab.studies.matching eta`; docs/matching.md has the table",
+    "figure 22": "m by `python -m lab.studies.matching eta`, with its table in "
+    "docs/results/matching.md; rp is the paper's 0.8 and not swept",
     "table 3": "a glossary: docs/glossary.md",
 }
 
