@@ -244,10 +244,10 @@ FIGURES = (
         f"{Shape().width} stages of {Shape().tasks} tasks that need {Shape().demand:g} of a "
         f"machine for {MEAN_TASK_S:g} s, each on average, demands and durations spread by as much "
         f"as their mean, at a load of {Shape().load:g}. The one shape on which Graphene loses is "
-        "that of wide jobs, by overbooking: tasks that share disk and network last longer, which "
-        "is paid by all jobs that run. It buys makespan everywhere, and completion time where "
-        "tasks are large or unlike. The order pays on a single job that is hard to pack (table 7), "
-        "hardly among jobs that fill each other's gaps.",
+        "that of wide jobs, by overbooking: without it it gains there, too. Overbooking buys "
+        "makespan on most shapes, and completion time where tasks are large or unlike. The order "
+        "pays on a single job that is hard to pack (table 7), hardly among jobs that fill each "
+        "other's gaps.",
         partial(draw, _groups(BY_SHAPE)),
         0.6,
     ),
